@@ -91,7 +91,9 @@ def search(path: str, projects: int, targets: int, memory_bytes: int) -> None:
         for times_ns, numbers in ((cold_ns, chosen), (warm_ns, [chosen[-1]] * 100)):
             for number in numbers:
                 begin = perf_counter_ns()
-                hits = memory.project(f"project-{number:05d}").search("memory about thing 5", vector=known[0])
+                hits = memory.project(f"project-{number:05d}").search(
+                    "memory about thing 5", ranking="seed", vector=known[0]
+                )
                 times_ns.append(perf_counter_ns() - begin)
                 found += len(hits)
     tell(base_bytes=base_bytes, peak_bytes=peak_bytes(), cold_ns=cold_ns, warm_ns=warm_ns, found=found)
@@ -103,7 +105,7 @@ def _warm_vectors() -> "list[array[float]]":
     known = [array("f", (draw.gauss(0.0, 1.0) for _ in range(SPREAD_DIMENSIONS))) for _ in range(200)]
     with Memory() as memory:
         memory.project().add("warm", vector=known[0])
-        memory.project().search("warm", vector=known[0])
+        memory.project().search("warm", ranking="seed", vector=known[0])
     return known
 
 

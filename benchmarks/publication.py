@@ -1,7 +1,7 @@
-"""README's table of figures: made from what is published as JSON, which is taken from a full run.
+"""The tables of figures: made from what is published as JSON, which is taken from a full run.
 
 What is published is every job that has something to reach against a floor, reached or missed, and every comparison with
-a peer, won or lost: nothing is chosen by hand.
+a peer, won or lost. FIGURES.md shows all of it, README five of the comparisons.
 """
 
 import json
@@ -15,6 +15,7 @@ from rows.table import WITH_RECALL
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
+FIGURES = Path(__file__).resolve().parent / "FIGURES.md"
 PUBLISHED = Path(__file__).resolve().parent / "published.json"
 BEGIN = "<!-- These figures are made by tools/bench publish, from benchmarks/published.json. -->"
 END = "<!-- End of the figures. -->"
@@ -29,19 +30,29 @@ PEER_GROUPS = ("peers-log", "peers-search", "peers-search-large", "peers-window"
 OF_A_FLOOR = " x its "
 """What targets say that are in times of a floor's time or rate; others are times of this machine."""
 
+FRONT = (
+    ("log: append", "SQLite WAL", "", "append one message, safe from power loss", "a table in SQLite"),
+    ("log: batch", "SQLite WAL", "", "append 1,000 messages at once", "a table in SQLite"),
+    ("log: read last 50", "SQLite WAL", "", "read the last 50 messages", "a table in SQLite"),
+    ("window", "langchain trim_messages", "", "append, drop the oldest, read the rest", "LangChain's `trim_messages`"),
+    ("search: search", "sqlite-vec", "10,000 vectors", "search 10,000 vectors, exactly", "sqlite-vec"),
+)
+"""The comparisons of README: how job, peer and note begin or what they hold, and what job and peer are called there."""
+
 FIELDS = ("job", "floor", "target", "is_met", "note")
 
 
-def publish(directory: Path, *, published: Path = PUBLISHED, readme: Path = README) -> None:
-    """Take the figures of the full run into ``published.json`` and README's table; without any, change nothing."""
+def publish(directory: Path, *, published: Path = PUBLISHED, figures: Path = FIGURES, readme: Path = README) -> None:
+    """Take the figures of the full run into ``published.json`` and the two pages; without any, change nothing."""
     document = chosen(Results(FULL, directory).load())
     if not document["floors"]:
         print("no full run is stored, so nothing is published; run tools/bench full first", file=sys.stderr)
         return
     published.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    readme.write_text(replaced(readme.read_text(encoding="utf-8"), shown(document)), encoding="utf-8")
+    for page, tables in ((figures, shown(document)), (readme, front(document))):
+        page.write_text(replaced(page.read_text(encoding="utf-8"), tables), encoding="utf-8")
     count = len(document["floors"]) + len(document["peers"])
-    print(f"{count} figures are published in README.md and benchmarks/{PUBLISHED.name}", file=sys.stderr)
+    print(f"{count} figures are published in benchmarks/{FIGURES.name}, some in README.md", file=sys.stderr)
 
 
 def chosen(stored: dict[str, Document]) -> Document:
@@ -68,11 +79,22 @@ def _told(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def shown(document: Document) -> str:
-    """Return the tables of README."""
+    """Return the tables of FIGURES.md."""
     lines = ["| job | floor | ratio | to reach |", "|---|---|---|---|", *map(_floor_line, document["floors"])]
     if document["peers"]:
         lines += ["", "| job | peer | our rate is | settings of the peer, and what survives |", "|---|---|---|---|"]
         lines += map(_peer_line, document["peers"])
+    return "\n".join(lines)
+
+
+def front(document: Document) -> str:
+    """Return the table of README; what was not measured is not in it."""
+    lines = ["| job | compared with | refold's rate is |", "|---|---|---|"]
+    for job, peer, note, told, name in FRONT:
+        rows = (row for row in document["peers"] if row["job"].startswith(job) and row["floor"].startswith(peer))
+        found = next((row for row in rows if note in row["note"]), None)
+        if found is not None:
+            lines.append(f"| {told} | {name} | {_figure(found['ratio'])} x its rate |")
     return "\n".join(lines)
 
 
@@ -99,14 +121,14 @@ def _figure(ratio: float) -> str:
 
 
 def replaced(text: str, tables: str) -> str:
-    """Return README with other tables between the marks."""
+    """Return a page with other tables between the marks."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
-    assert begin, f"README has no line {BEGIN}"
-    assert end, f"README has no line {END}"
+    assert begin, f"the page has no line {BEGIN}"
+    assert end, f"the page has no line {END}"
     return f"{before}{BEGIN}\n{tables}\n{END}{after}"
 
 
 def published_part(text: str) -> str:
-    """Return what stands between the marks of README."""
+    """Return what stands between the marks of a page."""
     return text.partition(BEGIN)[2].partition(END)[0].strip()

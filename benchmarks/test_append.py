@@ -16,7 +16,7 @@ def test_one_durable_append(name: str, measure: Measure, tmp_path: Path) -> None
         if name == append.REFOLD:
             assert len(jobs.chat.window()) == jobs.memory.head - 1
         else:
-            assert next(iter(jobs.floor.values())) == workloads.records(jobs.memory, jobs.memory.head, 1)[0]
+            assert next(iter(jobs.floor.values())) == workloads.rows(jobs.memory, jobs.memory.head, 1)[0]
 
 
 @pytest.mark.parametrize("name", [append.REFOLD, append.PUT, append.PUT_MULTI])

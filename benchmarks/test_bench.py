@@ -1,4 +1,4 @@
-"""The harness itself: runs that go on, peers that answer, reports that need nothing else, figures that are README's."""
+"""The harness itself: runs that go on, peers that answer, reports that need nothing else, figures on their pages."""
 
 import json
 import re
@@ -70,15 +70,18 @@ def tell(directory: Path) -> Path:
     return directory
 
 
-# Figures and README.
+# Figures and their pages.
 
 
-def test_the_table_of_readme_is_that_of_the_published_figures() -> None:
+def test_the_tables_of_the_pages_are_those_of_the_published_figures() -> None:
     """What fails here is made again by `tools/bench publish`, never by hand."""
     published = json.loads(publication.PUBLISHED.read_text(encoding="utf-8"))
-    shown = publication.published_part(publication.README.read_text(encoding="utf-8"))
+    shown = publication.published_part(publication.FIGURES.read_text(encoding="utf-8"))
     assert shown == publication.shown(published)
     assert "missed" in shown
+    front = publication.published_part(publication.README.read_text(encoding="utf-8"))
+    assert front == publication.front(published)
+    assert len(front.splitlines()) == 2 + len(publication.FRONT)
 
 
 def test_a_verdict_that_is_published_is_what_its_ratio_says() -> None:
@@ -90,20 +93,26 @@ def test_a_verdict_that_is_published_is_what_its_ratio_says() -> None:
 
 
 def test_publishing_takes_a_full_run_and_nothing_else(tmp_path: Path) -> None:
-    readme, published = tmp_path / "README.md", tmp_path / "published.json"
-    readme.write_text(f"before\n{publication.BEGIN}\nold\n{publication.END}\nafter\n", encoding="utf-8")
+    pages = {"figures": tmp_path / "FIGURES.md", "readme": tmp_path / "README.md", "published": tmp_path / "all.json"}
+    for page in (pages["figures"], pages["readme"]):
+        page.write_text(f"before\n{publication.BEGIN}\nold\n{publication.END}\nafter\n", encoding="utf-8")
     Results(QUICK, tmp_path).save("append", document(QUICK, rows=[ROW.as_json()]))
-    publication.publish(tmp_path, published=published, readme=readme)
-    assert "old" in readme.read_text(encoding="utf-8")
+    publication.publish(tmp_path, **pages)
+    assert all("old" in pages[name].read_text(encoding="utf-8") for name in ("figures", "readme"))
+    peer = ROW._replace(target="", is_met=None, job="log: append", floor="SQLite WAL FULL 3.40.1")
     Results(FULL, tmp_path).save("append", document(FULL, rows=[ROW.as_json()]))
-    Results(FULL, tmp_path).save("peers-log", document(FULL, rows=[ROW._replace(target="", is_met=None).as_json()]))
-    publication.publish(tmp_path, published=published, readme=readme)
-    text = readme.read_text(encoding="utf-8")
-    assert text.startswith("before\n")
-    assert text.endswith("\nafter\n")
-    assert "| job | floor 1.0 | 2.00 x its time | at most 1.5: missed |" in text
-    assert "| job | floor 1.0 | 2.00 x its rate | a <note> |" in text
-    assert publication.shown(json.loads(published.read_text(encoding="utf-8"))) == publication.published_part(text)
+    Results(FULL, tmp_path).save("peers-log", document(FULL, rows=[peer.as_json()]))
+    publication.publish(tmp_path, **pages)
+    figures, readme = (pages[name].read_text(encoding="utf-8") for name in ("figures", "readme"))
+    assert figures.startswith("before\n")
+    assert figures.endswith("\nafter\n")
+    assert "| job | floor 1.0 | 2.00 x its time | at most 1.5: missed |" in figures
+    assert "| log: append | SQLite WAL FULL 3.40.1 | 2.00 x its rate | a <note> |" in figures
+    published = json.loads(pages["published"].read_text(encoding="utf-8"))
+    assert publication.shown(published) == publication.published_part(figures)
+    assert publication.published_part(readme).splitlines()[2:] == [
+        "| append one message, safe from power loss | a table in SQLite | 2.00 x its rate |"
+    ]
 
 
 # Runs and reports.
@@ -198,13 +207,13 @@ def test_what_fails_in_short_slices_is_raised() -> None:
 
 
 def test_what_was_measured_to_see_whether_it_runs_is_never_published(tmp_path: Path) -> None:
-    readme, published = tmp_path / "README.md", tmp_path / "published.json"
-    readme.write_text(f"{publication.BEGIN}\nold\n{publication.END}\n", encoding="utf-8")
+    figures, published = tmp_path / "FIGURES.md", tmp_path / "published.json"
+    figures.write_text(f"{publication.BEGIN}\nold\n{publication.END}\n", encoding="utf-8")
     given = ["full", "--tiny", "--only", "window", "--results", str(tmp_path), "--data", str(tmp_path)]
     assert bench.main(given) == 0
     assert not Results(FULL, tmp_path).has("window")
-    publication.publish(tmp_path, published=published, readme=readme)
-    assert "old" in readme.read_text(encoding="utf-8")
+    publication.publish(tmp_path, published=published, figures=figures, readme=figures)
+    assert "old" in figures.read_text(encoding="utf-8")
     assert not published.exists()
 
 

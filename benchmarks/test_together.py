@@ -96,7 +96,7 @@ def test_events_have_the_size_that_their_row_says(text_bytes: int, event_bytes_m
     assert len({text.content for text in said}) == len(said) == neighbour.EVENTS
     with Memory(tmp_path / "store") as memory:
         workloads.append_batch(memory, [memory.conversation("chat")], said)
-        lengths = [len(record) for record in workloads.records(memory, 2, neighbour.EVENTS)]
+        lengths = [len(record) for record in workloads.rows(memory, 2, neighbour.EVENTS)]
     assert max(lengths) <= event_bytes_max
     assert min(lengths) > text_bytes
 
@@ -169,7 +169,7 @@ def test_everybody_writes_the_same(tmp_path: Path) -> None:
             job.run()
         written = memory.head - before
         assert written == sum(amounts) - 3 + 3 * throughput.THREADS_COUNT
-        known = set(workloads.records(memory, 1, memory.head))
+        known = set(workloads.rows(memory, 1, memory.head))
         for other in (throughput.LMDB, throughput.SQLITE):
             values = list(found[other].values())
             assert len(values) == written

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from refold import Conversation, Memory
+from refold.log.record import EventBytes
 
 SEED = 20_261_121
 TEXT_BYTES_MIN = 100
@@ -178,10 +179,18 @@ def fill(path: Path, events: int, conversations: int, batch_events: int = FULL.b
     return memory
 
 
-def records(memory: Memory, first_seq: int, count: int) -> list[bytes]:
-    """Return the records that refold wrote, byte for byte, from below its public face."""
-    found: list[bytes] = log_of(memory).read(first_seq, count)
-    assert len(found) == count, f"{len(found)} of {count} records from seq {first_seq} on"
+ROW_HEAD_BYTES = 122
+"""What the first format put in front of each event: the floors of writes keep it, so that no format moves them."""
+
+
+def rows(memory: Memory, first_seq: int, count: int) -> list[bytes]:
+    """Return a row for each event that refold wrote: as many bytes as in the first format, from below its face."""
+    return [bytes(ROW_HEAD_BYTES) + event.array for event in events(memory, first_seq, count)]
+
+
+def events(memory: Memory, first_seq: int, count: int) -> list[EventBytes]:
+    """Return the events that refold wrote, byte for byte, from below its public face."""
+    found: list[EventBytes] = log_of(memory).events_at(range(first_seq, first_seq + count))
     return found
 
 

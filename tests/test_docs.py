@@ -1,16 +1,26 @@
 """What is written about refold holds: pages and docstrings run, and the tables of FORMAT.md are those of the code."""
 
 import doctest
+import hashlib
 import importlib
+import inspect
+import json
+import os
 import pkgutil
 import re
+import shlex
 import struct
+import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from random import Random
 from types import FrameType, ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
+import lmdb
 import msgspec
 import pytest
 import run_blocks
@@ -20,10 +30,13 @@ from refold import Memory, Snapshot, event, fold, limits
 from refold.log import protocol, record, witness
 from tests.rigs.test_tamper import TABLE
 from tests.support.paths import ROOT
+from tests.support.seams import engine_of
 
 ENGINE = ROOT / "engine"
 SOURCE = ENGINE / "refold"
-PAGES = ("README.md", "engine/TUTORIAL.md", "engine/FORMAT.md")
+QUICKSTART = "engine/docs/quickstart.md"
+GUIDES = "engine/docs/guides.md"
+PAGES = ("README.md", QUICKSTART, GUIDES, "engine/TUTORIAL.md", "engine/FORMAT.md")
 FORMAT = (ENGINE / "FORMAT.md").read_text(encoding="utf-8")
 
 
@@ -31,6 +44,16 @@ FORMAT = (ENGINE / "FORMAT.md").read_text(encoding="utf-8")
 def test_the_blocks_of_a_page_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert run_blocks.run_file(ROOT / name) > 0
+
+
+@pytest.mark.parametrize("shown", ["one\n# -> two", "one", "one\n# -> t...\n# -> three"])
+def test_a_block_prints_the_lines_that_it_shows(shown: str) -> None:
+    source = f"print('one')\n# -> {shown}\nprint('two')\n"
+    if shown == "one\n# -> two":
+        run_blocks.run_block(source, {}, Path("page.md"), 1)
+        return
+    with pytest.raises(run_blocks.BlockFailedError, match="the block at line 1 printed"):
+        run_blocks.run_block(source, {}, Path("page.md"), 1)
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -44,12 +67,66 @@ def test_every_block_of_a_page_says_its_language(name: str) -> None:
 
 @pytest.mark.parametrize(
     "page",
-    sorted([ROOT / "README.md", *ENGINE.glob("*.md"), *(ENGINE / "docs").glob("*.md")]),
-    ids=lambda path: path.name,
+    [ROOT / "README.md", *(page for top in (ROOT / "benchmarks", ENGINE) for page in sorted(top.glob("**/*.md")))],
+    ids=lambda path: f"{path.parent.name}/{path.name}",
 )
 def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
-    links = re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8"))
+    links = re.findall(r"\]\((?!https://)([^)#]+)", page.read_text(encoding="utf-8"))
     assert [link for link in links if not (page.parent / link).is_file()] == []
+
+
+# The quickstart.
+
+
+def test_the_quickstart_can_be_pasted_into_a_prompt(tmp_path: Path) -> None:
+    """A prompt ends a block at an empty line and wants one after it, which a file does not."""
+    blocks = run_blocks.FENCED_BLOCK.findall((ROOT / QUICKSTART).read_text(encoding="utf-8"))
+    command = [sys.executable, "-i", "-q"]
+    environment = {**os.environ, "PYTHONPATH": str(ENGINE)}
+    typed = subprocess.run(
+        command, input="\n".join(blocks), cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert "Error" not in typed.stderr, typed.stderr
+    assert "Anything without nuts.\n" in typed.stdout
+
+
+class _Endpoint(BaseHTTPRequestHandler):
+    """A model behind OpenAI's form of a request: it calls a tool, then says what the tool said."""
+
+    requests: ClassVar[list[tuple[str, str | None, dict[str, Any]]]] = []
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.requests.append((self.path, self.headers["Authorization"], body))
+        said = body["messages"][-1]
+        function = {"name": "memory_set", "arguments": '{"key": "allergy", "value": "nuts"}'}
+        call = {"id": "call-7", "type": "function", "function": function}
+        message = {"content": said["content"]} if said["role"] == "tool" else {"content": None, "tool_calls": [call]}
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps({"choices": [{"message": {"role": "assistant"} | message}]}).encode())
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name there
+        """Say nothing on stderr."""
+
+
+def test_the_real_model_of_the_quickstart_talks_to_an_endpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    run_blocks.run_file(ROOT / QUICKSTART, names)
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Endpoint) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        model = names["chat_model"](f"http://127.0.0.1:{server.server_port}/v1", "some-model", "some-key")
+        with Memory() as memory:
+            turn = names["AgentLoop"](memory, memory.conversation("chat"), model).run("I am allergic to nuts.")
+            assert memory.profile().get("allergy") == "nuts"
+        server.shutdown()
+    assert '"status":"ok"' in turn.text
+    (path, key, first), (_, _, second) = _Endpoint.requests
+    assert (path, key, first["model"]) == ("/v1/chat/completions", "Bearer some-key", "some-model")
+    assert "memory_set" in [tool["function"]["name"] for tool in first["tools"]]
+    assert [message["role"] for message in second["messages"]] == ["system", "user", "assistant", "tool"]
+    assert second["messages"][-1]["tool_call_id"] == "call-7"
 
 
 # Docstrings.
@@ -129,23 +206,83 @@ def layout(packed: str) -> list[tuple[int, int]]:
     return places
 
 
-def test_the_header_is_the_documented_one() -> None:
+def test_the_head_of_a_record_is_the_documented_one() -> None:
     rows = table_after(section("The record"), "offset", "bytes")
-    places = layout(record.HEADER.format)
-    assert [(int(offset), int(size), name) for offset, size, name, _ in rows] == [
-        (*place, name) for place, name in zip(places, record.Header._fields, strict=True)
-    ]
-    assert (record.HEADER_BYTES, record.ARRAY_BEGIN) == (106, 122)
-    assert [int(offset) for offset, _, name, _ in rows if name == "flags"] == [record.FLAGS_BEGIN]
-    assert "The first 40 bytes of the header, up to and including the tag," in FORMAT
-    assert record.STAMP.size == 40
+    places = layout(record.HEAD.format)
+    assert [(int(offset), int(size)) for offset, size, *_ in rows] == places
+    named = inspect.getsource(record).partition("HEAD: Final")[2].partition('"""')[2].partition(".")[0]
+    assert [name for _, _, name, _ in rows] == named.split(", ")
+    assert (record.HEAD_BEGIN, record.COLUMNS_BEGIN, record.STREAM.size) == (32, 96, 20)
+    assert (
+        f"marks | always | *n* | flags, below, and {record.MARK_COMMAND} for an event that begins a command" in FORMAT
+    )
+    assert f"up to {limits.RECORD_EVENTS} of its events" in FORMAT
+    assert f"at most {limits.RECORD_EVENTS_MAX}," in FORMAT
 
 
-def test_the_commit_row_is_the_documented_one() -> None:
-    rows = table_after(section("The commit row and the chain"), "offset", "bytes")
-    assert [(int(offset), int(size), name) for offset, size, name, _ in rows] == [
-        (*place, name) for place, name in zip(layout(record.COMMIT.format), record.CommitRow._fields, strict=True)
-    ]
+def test_the_columns_of_a_record_are_the_documented_ones() -> None:
+    bits = {name: condition for name, condition, *_ in table_after(section("The record"), "column", "if")}
+    assert {name: int(condition.rpartition(" ")[2]) for name, condition in bits.items() if "&" in condition} == {
+        "actors": record.COLUMN_ACTORS,
+        "causes": record.COLUMN_CAUSES,
+        "occurred": record.COLUMN_OCCURRED,
+        "origin": record.COLUMN_ORIGIN,
+    }
+    assert list(bits) == ["streams", "owners", "marks", "actors", "causes", "occurred", "origin", "ends"]
+
+
+def reader_of_the_page() -> Callable[[str], tuple[dict[int, tuple[Any, ...]], bytes]]:
+    """The function of FORMAT.md that reads and checks a store without refold."""
+    block = next(block for block in re.findall(r"```python\n(.*?)```", FORMAT, re.DOTALL) if "def read(path):" in block)
+    code = block[block.index("def blake(") : block.index("\nevents, link = read")]
+    assert len([line for line in code.splitlines() if line]) <= 32, "a page of code, not a program"
+    names: dict[str, Any] = {"hashlib": hashlib, "struct": struct, "lmdb": lmdb, "msgspec": msgspec}
+    exec(code, names)  # noqa: S102 - the page is ours
+    found: Callable[[str], tuple[dict[int, tuple[Any, ...]], bytes]] = names["read"]
+    return found
+
+
+@pytest.mark.parametrize("count", [3_000, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_the_reader_of_the_page_reads_a_store_of_everything(tmp_path: Path, count: int) -> None:
+    draw = Random(count)
+    with Memory(tmp_path / "store") as memory:
+        chats = [memory.conversation(f"chat-{number}") for number in range(40)]
+        while memory.head < count:
+            with memory.batch():
+                for _ in range(draw.choice((1, 5, 400))):
+                    chat, text = draw.choice(chats), "text " * draw.randrange(60)
+                    draw.choice(
+                        (
+                            lambda chat=chat, text=text: chat.append(
+                                "user", text, tokens=1, occurred=draw.randrange(10**18)
+                            ),
+                            lambda chat=chat, text=text: chat.append("assistant", text, tokens=1),
+                            lambda chat=chat, text=text: chat.scratchpad.set("key", text),
+                            lambda chat=chat, text=text: chat.state.__setitem__("key", [text]),
+                            lambda text=text: memory.journal().append(f"did {text}"),
+                        )
+                    )()
+            with memory.acting(f"tool:{draw.randrange(3)}", cause=draw.randrange(memory.head)):
+                draw.choice(chats).scratchpad.note("alone")
+        chats[3].erase()
+        memory.fork("other").conversation("chat-1").append("user", "in the fork", tokens=1)
+        for _ in range(3):
+            memory.erase(draw.sample(range(1, memory.head), 20))
+        expected = {
+            stamp.seq: (stamp.time_ns, stamp.version, stamp.erased)
+            for branch in (memory, memory.fork("other"))
+            for _, stamp in branch.events()
+        }
+        head, link = memory.head, engine_of(memory).reader.link
+    events, found = reader_of_the_page()(str(tmp_path / "store"))
+    assert (len(events), found) == (head, link)
+    assert {seq: (event[0], event[2], bool(event[3] & 1)) for seq, event in events.items()} == expected
+    with lmdb.open(str(tmp_path / "store"), max_dbs=16, map_size=2**30) as env, env.begin(write=True) as txn:
+        log = env.open_db(b"log", txn=txn, create=False)
+        key, packed = next(row for row in txn.cursor(log) if record.Record(row[1]).was_erased_from)
+        txn.put(key, packed[:-1] + bytes([packed[-1] ^ 1]), db=log)
+    with pytest.raises(AssertionError):
+        reader_of_the_page()(str(tmp_path / "store"))
 
 
 def test_the_witness_is_the_documented_one() -> None:
@@ -172,7 +309,7 @@ def test_the_flags_are_the_documented_ones() -> None:
 
 def test_the_tables_are_the_documented_ones() -> None:
     documented = [row[0] for row in table_after(FORMAT, "table", "key")]
-    assert sorted(documented) == sorted([*protocol.TABLES, "commits", "log"])
+    assert sorted(documented) == sorted([*protocol.TABLES, "log"])
 
 
 def test_the_kinds_of_stream_are_the_documented_ones() -> None:
@@ -256,14 +393,45 @@ def test_snapshot_bytes_are_the_documented_ones() -> None:
     assert Snapshot.from_bytes(rendered).seq == 2
 
 
-# README.md and ARCHITECTURE.md against the tree.
+# The other pages against the tree.
+
+
+FENCE = re.compile(r"^```(python|sh)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+COMMANDS = {"quickstart.md": 5, "guides.md": 6, "command-line.md": 5}
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_the_commands_of_a_page_run_between_its_blocks(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("click", reason="the command line needs the extra refold[cli]")
+    monkeypatch.chdir(tmp_path)
+    page, names, count = ENGINE / "docs" / name, dict[str, object](__name__="__main__"), 0
+    if name == "command-line.md":  # Which begins with a store that is there.
+        with Memory("agent.refold") as memory, memory.batch():
+            for number in range(60):
+                memory.conversation("trip").append("user", f"Is bar {number} without nuts?")
+    for language, source in FENCE.findall(page.read_text(encoding="utf-8")):
+        if language == "python":
+            run_blocks.run_block(source, names, page, 0)
+            continue
+        for line in re.findall(r"^refold .*", source, re.MULTILINE):
+            monkeypatch.setattr(sys, "argv", shlex.split(line, comments=True))
+            assert importlib.import_module("refold.cli").main() == 0, line
+            count += 1
+    assert count == COMMANDS[name]
+
+
+def test_the_front_page_fits_a_screen_and_a_half() -> None:
+    """A table of README counts too; what is long has a page of its own."""
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 110
 
 
 def test_the_verbs_of_the_command_line_are_the_documented_ones() -> None:
     pytest.importorskip("click", reason="the command line needs the extra refold[cli]")
     commands = importlib.import_module("refold.cli.root").cli.commands
     importlib.import_module("refold.cli.commands")
-    rows = table_after((ROOT / "README.md").read_text(encoding="utf-8"), "verb", "does")
+    rows = table_after((ENGINE / "docs" / "command-line.md").read_text(encoding="utf-8"), "verb", "does")
     assert sorted(row[0].split()[0] for row in rows) == sorted(commands)
 
 

@@ -1,12 +1,16 @@
-"""Golden records: the bytes of every event, plain and erased, as they must be read for ever.
+"""Golden records: the bytes of a record of every event, plain and erased, as they must be read for ever.
 
 `python tools/golden.py` writes a record for each event that lacks one; `--check` only says which do. A record that
 exists is never changed: an event that has grown by a body field gets a second one (`message_appended-2.json`), and
 the first stays, because stores hold such bytes.
+
+Each is the first record of a log and holds one event. What it must be read as stands beside it; of the erased form
+only what is other than before.
 """
 
 import json
 import re
+import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -22,7 +26,7 @@ from refold.engine.reader import Reader
 from refold.engine.streams import Stream
 from refold.engine.transaction import CommitSeed, Group, build_commit
 from refold.event import Event
-from refold.log import record as records
+from refold.log.record import NO_LINK, Record, erased_from, link_after
 
 GOLDEN = Path(__file__).resolve().parent.parent / "tests" / "golden"
 
@@ -33,8 +37,10 @@ SEQ_BEFORE: Final = 40
 SEQ: Final = 42
 TIME_NS: Final = 1_764_000_000_123_456_789
 OCCURRED_NS: Final = 1_763_999_999_000_000_000
-SALT: Final = bytes(range(16))
+SEED: Final = bytes(range(32))
+ERASED_SALT: Final = bytes(range(64, 80))
 _SAMPLE_INTS: Final = 100_000
+_UNREADABLE: Final = (msgspec.DecodeError, LookupError, ValueError, struct.error)
 
 
 def sample(event_type: type[Event]) -> Event:
@@ -87,12 +93,13 @@ _SAMPLES: Final[dict[type[inspect.Type], Callable[[Any, str], Any]]] = {
 
 
 def record_of(event: Event) -> bytes:
-    """Return the record that the engine writes for an event, with a fixed stamp and a fixed salt."""
+    """Return the record that the engine writes for an event, with a fixed stamp and a fixed seed."""
     stream = Stream(STREAM_NUMBER, STREAM)
     stream.version, stream.seq = VERSION_BEFORE, SEQ_BEFORE
     group = Group(cast("Reader", None), [stream], [event], [Origin(OCCURRED_NS)], [0])
-    commit = build_commit(group, CommitSeed(TIME_NS, SALT), first_seq=SEQ, after_ns=TIME_NS, link=records.NO_LINK)
-    return commit.records[0]
+    commit = build_commit(group, CommitSeed(TIME_NS, SEED), first_seq=SEQ, after_ns=TIME_NS, link=NO_LINK)
+    ((_, packed),) = commit.records
+    return packed
 
 
 def described(event: Event) -> dict[str, Any]:
@@ -108,33 +115,65 @@ def undescribed(fields: Mapping[str, Any], event_type: type[Event]) -> Event:
     return event_type(**{name: msgspec.convert(value, kinds[name]) for name, value in fields.items()})
 
 
-def described_header(record: bytes) -> dict[str, Any]:
-    """Return a record's header by field, the commitment in hex."""
-    header = records.header_of(record)._asdict()
-    return {**header, "commitment": header["commitment"].hex()}
+def described_record(packed: bytes) -> dict[str, Any]:
+    """Return what a record of one event says beside the event, and its digest; bytes in hex."""
+    record = Record(packed)
+    ((seq, number, version, time_ns, occurred_ns, cause, actor, flags),) = record.rows()
+    ((_, version_before, seq_before, branch),) = record.heads
+    return {
+        "format": record.format,
+        "columns": record.columns,
+        "partition": record.partition,
+        "key_id": record.key_id,
+        "salt": record.salt.hex(),
+        "origin": record.origin.hex(),
+        "link": record.link.hex(),
+        "digest": record.digest().hex(),
+        "seq": seq,
+        "command": record.commands[0],
+        "stream": number,
+        "branch": branch,
+        "version_before": version_before,
+        "seq_before": seq_before,
+        "version": version,
+        "time_ns": time_ns,
+        "occurred_ns": occurred_ns,
+        "cause": cause,
+        "actor": actor,
+        "flags": flags,
+    }
 
 
 def golden_of(event_type: type[Event]) -> dict[str, Any]:
     """Return the golden record of an event as it is written today."""
-    event = sample(event_type)
-    plain = record_of(event)
-    erased = records.blanked(plain, 1 + len(fold.STRUCTURAL[event_type]))
-    header = records.header_of(plain)
+    plain = record_of(sample(event_type))
+    erased = erased_from(plain, [0], fold.blanked, ERASED_SALT)
+    record, left = described_record(plain), described_record(erased)
+    fields, left_fields = (described(_event_in(packed, event_type)) for packed in (plain, erased))
     return {
         "event": fold.NAMES[event_type],
-        "tag": header.tag,
-        "schema": header.schema,
+        "tag": fold.TAGS[event_type],
         "plain": plain.hex(),
         "erased": erased.hex(),
         "expected": {
-            "plain": {"header": described_header(plain), "fields": described(event)},
-            "erased": {"header": described_header(erased), "fields": described(_read(erased, event_type))},
+            "plain": {"record": record, "fields": fields},
+            "erased": {"record": _changes(record, left), "fields": _changes(fields, left_fields)},
         },
     }
 
 
-def _read(record: bytes, event_type: type[Event]) -> Event:
-    return msgspec.msgpack.decode(records.array_of(record), type=event_type)
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in after.items() if before[name] != value}
+
+
+def expected(golden: Mapping[str, Any], form: str, part: str) -> dict[str, Any]:
+    """Return the ``record`` or the ``fields`` as which the ``plain`` or the ``erased`` form must be read."""
+    forms = golden["expected"]
+    return {**forms["plain"][part], **forms[form][part]}
+
+
+def _event_in(packed: bytes, event_type: type[Event]) -> Event:
+    return msgspec.msgpack.decode(Record(packed).array(0), type=event_type)
 
 
 def stored(directory: Path = GOLDEN) -> dict[str, list[dict[str, Any]]]:
@@ -197,28 +236,34 @@ def _misread(golden: dict[str, Any], event_type: type[Event]) -> Iterator[str]:
     if golden["tag"] != tag:
         yield f"{name} has tag {tag}, its golden record {golden['tag']}; a released tag never changes"
     for form in ("plain", "erased"):
-        record, expected = bytes.fromhex(golden[form]), golden["expected"][form]
-        if described_header(record) != expected["header"]:
-            yield f"{name}, {form}: the header is read as {described_header(record)}"
-        if records.header_of(record).tag != golden["tag"] or not records.is_intact(record):
-            yield f"{name}, {form}: the record is not intact"
+        packed = bytes.fromhex(golden[form])
         try:
-            fields = described(_read(record, event_type))
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            yield f"{name}, {form}: the array cannot be read ({error})"
+            record = Record(packed)
+            found = described_record(packed)
+            fields = described(_event_in(packed, event_type))
+            columns = list(record.problems())
+        except _UNREADABLE as error:
+            yield f"{name}, {form}: the record cannot be read ({error})"
             continue
-        if {field: fields.get(field) for field in expected["fields"]} != expected["fields"]:
-            yield f"{name}, {form}: the array is read as {fields}"
+        yield from (f"{name}, {form}: the record makes no sense: {problem}" for problem in columns)
+        if found != expected(golden, form, "record"):
+            yield f"{name}, {form}: the record is read as {found}"
+        if fold.tag_of(record.array(0)) != golden["tag"] or link_after(NO_LINK, record.covered()) != record.link:
+            yield f"{name}, {form}: the record is not intact"
+        wanted = expected(golden, form, "fields")
+        if {field: fields.get(field) for field in wanted} != wanted:
+            yield f"{name}, {form}: the event is read as {fields}"
 
 
 def _miswritten(golden: dict[str, Any], event_type: type[Event]) -> Iterator[str]:
     """Return how the newest record of an event differs from what is written for the event that it describes."""
     try:
         event = undescribed(golden["expected"]["plain"]["fields"], event_type)
-    except (KeyError, TypeError, msgspec.ValidationError) as error:
-        yield f"{golden['event']}: the described event cannot be made ({error})"
+        array = Record(bytes.fromhex(golden["plain"])).array(0)
+    except (KeyError, TypeError, *_UNREADABLE) as error:
+        yield f"{golden['event']}: the described event cannot be made or the record not be read ({error})"
         return
-    if msgspec.msgpack.encode(event) != records.array_of(bytes.fromhex(golden["plain"])):
+    if msgspec.msgpack.encode(event) != array:
         yield f"{golden['event']}: the described event is written as other bytes"
 
 

@@ -1,4 +1,4 @@
-"""Break the engine in thirty small ways, one at a time, and see whether the tests of that part go red.
+"""Break the engine in some forty small ways, one at a time, and see whether the tests of that part go red.
 
     python tools/mutants.py              every mutant, each as killed or SURVIVED; exits with 1 if any survived
     python tools/mutants.py window fold  those whose file or text has one of the words
@@ -87,8 +87,8 @@ MUTANTS = [
         "if len(stream.seqs) < (stream.due",
         "engine/test_replay.py",
     ),
-    Mutant("engine/reader.py", "if commit.time_ns <= time_ns:", "if commit.time_ns < time_ns:", "memory/test_time.py"),
-    Mutant("engine/reader.py", "!= request.content_hash:", "== b'':", "memory/test_options.py"),
+    Mutant("engine/reader.py", "if record.time_ns <= time_ns:", "if record.time_ns < time_ns:", "memory/test_time.py"),
+    Mutant("engine/reader.py", " not in (request.content_hash, FORGOTTEN):", " == b'':", "memory/test_options.py"),
     Mutant(
         "engine/reader.py",
         "if at is None or at >= stream.seq",
@@ -113,7 +113,32 @@ MUTANTS = [
     Mutant("engine/verify.py", " and self._holds(stream, row):", ":", "engine/test_verify.py engine/test_walk.py"),
     Mutant("engine/history.py", "if name != STORE_STREAM for", "if name for", "memory/test_time.py"),
     # Log and index.
-    Mutant("log/record.py", "+ BRANCH.pack(branch) +", "+ BRANCH.pack(branch and 1) +", "engine/test_branches.py"),
+    Mutant(
+        "engine/transaction.py",
+        "stream.seq, stream.branch))",
+        "stream.seq, stream.branch and 1))",
+        "engine/test_branches.py",
+    ),
+    Mutant(
+        "log/record.py",
+        "StreamHead(number, version + owners.count(owner), seq, branch)",
+        "StreamHead(number, version + 1, seq, branch)",
+        "engine/test_batch.py engine/test_verify.py",
+    ),
+    Mutant("log/record.py", "origin=found.covered(),", "origin=found.digest(),", "rigs/test_dictionary.py"),
+    Mutant(
+        "engine/erasure.py",
+        "places, fold.blanked, salt)",
+        "places, fold.blanked, record.salt)",
+        "rigs/test_dictionary.py",
+    ),
+    Mutant(
+        "engine/erasure.py",
+        "if not last or (place < len(seqs)",
+        "if (place < len(seqs)",
+        "rigs/test_dictionary.py",
+    ),
+    Mutant("engine/walk.py", "if self.seen.proved.get(last) != digest:", "if digest == b'':", "rigs/test_tamper.py"),
     Mutant(
         "index/ranking.py",
         'name="seed", cosine=0.40, keywords=0.25',

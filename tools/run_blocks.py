@@ -3,27 +3,32 @@
     python tools/run_blocks.py README.md ...
 
 The blocks of one file run in order and share their names, as a reader would type them. A block with `>>>` prompts is
-also compared with the output that it shows. Everything happens in an empty folder that is thrown away afterwards.
+compared with the output that it shows, and so is one with comments that begin with `# ->`: each is a line of output,
+in which `...` stands for anything. Everything happens in an empty folder that is thrown away afterwards.
 """
 
 import contextlib
 import doctest
+import io
 import re
 import sys
 import tempfile
 from pathlib import Path
 
 FENCED_BLOCK = re.compile(r"^```(?:python|pycon)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+SHOWN_LINE = re.compile(r"^ *# ->(?: (.*))?$", re.MULTILINE)
+LENIENT = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 class BlockFailedError(Exception):
     """A block showed other output than the one written below its prompts."""
 
 
-def run_file(path: Path) -> int:
-    """The number of blocks in the file, after all of them ran."""
+def run_file(path: Path, namespace: dict[str, object] | None = None) -> int:
+    """The number of blocks in the file, after all of them ran; what they define is in the namespace."""
     text = path.read_text(encoding="utf-8")
-    namespace: dict[str, object] = {"__name__": "__main__"}
+    namespace = {} if namespace is None else namespace
+    namespace["__name__"] = "__main__"
     blocks = list(FENCED_BLOCK.finditer(text))
     for block in blocks:
         line = text.count("\n", 0, block.start(1))
@@ -35,14 +40,21 @@ def run_block(source: str, namespace: dict[str, object], path: Path, line: int) 
     """Runs one block, which begins after that many lines of the file."""
     if ">>>" in source:
         run_prompts(source, namespace, path, line)
-    else:
-        # Blank lines ahead of the source let a traceback name the line of the Markdown file.
-        exec(compile("\n" * line + source, str(path), "exec"), namespace)  # noqa: S102
+        return
+    # Blank lines ahead of the source let a traceback name the line of the Markdown file.
+    program = compile("\n" * line + source, str(path), "exec")
+    expected = SHOWN_LINE.findall(source)
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(program, namespace)  # noqa: S102
+    lines = printed.getvalue().splitlines()
+    matches = doctest.OutputChecker().check_output
+    if expected and not (len(lines) == len(expected) and all(map(matches, expected, lines, [LENIENT] * len(expected)))):
+        raise BlockFailedError(f"{path}: the block at line {line} printed {lines}, and shows {expected}")
 
 
 def run_prompts(source: str, namespace: dict[str, object], path: Path, line: int) -> None:
     """Runs the prompts and compares their output; doctest prints what differs."""
-    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    runner = doctest.DocTestRunner(optionflags=LENIENT)
     examples = doctest.DocTestParser().get_doctest(source, namespace, path.name, str(path), line)
     outcome = runner.run(examples, clear_globs=False)
     namespace.update(examples.globs)

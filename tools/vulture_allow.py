@@ -11,23 +11,29 @@ from tests.index.test_embedder_extras import Endpoint
 from tests.machine.machine import MemoryMachine
 from tests.mcp.fixtures import Kept
 from tests.mcp.test_client_http import Handler
-from tests.rigs.tamper import CarelessAlone, RelinkingAlone, TidyAlone
+from tests.rigs.tamper import (
+    CarelessAloneTogether,
+    CarelessTogether,
+    ErasingTogether,
+    RelinkingAloneTogether,
+    RelinkingTogether,
+    TidyAloneTogether,
+    TidyTogether,
+)
 
 import refold
 from refold import Receipt
 from refold.agent.builtin import tools_of
 from refold.agent.hooks import async_hooks_of
 from refold.embedders import HashedEmbedder
-from refold.event import FLAG_ENCRYPTED
-from refold.log.record import Header
+from refold.event import FLAG_BODY_ELSEWHERE, FLAG_ENCRYPTED
 from refold.memory.aio import AsyncMemory
 from refold.results import SessionSummary, Stats
 from refold.views import board
 
 # Bits and fields of the format that are written as zero today, so that their first use changes no offset.
 FLAG_ENCRYPTED  # noqa: B018
-Header.branch  # noqa: B018
-Header.key_id  # noqa: B018
+FLAG_BODY_ELSEWHERE  # noqa: B018
 
 # An embedder's profile, read by name because an embedder need not have it.
 HashedEmbedder.compact_threshold  # noqa: B018
@@ -69,7 +75,10 @@ Endpoint.log_message  # noqa: B018
 refold.__dir__  # noqa: B018
 
 # What the tamper suite asks of an adapter, and takes by name.
-for adapter in (CarelessAlone, TidyAlone, RelinkingAlone):
+for adapter in (
+    *(CarelessAloneTogether, CarelessTogether, ErasingTogether, RelinkingAloneTogether),
+    *(RelinkingTogether, TidyAloneTogether, TidyTogether),
+):
     adapter.append_genuine  # noqa: B018
     adapter.delete_raw  # noqa: B018
     adapter.detection_point  # noqa: B018

@@ -16,7 +16,7 @@ _BATCH = 1_000
 class Peer:
     """One project; a memory's source says its place."""
 
-    settings = Settings(POWER, "LMDB, durable; exact below a measured size, certified above")
+    settings = Settings(POWER, "LMDB, durable; exact: whole rows, or from 16,384 rows on bounds by short ones")
 
     def __init__(self, directory: Path) -> None:
         self._memory = Memory(directory / "refold")

@@ -41,7 +41,7 @@ class OneWriter:
 
     def prepare_floor(self) -> None:
         """Give the floor the last record."""
-        self.floor.prepare(workloads.records(self.memory, self.memory.head, 1))
+        self.floor.prepare(workloads.rows(self.memory, self.memory.head, 1))
 
     def jobs(self) -> dict[str, Job]:
         """Return our job and the floor's."""
@@ -74,7 +74,7 @@ class Batches:
 
     def rows(self) -> list[bytes]:
         """Return the records of the last batch, as refold wrote them."""
-        return workloads.records(self.memory, self.memory.head - self.events + 1, self.events)
+        return workloads.rows(self.memory, self.memory.head - self.events + 1, self.events)
 
     def jobs(self) -> dict[str, Job]:
         """Return our job and the floors'; ours has to run before the first of theirs."""

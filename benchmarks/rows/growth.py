@@ -110,7 +110,7 @@ class Memories:
 
     def search(self) -> object:
         """Find the ten best."""
-        return self._project.search("memory", vector=self._vectors[next(self._places) % 256])
+        return self._project.search("memory", ranking="seed", vector=self._vectors[next(self._places) % 256])
 
 
 def slope(points: list[Point]) -> float:

@@ -90,7 +90,7 @@ class Recalls:
         """Answer the next queries at once."""
         asked = [next(self.turn) for _ in range(MANY_COUNT)]
         vectors, texts = [vector for vector, _ in asked], [text for _, text in asked]
-        return self.project.search_many(texts, vectors=vectors, top_k=TOP, now=NOW_NS)
+        return self.project.search_many(texts, vectors=vectors, ranking="seed", top_k=TOP, now=NOW_NS)
 
     def upsert(self) -> object:
         """Look for what is most alike, which is not alike enough."""

@@ -13,7 +13,7 @@ from rounds import Job, Target, alternate, median
 from rows.table import Options, Row, compared, limited, skipped
 
 from refold import Memory, fold
-from refold.log.record import ARRAY_BEGIN, STAMP
+from refold.log.record import EventBytes
 from refold.message import MessageAppended
 from refold.views.window import WINDOW
 
@@ -36,7 +36,7 @@ class Replays:
         self.memory = memory
         self.events = memory.head
         self.decode = msgspec.msgpack.Decoder(MessageAppended).decode
-        arrays, self._owners = _payloads(workloads.records(memory, 1, self.events))
+        arrays, self._owners = _payloads(workloads.events(memory, 1, self.events))
         self.messages = len(arrays)
         self.floor = BareLog(directory)
         self.floor.prepare(arrays)
@@ -68,18 +68,11 @@ class Replays:
         self.floor.close()
 
 
-def _payloads(records: Sequence[bytes]) -> tuple[list[bytes], list[int]]:
-    """Return the arrays of the messages among the records, and for each the place of its conversation."""
-    tag = fold.TAGS[MessageAppended]
-    places: dict[int, int] = {}
-    arrays: list[bytes] = []
-    owners: list[int] = []
-    for record in records:
-        stream, *_, found = STAMP.unpack_from(record)
-        if found == tag:
-            arrays.append(record[ARRAY_BEGIN:])
-            owners.append(places.setdefault(stream, len(places)))
-    return arrays, owners
+def _payloads(events: Sequence[EventBytes]) -> tuple[list[bytes], list[int]]:
+    """Return the arrays of the messages among the events, and for each the place of its conversation."""
+    messages = [event for event in events if fold.tag_of(event.array) == fold.TAGS[MessageAppended]]
+    places = {number: place for place, number in enumerate(dict.fromkeys(event.number for event in messages))}
+    return [event.array for event in messages], [places[event.number] for event in messages]
 
 
 @contextmanager
@@ -129,7 +122,7 @@ def _peer_row(options: Options, memory: Memory, job: str) -> Row:
 
 
 def verify_rows(options: Options) -> Iterator[Row]:
-    """Measure the verification of a whole store: file, chain, commitments, checkpoints and live states."""
+    """Measure the verification of a whole store: file, chain, digests, checkpoints and live states."""
     memory = options.stores.filled(workloads.WIDE)
     samples = alternate({REFOLD: Job(memory.verify, memory.head)}, max(options.rounds // 20, 3))[REFOLD]
     note = f"({1_000_000_000 / median(samples):,.0f} events/s)"

@@ -85,7 +85,7 @@ def pause_rows(options: Options) -> Iterator[Row]:
             with memory.batch():
                 for place in range(begin, min(begin + BATCH, count)):
                     project.add(f"memory {place}", vector=given[place])
-        project.search("memory", vector=given[0])
+        project.search("memory", ranking="seed", vector=given[0])
         slot = memory._door.engine.reader.find("project/large")
         assert slot is not None
         slot.due = len(slot.seqs) + ADDITIONS // 4

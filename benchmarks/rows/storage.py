@@ -15,7 +15,7 @@ SESSIONS = "tau-bench"
 
 
 def size_rows(options: Options) -> Iterator[Row]:
-    """Measure the file, the records and their arrays."""
+    """Measure the file, and what an event takes of a record."""
     for conversations in (1, workloads.WIDE):
         memory = options.stores.filled(conversations)
         memory.flush()
@@ -24,8 +24,8 @@ def size_rows(options: Options) -> Iterator[Row]:
 
 def _sizes(memory: Memory) -> str:
     events = memory.head
-    found = workloads.records(memory, 1, events)
-    record = sum(map(len, found)) / events
+    found = workloads.log_of(memory).read(0, events)
+    record = sum(len(packed) for _, packed in found) / events
     whole = workloads.log_of(memory).size_bytes() / events
     text = sum(len(text.content) for text in workloads.texts()) / workloads.TEXTS
     return f"(file {whole:.0f}, record {record:.0f}, text {text:.0f})"

@@ -83,7 +83,7 @@ class Refold:
     def last(self, count: int) -> list[bytes]:
         """Return the records of the last events; where there are fewer, those over and over."""
         known = min(count, self.memory.head)
-        rows = workloads.records(self.memory, self.memory.head - known + 1, known)
+        rows = workloads.rows(self.memory, self.memory.head - known + 1, known)
         return [rows[place % known] for place in range(count)]
 
     def close(self) -> None:

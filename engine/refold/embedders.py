@@ -4,18 +4,21 @@ import re
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import chain
 from math import isfinite, isqrt, sqrt
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 from refold import checks
 from refold.errors import EmbedderFailed, EmbeddingMismatch, InvalidInput, LimitExceeded
 from refold.limits import HASH_BYTES, VECTOR_DIMENSIONS_MAX
 from refold.text import blake2b, is_unspaced, words
+
+T = TypeVar("T")
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,13 +39,20 @@ MERGE_COSINE: Final = 0.85
 COMPACT_COSINE: Final = 0.90
 """Two memories that are more alike than this are merged when a project is compacted."""
 
+# The largest that cost at most one point of recall@10, on chats and on long messages each:
+# python benchmarks/floor.py --embedder hashed, and without the option for MiniLM.
+_HASHED_FLOOR_RATE: Final = 0.0295
+_MINILM_FLOOR_RATE: Final = 0.0445
+
 
 @runtime_checkable
 class Embedder(Protocol):
     """A model of texts: the name under which its vectors are recorded, their dimension, and the vectors.
 
     An embedder may also have ``merge_threshold`` and ``compact_threshold``, the cosines above which two of its texts
-    say the same: they differ between models. Without them ``MERGE_COSINE`` and ``COMPACT_COSINE`` hold.
+    say the same: they differ between models. Without them ``MERGE_COSINE`` and ``COMPACT_COSINE`` hold. With a
+    ``floor_rate``, a search by ``"hybrid"`` finds nothing where its best score is below that rate times the natural
+    logarithm of one and the number of memories; without one it has no floor.
     """
 
     @property
@@ -71,11 +81,19 @@ def thresholds(embedder: Embedder) -> tuple[float, float]:
     )
 
 
-def _threshold(embedder: Embedder, name: str, default: float) -> float:
+def floor_rate(embedder: Embedder) -> float:
+    """Return how fast the floor of a search grows with the logarithm of the number of memories, 0 for no floor.
+
+    Raises ``InvalidInput`` if the embedder has one that is no number from 0 to 1.
+    """
+    return _threshold(embedder, "floor_rate", 0.0, least=0)
+
+
+def _threshold(embedder: Embedder, name: str, default: float, *, least: int = -1) -> float:
     value: object = getattr(embedder, name, default)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value) or not -1 <= value <= 1:
-        raise InvalidInput(f"{name} of the embedder is {value!r}; give a number from -1 to 1, such as {default}")
-    return float(value)
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value) and least <= value <= 1:
+        return float(value)
+    raise InvalidInput(f"{name} of the embedder is {value!r}; give a number from {least} to 1, such as {default}")
 
 
 # Checks of vectors: they are refused, or become rows of float32.
@@ -196,6 +214,7 @@ class CachedEmbedder:
         self.id = embedder.id
         self.dim = embedder.dim
         self.merge_threshold, self.compact_threshold = thresholds(embedder)
+        self.floor_rate = floor_rate(embedder)
         self._embedder = embedder
         self._count_max = bytes_max // (4 * embedder.dim + HASH_BYTES)
         self._vectors: OrderedDict[bytes, Vectors] = OrderedDict()
@@ -246,6 +265,43 @@ class Vector(NamedTuple):
     model: str | None
 
 
+class NotEmbedded(Exception):
+    """Texts have no vectors yet, and this is no place to wait for an embedder."""
+
+    def __init__(self, embedding: "Embedding", texts: list[str]) -> None:
+        super().__init__(f"{len(texts)} texts have no vectors yet; embed them in a thread and call again")
+        self.embedding = embedding
+        self.texts = texts
+
+
+_PREPARED: Final[ContextVar["dict[tuple[str, str], Vector] | None"]] = ContextVar("refold_prepared", default=None)
+"""The vectors that a call was prepared with, by embedder and text; ``None`` where embedders may be waited for."""
+
+
+class PreparedCall(Generic[T]):
+    """A call that never waits for an embedder: it has the vectors of its texts, or raises ``NotEmbedded``."""
+
+    __slots__ = ("_function", "_vectors")
+
+    def __init__(self, function: Callable[[], T]) -> None:
+        self._function = function
+        self._vectors: dict[tuple[str, str], Vector] = {}
+
+    def __call__(self) -> T:
+        """Call the function; raises ``NotEmbedded`` with the texts that it needs vectors of."""
+        before = _PREPARED.set(self._vectors)
+        try:
+            return self._function()
+        finally:
+            _PREPARED.reset(before)
+
+    def prepare(self, missing: NotEmbedded) -> None:
+        """Embed what the call lacked; raises what the embedder raises."""
+        vectors = missing.embedding.of_all(missing.texts)
+        for text, vector in zip(missing.texts, vectors, strict=True):
+            self._vectors[missing.embedding.embedder.id, text] = vector
+
+
 class Embedding:
     """The embedder of one memory: the chosen one, or the built-in one."""
 
@@ -272,13 +328,23 @@ class Embedding:
         """Two memories that are more alike than this become one when a project is compacted."""
         return COMPACT_COSINE if self.chosen is None else self.embedder.compact_threshold
 
+    @property
+    def floor_rate(self) -> float:
+        """How fast the floor of a search grows with the logarithm of the number of memories."""
+        return HashedEmbedder.floor_rate if self.chosen is None else self.embedder.floor_rate
+
     def of(self, text: str) -> Vector:
         """Return the vector of a text."""
         return self.of_all([text])[0]
 
     def of_all(self, texts: list[str]) -> list[Vector]:
-        """Return the vectors of texts."""
-        embedder = self.embedder
+        """Return the vectors of texts; raises ``NotEmbedded`` in a prepared call that lacks some."""
+        embedder, prepared = self.embedder, _PREPARED.get()
+        if prepared is not None:
+            missing = [text for text in texts if (embedder.id, text) not in prepared]
+            if missing:
+                raise NotEmbedded(self, missing)
+            return [prepared[embedder.id, text] for text in texts]
         return [Vector(packed(row), embedder.id) for row in embedder.embed(texts)] if texts else []
 
     def given(self, vector: object) -> Vector:
@@ -346,6 +412,7 @@ class HashedEmbedder:
     dim = _DIMENSIONS
     merge_threshold = MERGE_COSINE
     compact_threshold = COMPACT_COSINE
+    floor_rate = _HASHED_FLOOR_RATE
 
     def embed(self, texts: list[str]) -> "Vectors":
         """Return one vector of length 1 for each text, in order, as rows of float32."""
@@ -457,6 +524,7 @@ class MiniLmEmbedder:
     dim = 384
     merge_threshold = MERGE_COSINE
     compact_threshold = COMPACT_COSINE
+    floor_rate = _MINILM_FLOOR_RATE
 
     def __init__(self, *, tokenizer: "str | Path | None" = None, threads: int = 1) -> None:
         runtime = loaded("onnxruntime", "minilm")

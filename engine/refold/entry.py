@@ -248,6 +248,7 @@ class MemoriesRecalled(Event, frozen=True, tag=32):
     scores: tuple[float, ...] = ()
     signals: bytes | None = None
     conversation: str | None = None
+    floor: float = 0.0
 
     def mentions(self) -> tuple[str | None, ...]:
         """Return the conversation in which they were shown."""

@@ -83,7 +83,7 @@ def _array_header(count: int) -> bytes:
 
 
 FLAG_ERASED: Final = 1
-"""The body was blanked and the salt zeroed."""
+"""The body was erased."""
 
 FLAG_BODY_ELSEWHERE: Final = 2
 """The body lies outside the row."""
@@ -259,6 +259,8 @@ class Erased(Event, frozen=True, tag=20):
     """The bodies of other events were erased."""
 
     seqs: tuple[int, ...]
+    digests: tuple[tuple[int, bytes], ...] = ()
+    """What is left of each record that was erased from: the seq of its last event, and its digest."""
 
 
 class ForkDropped(Event, frozen=True, tag=21):

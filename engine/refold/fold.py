@@ -4,7 +4,7 @@ Live writes, reopening, ``at``, replay, fork and restore all go through ``fold``
 what lies below them; it sees no disk, and no store sees it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeVar, Union
@@ -91,6 +91,7 @@ def _tag(event_type: type[Event]) -> int:
 
 
 KINDS: Final = _kinds()
+_SESSION: Final = KINDS["conversation"].views.index(SESSION)
 EVENT_TYPES: Final = _event_types()
 TAGS: Final = {event_type: tag for tag, event_type in EVENT_TYPES.items()}
 VIEWS_OF: Final = {
@@ -149,12 +150,13 @@ _ENCODE_SORTED: Final = msgspec.msgpack.Encoder(order="deterministic").encode
 _DECODER: Final = msgspec.msgpack.Decoder(Union[tuple(TAGS)])  # noqa: UP007 - built at run time
 _TAG_BYTES: Final = 1
 
-assert max(EVENT_TYPES) < 128, "a tag below 128 is one byte of msgpack"  # noqa: PLR2004
+_TAG_MAX: Final = 128
+assert max(EVENT_TYPES) < _TAG_MAX, "a tag below 128 is one byte of msgpack"
 
 assert all(len(event_type.__struct_fields__) < 15 for event_type in TAGS), "an event has at most 14 fields"  # noqa: PLR2004
 
-decode_known: Final = _DECODER.decode
-"""Decode an array whose tag is known; the fast path of replay."""
+decode_known: Final[Callable[[bytes], list[Event]]] = msgspec.msgpack.Decoder(list[Union[tuple(TAGS)]]).decode  # type: ignore[misc]  # noqa: UP007
+"""Decode an array of events whose tags are all known: what a record holds, in one sweep."""
 
 
 _NOTHING: Final[tuple[bytes, list[int]]] = (_ENCODE(None), [])
@@ -173,8 +175,27 @@ def body_begin(event: Event) -> int:
     return _TAG_BYTES + len(_ENCODE(_VALUES[type(event)](event)))
 
 
-def decode(array: bytes, tag: int) -> Event:
+def tag_of(array: bytes) -> int:
+    """Return the tag of an event's array; of a later program's one it may take several bytes."""
+    first = array[_TAG_BYTES]
+    return first if first < _TAG_MAX else int(msgspec.msgpack.decode(array)[0])
+
+
+def blanked(array: bytes) -> bytes:
+    """Return an event's array without its body: cut to the tag and the structural values."""
+    event = decode(array)
+    structural = array[_TAG_BYTES : body_begin(event)]
+    return bytes([0x90 | (1 + len(STRUCTURAL[type(event)]))]) + structural
+
+
+def decode(array: bytes) -> Event:
     """Return the event of an array; one whose tag is unknown is carried as ``Unknown``."""
+    try:
+        tag = tag_of(array)
+    except (msgspec.DecodeError, IndexError, TypeError, UnicodeDecodeError, ValueError) as error:
+        raise StoreCorrupt(
+            f"an event of {len(array)} bytes cannot be decoded ({error}); run `refold verify` and restore a backup"
+        ) from error
     if tag not in EVENT_TYPES:
         return Unknown((), tag, array)
     try:
@@ -184,6 +205,15 @@ def decode(array: bytes, tag: int) -> Event:
             f"an event of tag {tag} cannot be decoded ({error}); run `refold verify` and restore a backup"
         ) from error
     return event
+
+
+def decode_all(arrays: Sequence[bytes]) -> list[Event]:
+    """Return the events of arrays: all in one sweep, one by one only where a tag is unknown or bytes are damaged."""
+    try:
+        events: list[Event] = decode_known(b"\xdd" + len(arrays).to_bytes(4, "big") + b"".join(arrays))
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return list(map(decode, arrays))
+    return events
 
 
 def is_known(tag: int) -> bool:
@@ -278,7 +308,7 @@ def _pairs(state: State) -> list[tuple[View[Any], Any]]:
 
 def is_open(state: State) -> bool:
     """Return whether a conversation was opened, and not dropped since."""
-    return state.part(SESSION).opened
+    return bool(state.parts[_SESSION].opened)
 
 
 def digests(state: State) -> list[tuple[str, bytes]]:

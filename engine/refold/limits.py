@@ -30,8 +30,11 @@ MESSAGE_TOKENS_MAX: Final = 2**40
 
 # How the log is folded, checkpointed and read.
 
-# A stream gets a checkpoint row after this many events, or after as many as its last row pointed at, if more.
+# A stream gets a checkpoint row after this many events; after more where its last row was large: one for each event
+# that the row pointed at, and one for so many bytes in it. So the rows of a stream that only grows take room in
+# proportion to its events.
 CHECKPOINT_EVENTS: Final = 256
+CHECKPOINT_EVENT_BYTES: Final = 32
 # Events behind the oldest stream without a checkpoint: what opening a store has to scan.
 TAIL_EVENTS_MAX: Final = 50_000
 CHECKPOINT_ROWS_MAX: Final = 500  # Checkpoint rows that one transaction writes when a store is flushed or closed.
@@ -44,11 +47,11 @@ PAGE_EVENTS: Final = 256
 MEMORY_BYTES_DEFAULT: Final = 512 * 1024 * 1024
 MEMORY_BYTES_MIN: Final = 1024 * 1024
 # A verification: the states that it folds anew, in addition to the loaded ones, take one of so many parts of
-# ``memory_bytes``; a repeated event is found among so many behind it; so much is hashed to find what a stale link goes
-# on from.
+# ``memory_bytes``; a repeated event is found among so many behind it; so many earlier links are tried to find the one
+# that a stale one goes on from.
 VERIFY_PARTS_COUNT: Final = 4
 RECENT_EVENTS_COUNT: Final = 65_536
-STALE_LINK_BYTES_MAX: Final = 256 * 1024**2
+STALE_LINKS_COUNT: Final = 1_000_000
 # What a loaded stream takes beside its events, for slot, names, states and their containers; and an event in RAM beside
 # the bytes of its record, for the objects that they are decoded into.
 STREAM_OVERHEAD_BYTES: Final = 3_000
@@ -59,7 +62,7 @@ PACKED_SLICE_COUNT: Final = 512
 EVICTED_COUNT_MIN: Final = 32
 # How often streams come into RAM or leave it before the log lets go of the pages that it has read.
 RELIEVED_COUNT: Final = 64
-SALTS_COUNT: Final = 64  # Salts that are drawn at once for the commits to come.
+SEEDS_COUNT: Final = 64  # Seeds of salts that are drawn at once for the commits to come.
 # How often a read lets others run until this process's own commit is folded, when another's came behind it.
 SETTLE_COUNT_MAX: Final = 1_000
 GROUP_COUNT_MAX: Final = 1_024  # Callers whose events one commit takes together; the rest waits for the next one.
@@ -86,6 +89,12 @@ CUT_BYTES: Final = 32 * 1024**2  # Records of so many bytes make such a transact
 
 # Bytes of the record.
 SALT_BYTES: Final = 16
+SEED_BYTES: Final = 32  # What the salts of a commit are derived from.
+# Events of one record: it is ended behind so many, or as soon as it is so long, but takes more while its last page has
+# room for them, so that nothing of a page stays empty.
+RECORD_EVENTS: Final = 64
+RECORD_EVENTS_MAX: Final = 96
+RECORD_BYTES: Final = 32 * 1024
 HASH_BYTES: Final = 32
 KEYED_HASH_BYTES: Final = 16
 STORE_ID_BYTES: Final = 16
@@ -172,6 +181,7 @@ assert WINDOW_TOKENS_DEFAULT <= WINDOW_TOKENS_MAX
 VECTOR_DIMENSIONS_MAX: Final = 8_192
 QUERIES_COUNT_MAX: Final = 4_096  # Queries of one call: all are answered of one state, which others change meanwhile.
 QUERIES_BYTES_MAX: Final = 64 * 1024**2  # Products of the queries that are multiplied with all rows at once.
+MESSAGES_BYTES_MAX: Final = 256 * 1024**2  # What the indexes of messages take in RAM before the oldest are dropped.
 GRAPHS_READ_COUNT: Final = 4  # How many stored graphs are read at once to be checked: each may be of many megabytes.
 # What of ``memory_bytes`` the vectors of projects, with their memories, and those of episodes may take, and what stays
 # for loaded streams in any case: one part of so many.
@@ -212,13 +222,18 @@ assert TOOL_NAME_CHARS_MAX < TOOL_MESSAGE_CHARS_MAX < TOOL_SCHEMA_BYTES_MAX
 assert TOOL_SCHEMA_BYTES_MAX < TOOL_ARGUMENTS_BYTES_MAX < TOOL_RESULT_BYTES_MAX <= VALUE_BYTES_MAX
 
 # Contexts of a model.
-CONTEXT_TOKENS_DEFAULT: Final = 5_500  # All parts of a context together, without the window.
+CONTEXT_TOKENS_DEFAULT: Final = 5_500  # The parts of a context together, without system prompt and messages.
+LOCAL_CONTEXT_TOKENS: Final = 1_500  # The same for models on one's own machine, whose windows are small.
 CONTEXT_CHARS_MAX: Final = 16 * 1024 * 1024  # What a budget may allow, in characters, tokens or memories.
 CONTEXT_DAYS: Final = 3  # Calendar days whose notes are in a context.
 PROFILE_CHARS_DEFAULT: Final = 8_000
 NOTES_CHARS_DEFAULT: Final = 8_000
 MEMORIES_CHARS_DEFAULT: Final = 2_000
 SESSION_CHARS_DEFAULT: Final = 2_000
+EPISODES_COUNT_DEFAULT: Final = 2
+EPISODES_RECENT_COUNT: Final = 256  # The newest sessions among which a context looks for those like a query.
+INJECTED_CHARS_DEFAULT: Final = 4_000
+SCRATCHPAD_CHARS_DEFAULT: Final = 8_000
 
 assert CONTEXT_TOKENS_DEFAULT < PROFILE_CHARS_DEFAULT < CONTEXT_CHARS_MAX <= VALUE_BYTES_MAX
 assert max(MEMORIES_CHARS_DEFAULT, NOTES_CHARS_DEFAULT, SESSION_CHARS_DEFAULT) < CONTEXT_CHARS_MAX
@@ -241,6 +256,7 @@ REPLY_CHARS_MAX: Final = 1024 * 1024  # Characters of a model's answer in which 
 JSON_BEGINNINGS_COUNT_MAX: Final = 64  # Brackets of a model's answer at which a JSON value is looked for.
 
 # Extraction.
+EXTRACTED_CONTEXT_CHARS_MAX: Final = 300  # What was said, beside a memory that was made of it.
 EXTRACTED_CHARS_MAX: Final = 2_000  # One extracted memory: what is longer is no concise statement.
 EXTRACTED_COUNT_MAX: Final = 50  # Memories of one extraction.
 # Characters of a conversation in one question to a model; a longer one is read in pages.

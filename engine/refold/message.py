@@ -17,6 +17,7 @@ from refold.text import sha256
 
 Role: TypeAlias = Literal["system", "developer", "user", "assistant", "tool", "function"]
 ROLES: Final[tuple[Role, ...]] = ("system", "developer", "user", "assistant", "tool", "function")
+PROMPT_ROLES: Final = frozenset(("system", "developer"))
 TOOL_ROLES: Final = frozenset(("tool", "function"))
 
 
@@ -65,6 +66,14 @@ class MessageAppended(Event, frozen=True, tag=2):
         """Append the message there, with as many tokens."""
         fields = ("tokens", "name", "tool_calls", "tool_call_id", "pinned", "metadata")
         chat.append(self.role, self.content, **{name: getattr(self, name) for name in fields})
+
+
+def text_of(message: "MessageAppended | Message") -> str:
+    """Return what a message says, of blocks their texts; empty where it says nothing."""
+    content = message.content
+    if isinstance(content, list):
+        return "\n".join(part["text"] for part in content if isinstance(part.get("text"), str))
+    return content or ""
 
 
 def check_body(body: MessageAppended | ImportedBody) -> None:

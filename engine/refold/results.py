@@ -17,6 +17,10 @@ class Change(Struct, frozen=True):
     before: Any
     after: Any
 
+    def __str__(self) -> str:
+        where = ".".join(map(str, (self.view, *self.path)))
+        return f"{self.stream} {where}: {self.before!r} -> {self.after!r}"
+
 
 CACHE: Final = "cache"
 WRITER: Final = "writer"
@@ -88,7 +92,10 @@ class Stats(Struct, frozen=True):
 
 
 class SessionSummary(Struct, frozen=True):
-    """A session that is over: its task, files read as (path, lines, bytes), findings, calls by tool, user's turns."""
+    """A session that is over: its task, files read as (path, lines, bytes), findings, calls by tool, user's turns.
+
+    The task is the described one, else the user's first message; ``outcome`` is the model's last text.
+    """
 
     session_id: str
     task_description: str
@@ -97,6 +104,7 @@ class SessionSummary(Struct, frozen=True):
     tool_usage: dict[str, int]
     total_turns: int
     success: bool
+    outcome: str = ""
 
 
 class Receipt(Struct, frozen=True):
@@ -122,6 +130,8 @@ class Receipt(Struct, frozen=True):
 
 class Upserted(Struct, frozen=True):
     """The result of an upsert: ``outcome`` is inserted, merged or skipped, the last with its ``reason``.
+
+    So is an inserted one that is alike to another memory and contradicts it.
 
     ``entry`` is the memory as it is now, of a skipped one that which is there already; ``cosine`` is how alike it was.
     """
@@ -165,15 +175,16 @@ class Hit(Struct, frozen=True):
 class Hits(Struct, frozen=True):
     """The hits of a search, best first: a sequence.
 
-    ``exact`` is true of every search: hits that a bound does not certify are found by a pass over all memories. The
-    bound takes the nearer half of what a graph gives to be complete; below the size from which on a graph pays, and
-    without hnswlib, there is none. An event of a recall carries it.
+    ``exact`` says that they are proved to be the best: by a pass over all memories, or by bounds that hold for any
+    vectors. It is false only where an ``approximate`` search was answered by a graph. ``floor`` is the score that the
+    best hit had to reach for anything to be found, 0 for no floor. An event of a recall carries both.
     """
 
     hits: tuple[Hit, ...]
     exact: bool
     query: str
     ranking: str
+    floor: float = 0.0
 
     def __len__(self) -> int:
         return len(self.hits)

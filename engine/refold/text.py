@@ -228,3 +228,106 @@ def _rendered(value: Any) -> str:
     import msgspec  # noqa: PLC0415 - only messages whose arguments are not text pay for it
 
     return msgspec.json.encode(value).decode()
+
+
+# Two statements that look alike and say different things: they differ in a number, a name or a denial.
+
+_NUMBER: Final = re.compile(r"\d+(?:[.,:/-]\d+)*")
+_TOKEN: Final = re.compile(r"[^\W_][\w'\u2019]*(?:[._@/-]\w+)*")
+_DENIAL: Final = re.compile(
+    r"\b(?:not|no|never|none|nothing|nobody|without|cannot|\w+n['\u2019]t|stop(?:s|ped)?|avoid(?:s|ed)?|"
+    r"forbid(?:s|den)?|refuse[sd]?|dislike[sd]?|hate[sd]?|nicht|kein\w*|nie|niemals|ne|pas|jamais|nunca)\b|"
+    "[\u4e0d\u6ca1\u6c92\u522b\u5225]|\u306a\u3044|\u307e\u305b\u3093",
+    re.IGNORECASE,
+)
+_OPPOSITES: Final = (
+    *(("dark", "light"), ("on", "off"), ("true", "false"), ("before", "after"), ("tabs", "spaces"), ("left", "right")),
+    *(("enable", "disable"), ("enabled", "disabled"), ("minimum", "maximum"), ("min", "max"), ("sync", "async")),
+    *(("public", "private"), ("allow", "deny"), ("allowed", "denied"), ("start", "end"), ("open", "closed")),
+    *(("morning", "evening"), ("day", "night"), ("single", "double"), ("first", "last"), ("more", "less")),
+    *(("increase", "decrease"), ("required", "optional"), ("old", "new"), ("upper", "lower"), ("yes", "no")),
+)
+# Words at the beginning of a sentence that stand for nobody in particular.
+_ANYBODY: Final = frozenset(
+    (
+        *("a", "an", "all", "any", "anything", "both", "each", "either", "every", "everyone", "everything", "he"),
+        *("her", "his", "i", "it", "its", "my", "no", "nobody", "nothing", "one", "our", "ours", "she", "some"),
+        *("someone", "something", "that", "the", "their", "them", "there", "these", "they", "this", "those"),
+        *("user", "users", "we", "what", "who", "you", "your"),
+    )
+)
+_IS: Final = frozenset(
+    (*("is", "has", "was", "had", "will", "can", "could", "should", "would", "must", "may", "does", "did"),)
+)
+_STEM_CHARS: Final = 4
+_PIECES_MAX: Final = 64
+
+
+def contradiction(text: str, other: str) -> str | None:
+    """Tell what two alike statements differ in so that they must not be joined, `None` where nothing is found.
+
+    That is a number, a name, a denial, or one of a few opposites. What only one of the two says is no contradiction,
+    but for a denial. Of texts that were joined with `" | "` each piece is compared.
+
+    >>> contradiction("The API listens on port 8080.", "The API listens on port 9090.")
+    'the numbers differ (8080, 9090)'
+    >>> contradiction("The API listens on port 8080.", "The API is on 8080, behind nginx.") is None
+    True
+    """
+    pieces, others = (each.split(" | ")[:_PIECES_MAX] for each in (text, other))
+    reasons = (_difference(one, another) for one in pieces for another in others)
+    return next((reason for reason in reasons if reason), None)
+
+
+def _difference(text: str, other: str) -> str | None:
+    numbers, others = (dict.fromkeys(_NUMBER.findall(each)) for each in (text, other))
+    if reason := _differing("numbers", numbers, others):
+        return reason
+    denials = [bool(_DENIAL.search(each)) for each in (text, other)]
+    if denials[0] != denials[1]:
+        return "only one of them denies it"
+    words, known = ([word.lower() for word in _TOKEN.findall(each)] for each in (text, other))
+    if not words or not known:
+        return None
+    first, second = set(words), set(known)
+    if denials[0] and _order(words, second) != _order(known, first):
+        return "the order of what is denied differs"
+    for one, opposite in _OPPOSITES:
+        if {one, opposite} & first != {one, opposite} & second and {one, opposite} <= first ^ second:
+            return f"{one} is not {opposite}"
+    if words[:-1] == known[:-1] and words[-2:-1] in (["is"], ["are"]) and not _is_akin(words[-1], known[-1]):
+        return f"{words[-1]} is not {known[-1]}"
+    names = {name: None for name in _names(text) if name.lower() not in second}
+    unlike = {name: None for name in _names(other) if name.lower() not in first}
+    return _differing("names", names, unlike)
+
+
+def _differing(what: str, one: dict[str, None], other: dict[str, None]) -> str | None:
+    """Say which differ, where both texts have some that the other lacks."""
+    first, second = [each for each in one if each not in other], [each for each in other if each not in one]
+    return f"the {what} differ ({first[0]}, {second[0]})" if first and second else None
+
+
+def _is_akin(word: str, other: str) -> bool:
+    return word == other or (word[:_STEM_CHARS] == other[:_STEM_CHARS] and min(len(word), len(other)) >= _STEM_CHARS)
+
+
+def _order(words: list[str], known: set[str]) -> list[str]:
+    """List the words of one text that the other has, in order, without those that may stand anywhere."""
+    shared = (word for word in dict.fromkeys(words) if len(word) >= _KEYWORD_BYTES_MIN and word in known)
+    return [word for word in shared if not _DENIAL.fullmatch(word)]
+
+
+def _names(text: str) -> Iterator[str]:
+    """Yield what names something: capitals inside of a sentence, signs and digits inside of a word, and subjects."""
+    begins, last = True, 0
+    tokens = list(_TOKEN.finditer(text))
+    for place, token in enumerate(tokens):
+        word = token.group()
+        begins = begins or any(sign in text[last : token.start()] for sign in ".!?:;\n")
+        following = tokens[place + 1].group().lower() if place + 1 < len(tokens) else ""
+        is_subject = word.lower() not in _ANYBODY and (following in _IS or following.endswith("s"))
+        is_marked = not word.isalpha() and "'" not in word and "\u2019" not in word and not word.isdigit()
+        if is_marked or (word[0].isupper() and (not begins or (is_subject and word.isalpha()))):
+            yield word
+        begins, last = False, token.end()

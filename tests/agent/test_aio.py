@@ -33,6 +33,7 @@ def test_a_context_is_built_shown_and_built_again(memory: Memory) -> None:
         await chat.append("user", "When is the deploy?")
         context = await memory.aio.context(chat, query="deploy")
         assert context == memory.context(chat.plain, query="deploy")
+        assert context == await memory.aio.context(chat.plain, query="deploy"), "the plain handle is taken too"
         rebuilt = await memory.aio.rebuild(await memory.aio.show(context))
         assert rebuilt.context == context
         async with memory.aio.batch():

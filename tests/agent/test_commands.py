@@ -5,8 +5,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from refold import InvalidInput
-from refold.agent import ForgetCommand, RecallCommand, RememberCommand, detect_memory_command
+from refold import InvalidInput, Memory
+from refold.agent import (
+    ForgetCommand,
+    RecallCommand,
+    RememberCommand,
+    UserMessageResult,
+    default_hooks,
+    detect_memory_command,
+)
 
 REMEMBERED = [
     ("remember that I like tea", "I like tea"),
@@ -33,6 +40,21 @@ REMEMBERED = [
     ("Never use tabs!", "Never use tabs"),
     ("always answer in German\u3002", "always answer in German"),
     ("never commit to main", "never commit to main"),
+    # Polite words may come before it.
+    ("Please remember that I like tea", "I like tea"),
+    ("Hey, could you please remember that I like tea?", "I like tea"),
+    ("Can you remember that I like tea, please?", "I like tea"),
+    ("I'd like you to remember that I like tea.", "I like tea"),
+    ("Please always use pnpm.", "always use pnpm"),
+    # Chinese and Japanese.
+    ("\u8bf7\u8bb0\u4f4f\uff1a\u6211\u559c\u6b22\u8336\u3002", "\u6211\u559c\u6b22\u8336"),
+    ("\u8acb\u8a18\u5f97\u6211\u559c\u6b61\u8336", "\u6211\u559c\u6b61\u8336"),
+    ("\u522b\u5fd8\u4e86\u6211\u4f4f\u5728\u5965\u65af\u9646", "\u6211\u4f4f\u5728\u5965\u65af\u9646"),
+    (
+        "\u304a\u8336\u304c\u597d\u304d\u3060\u3068\u899a\u3048\u3066\u304a\u3044\u3066\u304f\u3060\u3055\u3044\u3002",
+        "\u304a\u8336\u304c\u597d\u304d\u3060",
+    ),
+    ("\u899a\u3048\u3066\u304a\u3044\u3066\uff1a\u304a\u8336\u304c\u597d\u304d", "\u304a\u8336\u304c\u597d\u304d"),
 ]
 FORGOTTEN = [
     ("forget that I like tea", "I like tea"),
@@ -44,18 +66,30 @@ FORGOTTEN = [
     ("Delete the memory about pnpm\uff01", "pnpm"),
     ("remove memories about pnpm", "pnpm"),
     ("forget that you should remember that I like tea", "you should remember that I like tea"),
+    ("Please forget about the old server.", "the old server"),
+    ("\u8bf7\u5fd8\u8bb0\u65e7\u670d\u52a1\u5668", "\u65e7\u670d\u52a1\u5668"),
+    (
+        "\u53e4\u3044\u30b5\u30fc\u30d0\u30fc\u306e\u3053\u3068\u306f\u5fd8\u308c\u3066\u304f\u3060\u3055\u3044",
+        "\u53e4\u3044\u30b5\u30fc\u30d0\u30fc",
+    ),
 ]
 ASKED = [
-    ("what do you remember about the deployment", "the deployment"),
-    ("What do you remember about the deployment?", "the deployment"),
-    ("what are my preferences", "what are my preferences"),
-    ("What  are my preferences?", "what are my preferences"),
-    ("what are my preferences for tests?", "for tests"),
-    ("What do you remember?", "what do you remember"),
-    ("What do you remember about?", "what do you remember about"),
-    ("do you remember my editor?", "my editor"),
-    ("list my memories", "list my memories"),
-    ("Show me what you remember about Oslo", "about Oslo"),
+    ("what do you remember about the deployment", "the deployment", None),
+    ("What do you remember about the deployment?", "the deployment", None),
+    ("what are my preferences", "", "preference"),
+    ("What  are my preferences?", "", "preference"),
+    ("Please list my preferences", "", "preference"),
+    ("what are my preferences for tests?", "for tests", "preference"),
+    ("What do you remember?", "", None),
+    ("What do you remember about?", "", None),
+    ("do you remember my editor?", "my editor", None),
+    ("list my memories", "", None),
+    ("Show me what you remember about Oslo", "about Oslo", None),
+    ("\u6211\u7684\u504f\u597d\u662f\u4ec0\u4e48\uff1f", "", "preference"),
+    ("\u4f60\u8fd8\u8bb0\u5f97\u4ec0\u4e48\uff1f", "", None),
+    ("\u4f60\u8bb0\u5f97\u6211\u7684\u7f16\u8f91\u5668\u5417", "\u6211\u7684\u7f16\u8f91\u5668\u5417", None),
+    ("\u4f55\u3092\u899a\u3048\u3066\u3044\u307e\u3059\u304b\uff1f", "", None),
+    ("\u79c1\u306e\u597d\u307f\u306f\u4f55\u3067\u3059\u304b\uff1f", "", "preference"),
 ]
 NOTHING = [
     *("", " ", "?", "hello", "remember", "Remember the milk", "note", "noteworthy", "forget", "forget it"),
@@ -71,7 +105,8 @@ NOTHING = [
     *("always", "never.", "always use", "never do!", "remember:", "don't forget that"),
     # The phrase does not stand at the beginning, or goes on as another word.
     *(
-        "please remember that I like tea",
+        "I said please remember that I like tea",
+        "please",
         "I remember that",
         "You should always use pnpm",
         "\u201cremember that x\u201d",
@@ -103,9 +138,9 @@ def test_what_to_forget(text: str, query: str) -> None:
     assert detect_memory_command(text) == ForgetCommand(query)
 
 
-@pytest.mark.parametrize(("text", "query"), ASKED)
-def test_what_is_asked(text: str, query: str) -> None:
-    assert detect_memory_command(text) == RecallCommand(query)
+@pytest.mark.parametrize(("text", "query", "category"), ASKED)
+def test_what_is_asked(text: str, query: str, category: str | None) -> None:
+    assert detect_memory_command(text) == RecallCommand(query, category)
 
 
 @pytest.mark.parametrize("text", NOTHING)
@@ -131,3 +166,46 @@ def test_a_command_is_frozen_and_says_its_kind_in_json() -> None:
     assert msgspec.json.encode(command) == b'{"type":"remember","content":"x","importance":0.95}'
     with pytest.raises(AttributeError):
         command.content = "y"  # type: ignore[union-attr, misc]
+
+
+# What the default hooks make of them.
+
+
+def asked(memory: Memory, text: str) -> tuple[UserMessageResult, tuple[str, ...]]:
+    """Fire the default hooks for a message; return what they say, and their notices."""
+    hooks = default_hooks(memory)
+    context = hooks.context(memory.conversation("c"))
+    return hooks.fire_user_message(context, text), tuple(context.notices)
+
+
+def test_a_question_for_preferences_shows_all_of_them_and_nothing_else(memory: Memory) -> None:
+    for number, content in enumerate(("Use pnpm.", "Answer in German.", "Short commits.")):
+        memory.add(content, category="preference", importance=0.5 + number / 10)
+    memory.add("The port is 5432.", importance=0.9)
+    heard, _ = asked(memory, "What are my preferences?")
+    assert heard == UserMessageResult(
+        injected_context="The user asks what is remembered of this project; 3 of 3 memories:\n"
+        "- [PREF] Short commits.\n- [PREF] Answer in German.\n- [PREF] Use pnpm."
+    )
+    everything, _ = asked(memory, "List my memories")
+    assert str(everything.injected_context).count("\n- [") == 4
+    found, _ = asked(memory, "What do you remember about the port?")
+    assert str(found.injected_context).splitlines()[1] == "- [FACT] The port is 5432."
+    nothing, _ = asked(Memory(), "List my memories")
+    assert nothing.injected_context == "The user asks what is remembered of this project: nothing."
+
+
+def test_forgetting_takes_all_that_is_meant_and_says_what(memory: Memory) -> None:
+    for content in ("The staging server is in Oslo.", "Staging servers restart at nine.", "The port is 5432."):
+        memory.add(content)
+    heard, notices = asked(memory, "Please forget about the staging server.")
+    assert heard == UserMessageResult()
+    assert [entry.content for entry in memory.project().list()] == ["The port is 5432."]
+    assert notices == ("Forgot 2 memories: The staging server is in Oslo.; Staging servers restart at nine.",)
+    assert asked(memory, "forget about unicorns")[1] == ("Nothing was found to forget",)
+    assert memory.project().count() == 1
+
+
+def test_what_is_remembered_is_said(memory: Memory) -> None:
+    assert asked(memory, "Remember that the tests need Docker.")[1] == ("Remembered: the tests need Docker",)
+    assert asked(memory, "Remember that the password is hunter22!")[1] == ()

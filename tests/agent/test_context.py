@@ -15,9 +15,12 @@ from refold import Context, InvalidInput, Memory, NotFound, ReadOnly
 from refold.agent import ContextBudget
 from tests.support.memories import Clock, assert_sound, refused
 
-POLICY = (
-    "To remember permanent facts or preferences, you MUST use the `memory_set` tool. "
-    "Do NOT attempt to edit profile.json directly using file editing tools."
+SET = "To remember permanent facts or preferences, you MUST use the `memory_set` tool."
+MIRROR = "Do NOT attempt to edit profile.json directly using file editing tools."
+INSTRUCTIONS = (
+    f"{SET} What holds for this project rather than for the user (a convention, a decision, a mistake to avoid) "
+    "belongs into `memory_add`. What happened today belongs into `journal_append`. What only this conversation needs "
+    "belongs into `memory_write`."
 )
 
 
@@ -42,11 +45,11 @@ def filled(memory: Memory) -> Any:
 def test_the_whole_text_is_this_one(memory: Memory) -> None:
     context = memory.context(filled(memory), skills=[("rust", "Use cargo.")])
     assert context.text == (
-        f"{POLICY}\n\n"
-        "## Core Profile (Facts & Preferences)\n- **user_name**: Mike\n- **theme_preference**: dark mode\n\n\n"
+        f"{INSTRUCTIONS}\n\n"
+        "## Core Profile (Facts & Preferences)\n- **user_name**: Mike\n- **theme_preference**: dark mode\n\n"
         "## Recent Daily Notes\n# 2026-11-18\n\nChose LMDB.\nWrote tests.\n\n"
         "## Project Memory\nThe following facts were learned from previous sessions:\n\n"
-        "- [PREF] Use pnpm, not npm.\n- [FACT] The API listens on port 8080.\n\n\n"
+        "- [PREF] Use pnpm, not npm.\n- [FACT] The API listens on port 8080.\n\n"
         "[skill:rust]\nUse cargo.\n[/skill]\n\n"
         "[SESSION_MEMORY_V1]\nTask: Fix the login.\n\n"
         "[Working Memory]\nKey-value pairs:\n  city: Oslo\n  name: Alice\nNotes:\n  - User prefers dark mode"
@@ -56,19 +59,28 @@ def test_the_whole_text_is_this_one(memory: Memory) -> None:
     assert context.messages("anthropic") == [{"role": "user", "content": [{"type": "text", "text": "Hello!"}]}]
 
 
-def test_the_blocks_for_anthropic_are_cached_up_to_the_last_part_that_stays(memory: Memory) -> None:
+def test_the_blocks_for_anthropic_are_cached_up_to_what_is_stable_and_to_what_nearly_is(memory: Memory) -> None:
     context = memory.context(filled(memory))
     blocks = context.system_blocks()
     assert [block["text"] for block in blocks] == [part.text for part in context.parts]
     marked = [place for place, block in enumerate(blocks) if "cache_control" in block]
-    assert [context.parts[place].name for place in marked] == ["memories"]
+    assert [context.parts[place].name for place in marked] == ["profile", "memories"]
     assert all("cache_control" not in block for block in context.system_blocks(cache=False))
 
 
-def test_the_system_prompt_tells_of_memory_set_and_of_nothing_that_is_empty(memory: Memory) -> None:
-    context = memory.context(memory.conversation("c"))
-    assert context.text == POLICY
-    assert memory.head == 0
+def test_instructions_speak_of_the_tools_that_the_model_gets_and_of_no_others(memory: Memory, tmp_path: Path) -> None:
+    chat = memory.conversation("c")
+    assert memory.context(chat).text == INSTRUCTIONS
+    assert memory.context(chat, tools=()).parts == ()
+    assert memory.context(chat, tools=["memory_set", "Bash"]).text == SET
+    for name in ("memory_add", "journal_append", "memory_write"):
+        memory.tools.unregister(name)
+    assert memory.context(chat).text == SET
+    assert memory.rebuild(memory.show(memory.context(chat))).context.text == SET
+    with memory.mirror(tmp_path / "mirror"):
+        assert memory.context(chat).text == f"{SET} {MIRROR}"
+    with pytest.raises(InvalidInput, match="tools must be a list"):
+        memory.context(chat, tools="memory_set")
 
 
 def test_nonempty_working_memory_is_included(memory: Memory) -> None:
@@ -102,7 +114,7 @@ def test_three_days_of_notes_the_newest_first(memory: Memory) -> None:
 )
 def test_every_category_has_its_badge(memory: Memory, category: str, badge: str) -> None:
     memory.add("x", category=category)
-    assert f"- {badge} x\n" in memory.context(memory.conversation("c")).text
+    assert memory.context(memory.conversation("c")).text.endswith(f"- {badge} x")
 
 
 def test_what_is_remembered_cannot_look_like_a_heading(memory: Memory) -> None:
@@ -130,8 +142,8 @@ def test_a_memory_that_does_not_fit_gives_way_to_the_next(memory: Memory) -> Non
     memory.add("x" * 3_000, importance=0.9)
     memory.add("short", importance=0.5)
     context = memory.context(memory.conversation("c"))
-    assert "- [FACT] short\n" in context.text
-    assert len(context.ids) == 1
+    assert "- [FACT] short\n(1 less relevant memories left out)" in context.text
+    assert (len(context.ids), context.left_out) == (1, {"memories": 1})
 
 
 def test_no_more_memories_than_the_setting_allows_and_none_when_turned_off(memory: Memory) -> None:
@@ -167,15 +179,28 @@ def test_trimming_comes_in_the_order_of_the_seed(memory: Memory) -> None:
         context = memory.context(chat, skills=skills, budget=tokens)
         part = context.part("skills")
         text = "" if part is None else part.text
+        assert context.tokens <= tokens
         return text.count("[/skill]"), len(context.ids), len(text)
 
     whole = memory.context(chat, skills=skills).tokens
-    seen = list(dict.fromkeys(shown(tokens) for tokens in range(whole, 0, -5)))
-    assert [row[:2] for row in seen[:3]] == [(2, 10), (1, 10), (1, 5)]
-    assert seen[-1][:2] == (0, 5)
+    seen = list(dict.fromkeys(shown(tokens) for tokens in range(whole + 40, 0, -5)))
+    assert [row[:2] for row in seen[:2]] == [(2, 10), (1, 10)]
+    assert seen[-1] == (0, 0, 0)
+    whole_skill = seen[1][2]
+    assert [count for _, count, length in seen[1:] if length == whole_skill][-1] == 5, "as many as there is room for"
+    assert all(count <= 5 for _, count, length in seen[1:] if length < whole_skill)
     lengths = [length for _, _, length in seen[2:]]
     assert lengths == sorted(lengths, reverse=True)
     assert len(lengths) > 2
+
+
+def test_memories_alone_use_the_room_that_there_is(memory: Memory) -> None:
+    for number in range(60):
+        memory.add(f"The fact with the number {number} says this and that about something.")
+    budget = ContextBudget(tokens=500, memories_count=60, memories_chars=20_000)
+    context = memory.context(memory.conversation("c"), budget=budget, tools=())
+    assert 420 < context.tokens <= 500
+    assert context.left_out["memories"] == 60 - len(context.ids)
 
 
 def test_a_skill_of_low_relevance_is_the_first_to_go(memory: Memory) -> None:
@@ -185,8 +210,10 @@ def test_a_skill_of_low_relevance_is_the_first_to_go(memory: Memory) -> None:
         score: float
 
     skills = [Match("weak", "w " * 100, 0.5), Match("weaker", "w " * 100, 0.4)]
-    context = memory.context(memory.conversation("c"), skills=skills, budget=60)
-    assert context.part("skills") is None
+    chat = memory.conversation("c")
+    assert memory.context(chat, skills=skills, budget=200, tools=()).part("skills") is not None
+    context = memory.context(chat, skills=skills, budget=60)
+    assert (context.part("skills"), context.left_out["skills"]) == (None, 2)
 
 
 @pytest.mark.parametrize("budget", [-1, True, "much", ContextBudget(notes_chars=-1), 2.5])
@@ -322,7 +349,7 @@ def test_the_command_line_builds_it_again(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stderr
     shown = json.loads(run.stdout)
     assert (shown["matches"], shown["differing"]) == (True, [])
-    assert [part["name"] for part in shown["parts"]][:2] == ["policy", "profile"]
+    assert [part["name"] for part in shown["parts"]][:2] == ["instructions", "profile"]
     with Memory(tmp_path / "store") as memory:
         memory.erase([1])
     run = subprocess.run(command[:-1], capture_output=True, text=True, check=False)

@@ -83,7 +83,7 @@ def test_skills_that_are_none_are_refused(memory: Memory, skills: Any) -> None:
 
 def test_the_best_skill_stays_in_whichever_order_they_come(memory: Memory) -> None:
     skills = [Match("weak", "w " * 300, 0.5), Match("strong", "s " * 20, 9.0)]
-    part = memory.context(memory.conversation("c"), skills=skills, budget=130).part("skills")
+    part = memory.context(memory.conversation("c"), skills=skills, budget=100, tools=()).part("skills")
     assert part is not None
     assert part.text.startswith("[skill:strong]")
     assert part.text.count("[/skill]") == 1
@@ -93,8 +93,11 @@ def test_a_part_without_a_budget_is_no_part(memory: Memory) -> None:
     memory.journal().append("note")
     memory.profile().set("k", "v")
     memory.add("fact")
-    budget = ContextBudget(notes_chars=0, profile_chars=0, memories_chars=0, skills_chars=0, session_chars=0)
+    names = ("notes", "profile", "memories", "skills", "session", "scratchpad")
+    budget = ContextBudget(**{f"{name}_chars": 0 for name in names})
     chat = memory.conversation("c")
     chat.session.describe_task("t")
+    chat.scratchpad.note("n")
     built = memory.context(chat, skills=[("a", "b")], budget=budget)
-    assert [part.name for part in built.parts] == ["policy"]
+    assert [part.name for part in built.parts] == ["instructions"]
+    assert built.left_out == dict.fromkeys(sorted(names), 1)

@@ -13,6 +13,7 @@ from refold.agent import (
     HttpProvider,
     NoJson,
     ProviderFailed,
+    UserMessageResult,
     default_hooks,
     extract,
     extract_idle,
@@ -55,7 +56,7 @@ def test_memory_round_trip_a_new_session_knows_what_the_old_one_learnt(memory: M
         ["pnpm"],
     )
     later = memory.conversation("s2", project="acme")
-    assert "- [PREF] Use pnpm, not npm.\n" in memory.context(later).text
+    assert "- [PREF] Use pnpm, not npm." in memory.context(later).text
     assert_sound(memory)
 
 
@@ -351,11 +352,10 @@ def test_session_time_out_extracts_from_conversations_that_rest() -> None:
 
 def test_default_hooks_obey_commands_and_extract_at_the_end_and_at_compaction(memory: Memory) -> None:
     chat = talked(memory)
-    hooks = default_hooks(memory, lambda _, text: f"[skill] {text}", scripted(PORT))
+    hooks = default_hooks(memory, lambda _, text: f"Look up {text}", scripted(PORT))
     context = hooks.context(chat)
-    assert hooks.fire_user_message(context, "Remember that the tests need Docker.").modified_message == (
-        "[skill] Remember that the tests need Docker."
-    )
+    heard = hooks.fire_user_message(context, "Remember that the tests need Docker.")
+    assert heard == UserMessageResult(injected_context="Look up Remember that the tests need Docker.")
     assert [entry.importance for entry in memory.project("acme").list()] == [0.95]
     hooks.fire_session_start(context)
     assert [entry.content for entry in context.shared["memories"]] == ["the tests need Docker"]
@@ -374,10 +374,10 @@ def test_settings_turn_the_default_hooks_off(memory: Memory) -> None:
     chat = talked(memory)
     for setting in ("memory_enabled", "skills_enabled"):
         memory.settings.set(setting, value=False)
-    hooks = default_hooks(memory, lambda _, text: f"[skill] {text}", scripted(PORT))
+    hooks = default_hooks(memory, lambda _, text: f"Look up {text}", scripted(PORT))
     head, context = memory.head, hooks.context(chat)
     hooks.fire_session_start(context)
-    assert hooks.fire_user_message(context, "Remember that x.").modified_message is None
+    assert hooks.fire_user_message(context, "Remember that x.") == UserMessageResult()
     hooks.fire_session_end(context, chat.session.summary())
     assert (memory.head, context.shared) == (head, {})
 

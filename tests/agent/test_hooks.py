@@ -14,6 +14,7 @@ from refold.agent import (
     AfterToolResult,
     BeforeLlmResult,
     BeforeToolResult,
+    Blocked,
     HookContext,
     ToolResult,
     UserMessageResult,
@@ -40,7 +41,7 @@ def test_hook_chain_three_hooks_run_in_order_at_session_end(memory: Memory) -> N
     assert called == [(0, summary), (1, summary), (2, summary)]
 
 
-def test_skill_matching_a_skill_of_the_project_stands_before_the_message(memory: Memory, tmp_path: Path) -> None:
+def test_skill_matching_a_skill_of_the_project_is_shown_beside_the_message(memory: Memory, tmp_path: Path) -> None:
     """A scenario of the seed, by its name."""
     folder = tmp_path / ".skills" / "release-notes"
     folder.mkdir(parents=True)
@@ -49,14 +50,19 @@ def test_skill_matching_a_skill_of_the_project_stands_before_the_message(memory:
     skills = memory.skills.below(SkillRoots(project=str(tmp_path)))
     hooks, context = default_hooks(memory, skills), begun(memory)
     said = "write the notes of the release"
-    shown = f"[skill:release-notes]\nOne line a change.\n[/skill]\n\n{said}"
-    assert hooks.fire_user_message(context, said).modified_message == shown
-    assert hooks.fire_user_message(context, "what is for lunch?").modified_message is None
+    heard = hooks.fire_user_message(context, said)
+    assert [(name, text) for name, text, _ in heard.skills] == [("release-notes", "One line a change.")]
+    context.conversation.append("user", said, metadata=heard.metadata)
+    part = memory.context(context.conversation).part("skills")
+    assert part is not None
+    assert part.text == "[skill:release-notes]\nOne line a change.\n[/skill]"
+    assert hooks.fire_user_message(context, "what is for lunch?") == UserMessageResult()
     selected = memory.skills.selected("s1")
     assert selected is not None
     assert (selected.query, selected.names) == (said, ("release-notes",))
     memory.settings.set("skills_enabled", value=False)
-    assert hooks.fire_user_message(context, said).modified_message is None
+    assert hooks.fire_user_message(context, said).skills == ()
+    assert memory.context(context.conversation).part("skills") is None
 
 
 def test_there_are_eight_points_and_no_ninth(memory: Memory) -> None:
@@ -160,10 +166,79 @@ def test_error_propagation_a_hook_that_raises_is_logged_and_stops_nothing(
     with caplog.at_level(logging.WARNING, logger="refold"):
         hooks.fire_session_start(context)
         assert hooks.fire_user_message(context, "hi") == UserMessageResult()
-        assert hooks.fire_before_tool(context, "t", {}) == BeforeToolResult()
     assert called == [context]
-    assert len(caplog.records) == 3
+    assert len(caplog.records) == 2
     assert all("broken raised" in record.getMessage() for record in caplog.records)
+
+
+def boom(*_: Any) -> None:
+    raise ZeroDivisionError("oops")
+
+
+def late(*_: Any) -> None:
+    threading.Event().wait(30)
+
+
+def speechless(*_: Any) -> Any:
+    return BeforeToolResult(modified_arguments=5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("guard", "problem"),
+    [(boom, "raised ZeroDivisionError"), (late, "took longer than 0.05 s"), (speechless, "returned what cannot be")],
+)
+def test_a_guard_that_fails_or_is_late_lets_nothing_through(memory: Memory, guard: Any, problem: str) -> None:
+    context, hooks = begun(memory), memory.hooks
+    hooks.timeout_seconds = 0.05
+    called: list[Any] = []
+    for point in ("before_tool", "before_llm"):
+        hooks.register(point, guard)
+        hooks.register(point, lambda *given: called.append(given))
+    found = hooks.fire_before_tool(context, "Bash", {"command": "rm -rf /"})
+    assert found.skip
+    assert f"the hook {guard.__name__} {problem}" in str(found.skip_reason)
+    with pytest.raises(Blocked, match=f"the hook {guard.__name__} {problem}.*the model was not asked"):
+        hooks.fire_before_llm(context, [])
+    assert called == []
+
+
+def test_a_guard_may_say_why_no_model_is_asked(memory: Memory) -> None:
+    memory.hooks.register("before_llm", lambda *_: BeforeLlmResult(block_reason="too dear"))
+    with pytest.raises(Blocked, match=r"^too dear$"):
+        memory.hooks.fire_before_llm(begun(memory), [])
+
+
+def test_what_hooks_inject_beside_a_message_is_joined_and_becomes_metadata(memory: Memory) -> None:
+    context, hooks = begun(memory), memory.hooks
+    for text in ("one", "two"):
+        skill = (text, f"Do {text}.", 2.0)
+        hooks.register(
+            "user_message",
+            lambda _, __, text=text, skill=skill: UserMessageResult(injected_context=text, skills=(skill,)),
+        )
+    heard = hooks.fire_user_message(context, "hi")
+    assert (heard.injected_context, [name for name, _, _ in heard.skills]) == ("one\ntwo", ["one", "two"])
+    assert UserMessageResult().metadata is None
+    context.conversation.append("user", "hi", metadata=heard.metadata)
+    built = memory.context(context.conversation, tools=())
+    assert built.text == (
+        "[skill:one]\nDo one.\n[/skill]\n\n[skill:two]\nDo two.\n[/skill]\n\n[For This Message]\none\ntwo"
+    )
+    assert built.messages()[-1] == {"role": "user", "content": "hi"}
+    context.conversation.append("user", "and now?")
+    assert memory.context(context.conversation, tools=()).parts == (), "it belongs to one message"
+    context.conversation.append("user", "x", metadata={"refold_injected": {"text": 5}})
+    assert memory.context(context.conversation, tools=()).parts == (), "what another program wrote is left alone"
+
+
+def test_default_hooks_twice_are_there_once(memory: Memory, tmp_path: Path) -> None:
+    own = memory.hooks.register("user_message", lambda *_: None)
+    for _ in range(2):
+        hooks = default_hooks(memory, memory.skills.below(SkillRoots(project=str(tmp_path))))
+    assert repr(hooks) == "Hooks(session_start=1, user_message=3, before_tool=1, session_end=3)"
+    assert hooks.unregister_group("skills") == 3
+    assert hooks.unregister_group("skills") == 0
+    assert hooks.unregister("user_message", own)
 
 
 def test_a_hook_that_hangs_is_left_behind(memory: Memory, caplog: pytest.LogCaptureFixture) -> None:

@@ -61,6 +61,7 @@ CALLS: dict[str, list[tuple[str, Arguments]]] = {
     "memory_delete": [("memory_set", {"key": WORDS, "value": "valid"}), ("memory_delete", {"key": WORDS})],
     "memory_add": [("memory_add", {"content": f"The {WORDS} is Ottokar's.", "keywords": [WORDS]})],
     "memory_search": [("memory_search", {"query": WORDS})],
+    "conversation_search": [("conversation_search", {"query": WORDS})],
     "memory_update": [("memory_update", lambda memory: newest(memory) | {"content": WORDS})],
     "memory_forget": [("memory_add", {"content": WORDS}), ("memory_forget", newest)],
     "journal_append": [("journal_append", {"text": WORDS})],
@@ -80,7 +81,7 @@ CALLS: dict[str, list[tuple[str, Arguments]]] = {
 }
 """What a model calls of each tool, so that it keeps the words, or the name of the conversation."""
 
-INSIDE = {"memory_write", "memory_read"}
+INSIDE = {"memory_write", "memory_read", "conversation_search"}
 """They write into the conversation alone."""
 
 
@@ -278,10 +279,16 @@ def extracts(told: Told) -> None:
 
 
 def extracts_evicted(told: Told) -> None:
-    told.chat = told.memory.conversation(ID, window_tokens=60)
+    told.chat = told.memory.conversation(ID, window_tokens=50)
     told.turn(f"It is {WORDS}.")
     told.turn("And the rest of it " + "is long " * 20)
     assert told.memory.project().list()[-1].content == WORDS
+
+
+def ends(told: Told) -> None:
+    told.turn(f"Renew {WORDS}.")
+    AgentLoop(told.memory, told.chat, Script()).end()
+    assert [WORDS in hit.entry.task for hit in told.memory.project().search_episodes("")] == [True]
 
 
 def only_reads(told: Told) -> None:
@@ -294,6 +301,9 @@ HOOKS: dict[str, tuple[Callable[[Told], None], ...]] = {
     "Skills.inject": (injects,),
     "_refuse_tool": (only_reads,),
     "Skills.register_hooks.<locals>.generate_at_end": (generates,),
+    "Skills.register_hooks.<locals>.refresh_files": (only_reads,),
+    "record_session": (ends,),
+    "decay_memories": (only_reads,),
     "default_hooks.<locals>.extract_at_end": (extracts,),
     "default_hooks.<locals>.extract_evicted": (extracts_evicted,),
 }
@@ -425,6 +435,7 @@ OTHER_COMMANDS = {
     *("board", "diff", "doctor", "history", "list", "log", "memories", "replay", "search", "show", "stats", "verify"),
     *("bench", "demo", "decay", "prune", "reembed", "mcp", "skills", "erase"),
     *("import", "export", "backup", "recover", "snapshot", "fork", "restore", "mirror"),
+    *("clear", "delete", "files", "journal", "profile", "review", "settings", "update"),
 }
 """They read, keep no text of a conversation, or carry the log itself."""
 

@@ -84,7 +84,7 @@ def test_what_tools_and_hooks_wrote_into_the_conversation_is_written_again() -> 
 
         live.tools.register(FunctionTool("Read", "d", {}, read))
         live.hooks.register("after_tool", lambda context, *_: context.conversation.session.note_finding("a fact"))
-        live.hooks.register("before_tool", lambda context, *_: context.conversation.note("careful"))
+        live.hooks.register("before_tool", lambda context, *_: context.conversation.scratchpad.note("careful"))
         provider = CallableProvider(lambda *_: [{"content": "Tests need Docker.", "category": "fact"}])
         default_hooks(live, None, provider)
         chat = live.conversation("c", window_tokens=60)

@@ -12,8 +12,8 @@ from refold.agent import FunctionTool, ToolContext, ToolFailed, ToolRegistry
 from refold.limits import TOOL_ARGUMENTS_BYTES_MAX, TOOLS_COUNT_MAX
 
 NAMES = [
-    *("memory_write", "memory_read", "memory_set", "memory_delete", "memory_add", "memory_search", "memory_update"),
-    *("memory_forget", "journal_append"),
+    *("memory_write", "memory_read", "memory_set", "memory_delete", "memory_add", "memory_search"),
+    *("conversation_search", "memory_update", "memory_forget", "journal_append"),
 ]
 
 
@@ -155,6 +155,26 @@ def test_memories_are_added_found_changed_and_forgotten(memory: Memory) -> None:
     assert call("memory_forget", id=added["id"]) == {"status": "ok", "id": added["id"]}
     assert call("memory_forget", id=added["id"]) == f"Error: invalid input: Memory not found: {added['id']}"
     assert memory.project("acme").count() == 0
+
+
+def test_what_was_said_is_found_in_the_conversation_of_the_host(memory: Memory) -> None:
+    chat = memory.conversation("A", window_tokens=30)
+    chat.append("user", "The code is raven.", name="Ada", tokens=10)
+    chat.append("tool", 3_000 * "raven ", tokens=10)
+    for number in range(3):
+        chat.append("user", f"A raven of day {number}.", tokens=10)
+    memory.conversation("B").append("user", "The code of somebody else is raven.")
+    call, head = caller(memory), memory.head
+    found = call("conversation_search", query="which code?")["messages"]
+    said = {"seq": 2, "role": "user", "content": "The code is raven.", "in_window": False, "name": "Ada"}
+    assert found == [said]
+    every = call("conversation_search", query="raven", top_k=50)["messages"]
+    assert [row["in_window"] for row in sorted(every, key=lambda row: row["seq"])] == [False, False, True, True, True]
+    assert max(len(row["content"]) for row in every) == 2_000
+    assert len(call("conversation_search", query="raven", top_k=2)["messages"]) == 2
+    assert call("conversation_search", query=" ").startswith("Error: invalid input: query is empty")
+    assert call("conversation_search", query="which code?", conversation="B")["messages"] == [said]
+    assert memory.head == head
 
 
 def test_a_search_is_a_recall_and_a_read_leaves_no_trace(memory: Memory) -> None:

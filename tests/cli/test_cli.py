@@ -1,8 +1,7 @@
 """The command line: every verb, its JSON, its exit codes, and how it ends."""
 
+import io
 import json
-import os
-import pty
 import re
 import signal
 import subprocess
@@ -13,13 +12,12 @@ import pytest
 
 from refold import Memory, StoreCorrupt
 from refold.cli import root, sessions
-from refold.cli.demo import SAMPLE
 from refold.importers import FORMATS, MEMORY_FORMATS
 from refold.results import Finding, Report
-from tests.support.command import Run, running
+from tests.support.command import COMMAND, Ended, Run, running, terminal_output
+from tests.support.paths import SAMPLE
 
 CHAT = "openai/airline/1"
-COMMAND = [sys.executable, "-c", "import sys; from refold.cli import main; sys.exit(main())"]
 
 
 @pytest.fixture
@@ -144,7 +142,7 @@ def test_import_reports_a_bad_line_and_creates_no_store_for_unknown_content(refo
     unknown.write_text("hello\n")
     ended = refold("import", SAMPLE, unknown, "--db", tmp_path / "store")
     assert ended.code == 1
-    assert "no known format; the formats are swe-agent, locomo, beam, openai, refold" in ended.err
+    assert "no known format; the formats are claude-code, otel, swe-agent, locomo, beam, openai, refold" in ended.err
     assert not (tmp_path / "store").exists()
     unknown.write_text('[{"role": "user", "content": "Hi"}]\n[{"role": "user"}, 3]\n')
     ended = refold("import", unknown, "--db", tmp_path / "store")
@@ -154,6 +152,39 @@ def test_import_reports_a_bad_line_and_creates_no_store_for_unknown_content(refo
     assert refold("import", tmp_path / "none", "--db", tmp_path / "store").code == 2
     assert refold("import", "--db", tmp_path / "store").code == 2
     assert refold("import", SAMPLE, "--format", "csv", "--db", tmp_path / "store").code == 2
+
+
+def test_a_failed_import_leaves_nothing_or_says_what_it_took(refold: Run, tmp_path: Path) -> None:
+    file = tmp_path / "chats.jsonl"
+    file.write_text('[{"role": "robot", "content": "Hi"}]\n')
+    ended = refold("import", file, "--db", tmp_path / "store")
+    assert (ended.code, ended.out) == (1, "")
+    assert f"{file}: nothing of it was taken" in ended.err
+    assert [path.name for path in tmp_path.iterdir()] == [file.name], "no store, and nothing half made"
+    good = "".join(f'[{{"role": "user", "content": "Hi {number}"}}]\n' for number in range(3))
+    file.write_text(good + "{broken\n")
+    ended = refold("import", file, "--db", tmp_path / "store")
+    assert (ended.code, "line 4 is no conversation in JSON" in ended.err) == (1, True)
+    assert "what comes before that was taken: 6 events with 3 messages, in 3 streams" in ended.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == [file.name, "store"]
+    file.write_text(good + '[{"role": "user", "content": "Hi 3"}]\n')
+    assert "1 messages" in refold("import", file, "--db", tmp_path / "store").out
+    assert refold("verify", "--db", tmp_path / "store").code == 0
+
+
+def test_an_import_reads_stdin(refold: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def piped(text: str, *arguments: object) -> Ended:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        return refold("import", "-", *arguments, "--db", tmp_path / "store", "--json")
+
+    line = '[{"role": "user", "content": "Hi"}]\n'
+    assert piped(line).json["files"][0]["messages"] == 1
+    assert piped(line).json["files"][0]["repeated"] is True
+    assert piped(line, "--name", "other").json["files"][0]["messages"] == 1
+    names = [row["conversation"] for row in refold("list", "--db", tmp_path / "store", "--json").json["conversations"]]
+    assert names == ["openai/other/1", "openai/stdin/1"]
+    assert piped(line, "--name", "a/b").code == 2
+    assert refold("import", SAMPLE, "--name", "x", "--db", tmp_path / "store").code == 2
 
 
 def test_the_formats_of_the_help_are_those_of_the_recorders() -> None:
@@ -257,11 +288,11 @@ def test_log_lists_what_is_asked_for(store: Path, refold: Run) -> None:
 def test_replay_steps_through_events_and_evictions(store: Path, refold: Run) -> None:
     steps = refold("replay", CHAT, "--from", 12, "--to", 14, "--db", store, "--json").json_lines
     assert [step["seq"] for step in steps] == [12, 13, 14]
-    assert [message["seq"] for message in steps[1]["evicted"]] == [2, 3, 4, 5, 6, 7, 8, 9]
+    assert [message["seq"] for message in steps[1]["evicted"]] == [3, 4, 5, 6, 7, 8, 9]
     assert {change["view"] for change in steps[1]["changes"]} == {"window"}
     shown = refold("replay", CHAT, "--from", 13, "--to", 13).out.splitlines()
     assert shown[0].split()[0] == "13"
-    assert len(shown) == 1 + 8
+    assert len(shown) == 1 + 7
     assert "evicted 9  tool get_reservation_details" in shown[-1]
     assert len(refold("replay", CHAT, "--to", 1).out.splitlines()) > 1
 
@@ -272,7 +303,7 @@ def test_diff_compares_seqs_times_and_conversations(store: Path, refold: Run) ->
         memory.conversation("other").scratchpad.set("flight", "HAT175")
     changes = refold("diff", "other", CHAT, "--json").json["changes"]
     tokens = [(change["before"], change["after"]) for change in changes if change["path"] == ["tokens"]]
-    assert tokens == [(19, 593)]
+    assert tokens == [(19, 596)]
     text = refold("diff", 57, "other").out
     assert "+ scratch.entries" in text
     assert refold("diff", 59, "2100-01-01T00:00:00Z", "--json").json["changes"] == []
@@ -410,25 +441,6 @@ def test_a_signal_ends_a_running_command_without_a_traceback(store: Path) -> Non
     ended = subprocess.run([sys.executable, "-c", hooked, "stats", "--db", store], capture_output=True, check=False)
     assert ended.returncode == 128 + signal.SIGINT
     assert ended.stderr.strip() == b""
-
-
-def terminal_output(arguments: list[str], **variables: str) -> str:
-    """What a command writes where stdout and stderr are a terminal."""
-    ours, theirs = pty.openpty()
-    environment = {name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "FORCE_COLOR"}}
-    environment |= {"TERM": "xterm-256color", "COLUMNS": "100", **variables}
-    with subprocess.Popen([*COMMAND, *arguments], stdout=theirs, stderr=theirs, env=environment) as process:
-        os.close(theirs)
-        shown = b""
-        try:
-            while block := os.read(ours, 65_536):
-                shown += block
-        except OSError:
-            # Linux says so when the last writer of a terminal has gone.
-            pass
-        assert process.wait() == 0
-    os.close(ours)
-    return shown.decode()
 
 
 def test_colour_is_for_terminals_and_yields_to_no_color(store: Path, refold: Run) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,14 +13,14 @@ from refold import Memory
 from refold.cli import demo, main
 from refold.cli.output import Console
 from refold.cli.root import FixedSource, opened
+from tests.support.command import COMMAND, terminal_output
 
 CLOCK = {"REFOLD_CLOCK_NS": "1700000000000000000"}
 
 
 def run_demo(*arguments: str, **variables: str) -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-c", "import sys; from refold.cli import main; sys.exit(main())", "demo"]
     environment = {**os.environ, **variables}
-    return subprocess.run([*command, *arguments], env=environment, capture_output=True, check=False, timeout=60)
+    return subprocess.run([*COMMAND, "demo", *arguments], env=environment, capture_output=True, check=False, timeout=60)
 
 
 def test_two_runs_on_a_fixed_clock_print_the_same_bytes(tmp_path: Path) -> None:
@@ -30,16 +31,36 @@ def test_two_runs_on_a_fixed_clock_print_the_same_bytes(tmp_path: Path) -> None:
     assert second.returncode == 0
 
 
-def test_it_shows_what_it_promises_in_few_lines() -> None:
+def test_it_tells_the_story_of_an_agent_that_forgot() -> None:
     shown = run_demo(**CLOCK)
     lines = shown.stdout.decode("ascii").splitlines()
     assert len(lines) <= 70
-    hashes = [line.split()[1] for line in lines if line.strip().startswith(("live", "replayed"))]
+    assert max(map(len, lines)) <= 100
+    assert [line[:2] for line in lines if line[:1].isdigit()] == ["1.", "2.", "3.", "4.", "5.", "6."]
+    parts = dict(re.findall(r"^(\d)\. (.*?)(?=^\d\. |\Z)", shown.stdout.decode(), re.MULTILINE | re.DOTALL))
+    told, nuts = "Hi, I am Alice, and I am allergic to nuts.", "A bag of roasted nuts. Enjoy!"
+    assert re.search(rf"Alice  {told}\n(.*\n)+ +left the window:  {told}\n", parts["1"])
+    assert f"agent  {nuts}\n" in parts["2"]
+    assert f"event  2  Alice said: {told}\n" in parts["3"]
+    assert "event 13  The agent forgot it, because 69 tokens did not fit into 60:\n" in parts["3"]
+    assert (
+        "event 18  The model was shown 7 messages and asked for a snack; the nuts were in none of them.\n" in parts["3"]
+    )
+    assert "kept:  Alice is allergic to nuts.\n" in parts["4"]
+    assert "agent  An apple. Nothing with nuts, as you are allergic.\n" in parts["4"]
+    assert f"The first try is still in the log, as it was: {nuts}\n" in parts["4"]
+    assert "opened again: 20 messages, exactly those that were acknowledged: yes\n" in parts["5"]
+    hashes = re.findall(r"hash of the \w+ +([0-9a-f]{64})\n", parts["6"])
     assert len(hashes) == 2
     assert hashes[0] == hashes[1]
-    assert len(hashes[0]) == 64
-    assert [line for line in lines if line.startswith(("1.", "2.", "3.", "4.", "5.", "6.", "7."))][6].startswith("7.")
-    assert any("out: " in line for line in lines)
+    assert "equal, to the last byte\n" in parts["6"]
+
+
+def test_it_has_colour_on_terminals_alone_unless_it_is_plain() -> None:
+    assert "\x1b[1;36m1. An agent is told something" in terminal_output(["demo"])
+    plain = terminal_output(["demo", "--plain"], **CLOCK).replace("\r\n", "\n")
+    assert "\x1b" not in plain
+    assert plain == run_demo(**CLOCK).stdout.decode()
 
 
 def test_without_a_fixed_clock_everything_holds_too(tmp_path: Path) -> None:
@@ -47,14 +68,26 @@ def test_without_a_fixed_clock_everything_holds_too(tmp_path: Path) -> None:
     assert (shown.returncode, shown.stderr) == (0, b"")
     facts = json.loads(shown.stdout)
     assert facts["ok"]
-    assert facts["imported"] == {"conversations": 3, "messages": 54, "events": 57}
-    assert facts["window"]["evicted"] > 0
+    assert facts["reason"]["was_shown"] is False
     assert facts["crash"]["found"] == facts["crash"]["acknowledged"]
     assert len(facts["crash"]["found"]) == 20
     with Memory(tmp_path / "kept", readonly=True) as memory:
         assert memory.verify().ok
         assert memory.state_hash() == facts["replay"]["live"] == facts["replay"]["replayed"]
         assert memory.conversation("crash").window(last=1)[0].content == "message 20"
+        # What it says of the window is what the window was.
+        trip, left = memory.conversation("trip"), facts["reason"]["left_seq"]
+        assert facts["reason"]["said_seq"] in [message.seq for message in trip.at(left - 1).window()]
+        assert facts["reason"]["said_seq"] not in [message.seq for message in trip.at(left).window()]
+        assert memory.forks() == ["second-try"]
+
+
+def test_it_fails_where_the_agent_does_not_remember(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(demo, "_FACT", "Alice likes trains.")
+    assert run_inside(monkeypatch, "--plain") == 1
+    assert "An apple" not in capfd.readouterr().out
 
 
 def run_inside(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:

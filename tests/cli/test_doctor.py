@@ -22,8 +22,9 @@ from refold.log import clean_copy, inspect
 from refold.log.disk import SITE_SUFFIX, building
 from refold.log.inspect import ReaderSlot, StoreFacts
 from refold.log.lmdb_file import open_lmdb
-from refold.log.record import COMMIT, FORMAT, NO_LINK, SEQ
+from refold.log.record import FORMAT, SEQ
 from tests.support.memories import Child
+from tests.support.records import sealed
 
 CHECKS = [
     "directory",
@@ -174,11 +175,13 @@ class TestDamage:
         ("table", "values", "name", "wanted"),
         [
             ("meta", {"format": msgspec.msgpack.encode(FORMAT + 1)}, "format", (f"format {FORMAT + 1}", 1)),
+            ("meta", {"format": msgspec.msgpack.encode(FORMAT - 1)}, "format", (f"format {FORMAT - 1}", 1)),
             ("meta", {"format": None}, "format", ("says no format", 1)),
             ("meta", {"format": b"\xc1"}, "format", ("cannot be read", 1)),
             ("meta", {"tags": b"\xc1"}, "event kinds", ("cannot be read", 3)),
-            ("commits", {"\x7f" * 8: b"x"}, "log", ("last commit row is damaged", 3)),
-            ("log", {"\x7f" * 8: b"x"}, "log", ("end at seq 2, and the records do not", 3)),
+            ("log", {"\x7f" * 8: b"x"}, "log", ("the last record is damaged", 3)),
+            ("log", {"\0" * 7 + "\x02": b"x" * 200}, "log", ("the last record is damaged", 3)),
+            ("log", {"\x7f" * 8: sealed(1, [b"one", b"two"])[0][1]}, "log", ("ends at seq 2, and its key", 3)),
             ("checkpoints", {"\0" * 12: b"x"}, "tail", ("is damaged", 3)),
             ("checkpoints", {"\0" * 12: SEQ.pack(5)}, "tail", ("reach 3 events behind the head", 3)),
         ],
@@ -195,9 +198,11 @@ class TestDamage:
         assert ("`refold recover STORE NEW`" in check.next_step) == (name in {"event kinds", "tail"})
         assert examine(str(store)).exit_code == code
 
-    def test_of_a_log_without_commit_rows(self, store: Path) -> None:
-        rows(store, "commits", **{SEQ.pack(2).decode(): None})
-        assert found(store, "log").message == "there are events and no commit rows"
+    def test_of_a_log_whose_end_is_gone(self, store: Path) -> None:
+        rows(store, "log", **{SEQ.pack(2).decode(): None})
+        assert found(store, "log").message == "no events yet"
+        assert "reach 2 events behind the head" in found(store, "tail").message
+        assert examine(str(store)).exit_code == 3
 
 
 @needs_proc
@@ -320,12 +325,16 @@ def test_a_backup_that_was_cut_off(store: Path) -> None:
 
 def facts(**changed: Any) -> StoreFacts:
     """What the files of a store say that is well: ten events, fifty of a hundred pages in use."""
-    commit = (SEQ.pack(10), COMMIT.pack(1, 11, 0, NO_LINK))
+    (last,) = sealed(1, [b"event"] * 10)
     well = StoreFacts(
         *(100 * 4096, 100 * 4096, 2**40, 4096, 100, 50, 5_000, (ReaderSlot(os.getpid(), None),), ""),
-        *(msgspec.msgpack.encode(FORMAT), SEQ.pack(10), commit, (SEQ.pack(10), None, None)),
+        *(msgspec.msgpack.encode(FORMAT), keyed(*last), (SEQ.pack(10), None, None)),
     )
     return well._replace(**changed)
+
+
+def keyed(last: int, record: bytes) -> tuple[bytes, bytes]:
+    return SEQ.pack(last), record
 
 
 HUGE = TAIL_EVENTS_MAX + 11
@@ -340,7 +349,7 @@ HUGE = TAIL_EVENTS_MAX + 11
         ("tail", {"rows": (None, None, None)}, "ok", "scans 10 events"),
         (
             "tail",
-            {"last_commit": (SEQ.pack(HUGE), COMMIT.pack(1, HUGE + 1, 0, NO_LINK))},
+            {"last_record": keyed(*sealed(HUGE, [b"event"])[0])},
             "warn",
             "TAIL_EVENTS_MAX = 50,000",
         ),
@@ -381,7 +390,7 @@ def refold(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -
 def test_the_command_prints_a_line_for_each_check(store: Path, refold: Callable[..., Any]) -> None:
     code, out, err = refold("doctor", "--db", store)
     assert (code, err) == (0, "")
-    assert "ok    format       format 1" in out.splitlines()
+    assert f"ok    format       format {FORMAT}" in out.splitlines()
     code, out, err = refold("doctor", "--db", store, "--json")
     assert [check["name"] for check in json.loads(out)["checks"]] == CHECKS
 

@@ -9,6 +9,7 @@ import pytest
 from refold import Memory
 from refold.cli import memories
 from refold.entry import CATEGORIES, STATUSES
+from refold.message import ROLES
 from tests.support.command import Run, running
 from tests.support.paths import SOURCES
 
@@ -76,7 +77,7 @@ def test_importing_facts_says_what_it_did(store: Path, refold: Run, tmp_path: Pa
 def test_formats_of_sessions_and_of_memories_are_told_apart(store: Path, refold: Run) -> None:
     wrong = refold("import", TALKS, "--format", "mem0")
     assert wrong.code == 2
-    assert "the format mem0 is for memories, with --facts; give one of swe-agent" in wrong.err
+    assert "the format mem0 is for memories, with --facts; give one of claude-code" in wrong.err
     wrong = refold("import", "--facts", TALKS, "--format", "beam")
     assert wrong.code == 2
     assert "the format beam is for sessions; give one of locomo, mem0, memories" in wrong.err
@@ -108,7 +109,7 @@ def test_a_memory_is_added_once(store: Path, refold: Run) -> None:
 
 def test_a_search_shows_scores_and_explains_them(store: Path, refold: Run) -> None:
     found = refold("search", "who planted the beans?", *TALK, "--explain", "--json").json
-    assert (found["query"], found["ranking"], found["exact"]) == ("who planted the beans?", "seed", True)
+    assert (found["query"], found["ranking"], found["exact"]) == ("who planted the beans?", "hybrid", True)
     assert [hit["score"] for hit in found["hits"]] == sorted((hit["score"] for hit in found["hits"]), reverse=True)
     best = found["hits"][0]
     assert best["memory"]["content"] == "Ada planted beans."
@@ -117,7 +118,12 @@ def test_a_search_shows_scores_and_explains_them(store: Path, refold: Run) -> No
     assert told == f"{best['score']:7.4f}  {best['memory']['id']}  fact 0.50  Ada planted beans.\n"
     explained = refold("search", "who planted the beans?", *TALK, "--top-k", 1, "--explain").out.splitlines()
     assert len(explained) == 2
-    assert f"cosine {best['parts']['cosine']:.4f}" in explained[1]
+    factors = [part.split(" ") for part in explained[1].strip().split("  ")]
+    assert sum(float(weight) * float(value) for _, weight, _, value in factors) == pytest.approx(
+        best["score"], abs=1e-3
+    )
+    assert f"cosine 0.5 x {best['parts']['cosine']:.4f}" in explained[1]
+    assert f"recency 0 x {best['parts']['recency']:.4f}" in explained[1]
     assert refold("search", "beans", *TALK, "--category", "pattern", "--json").json["hits"] == []
     assert refold("search", "beans", *TALK, "--min-importance", 0.9, "--json").json["hits"] == []
     assert len(refold("search", "", *TALK, "--json").json["hits"]) == 5
@@ -208,6 +214,31 @@ def test_the_history_of_a_memory(store: Path, refold: Run) -> None:
 def test_the_words_of_the_help_are_those_of_the_entries() -> None:
     assert memories._CATEGORIES == CATEGORIES
     assert memories._STATUSES == STATUSES
+    assert memories._ROLES == ROLES
+
+
+@pytest.mark.usefixtures("store")
+def test_messages_are_found_by_their_words_in_one_conversation_or_in_all(refold: Run) -> None:
+    every = refold("search", "beans", "--messages", "--json").json
+    assert (every["ranking"], every["exact"]) == ("messages", True)
+    names = {hit["conversation"] for hit in every["hits"]}
+    assert names
+    assert all("bean" in hit["message"]["content"].lower() for hit in every["hits"])
+    name = min(names)
+    own = refold("search", "beans", "--messages", "--conversation", name, "--json").json["hits"]
+    assert {hit["conversation"] for hit in own} == {name}
+    best = own[0]["message"]
+    shown = refold("search", "beans", "--messages", "--conversation", name, "--explain", "--top-k", 1).out
+    assert f"{best['seq']:>8}  {name}  {best['role']}" in shown
+    assert "bean " in shown.splitlines()[1], "the share of each word"
+    before = refold("search", "beans", "--messages", "--at", best["seq"] - 1, "--json").json["hits"]
+    assert best["seq"] not in {hit["message"]["seq"] for hit in before}
+    assert refold("search", "beans", "--messages", "--role", "tool", "--json").json["hits"] == []
+    nowhere = refold("search", "beans", "--messages", "--conversation", "nowhere")
+    assert (nowhere.code, "there is no conversation 'nowhere'" in nowhere.err) == (1, True)
+    for wrong in (("--messages", "--ranking", "seed"), ("--role", "user"), ("--conversation", name)):
+        refused = refold("search", "beans", *wrong)
+        assert (refused.code, wrong[-2] in refused.err) == (2, True)
 
 
 class Letters:

@@ -56,8 +56,15 @@ def cut_record(store: Path) -> None:
     change(store, "log", key_of(7), b"short")
 
 
-def damage_the_last_commit(store: Path) -> None:
-    change(store, "commits", key_of(13), b"no row")
+def damage_the_last_record(store: Path) -> None:
+    change(store, "log", key_of(13), b"no record")
+
+
+def repeat_a_record(store: Path) -> None:
+    with lmdb.open(str(store), max_dbs=16) as env:
+        database = env.open_db(b"log")
+        with env.begin(write=True, db=database) as txn:
+            txn.put(key_of(14), txn.get(key_of(7)) or b"")
 
 
 def overwrite_pages(store: Path) -> None:
@@ -69,7 +76,8 @@ def overwrite_pages(store: Path) -> None:
 DAMAGES: dict[str, tuple[Damage, str, int, int]] = {
     "a record is missing": (drop_record, "gap", 7, 13),
     "a record is cut off": (cut_record, "record", 7, 13),
-    "the last commit row is damaged": (damage_the_last_commit, "chain", 0, 0),
+    "the last record is damaged": (damage_the_last_record, "record", 13, 13),
+    "a record stands behind the last one once more": (repeat_a_record, "gap", 14, 14),
     "the pages are gone": (overwrite_pages, "file", 0, 0),
 }
 """Damage -> which check finds it, at which seq, and how many events are known of."""

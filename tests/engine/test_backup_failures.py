@@ -28,7 +28,7 @@ def test_a_damaged_store_gives_no_backup(source: Path, tmp_path: Path) -> None:
         seq = memory.head
     data = source / "data.mdb"
     data.write_bytes(data.read_bytes().replace(b"about to be damaged", b"about to be DAMAGED"))
-    with Memory(source) as memory, pytest.raises(StoreCorrupt, match=f"commitment at seq {seq}: .* it was removed"):
+    with Memory(source) as memory, pytest.raises(StoreCorrupt, match=f"chain at seq {seq}: .* it was removed"):
         memory.backup(tmp_path / "backup")
     assert names_in(tmp_path) == {"store"}
 

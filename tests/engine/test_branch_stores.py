@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from refold import InvalidInput, Memory, NotFound, Recorded, Snapshot, StoreBusy
-from refold.log.record import BRANCH, header_of
+from refold.log.record import BRANCH, COLUMNS_BEGIN, STREAM, Record
 from refold.memory import store
 from tests.engine.test_branches import fill, said
 from tests.engine.test_threads import together
-from tests.engine.test_verify import Rows
 from tests.support.bounds import lowered
 from tests.support.memories import Child, assert_sound, refused
+from tests.support.rows import Rows
 from tests.support.seams import engine_of
 
 WRITER = """
@@ -318,9 +318,9 @@ class TestDamage:
     def test_an_event_that_goes_over_into_another_branch(self, path: Path) -> None:
         rows = Rows(path)
         key, record = rows.all("log")[-1]
-        header = header_of(record)
-        assert header.branch == 1
-        rows.put("log", key, record[:56] + bytes(4) + record[60:])
+        assert [head.branch for head in Record(record).heads] == [1]
+        begin = COLUMNS_BEGIN + STREAM.size - BRANCH.size
+        rows.put("log", key, record[:begin] + bytes(BRANCH.size) + record[begin + BRANCH.size :])
         rows.close()
         assert {"chain", "names"} <= set(self.findings(path))
 

@@ -19,11 +19,10 @@ from refold import (
 from refold.engine.engine import Engine
 from refold.engine.transaction import Transaction
 from refold.limits import BASE_DEPTH_MAX, CHECKPOINT_EVENTS
-from refold.log.record import Header, header_of
 from tests.support.blanks import blank
 from tests.support.bounds import lowered
 from tests.support.memories import refused
-from tests.support.seams import counted_reads, log_of
+from tests.support.seams import counted_reads, records_in
 
 
 def fill(memory: Memory) -> int:
@@ -41,8 +40,10 @@ def said(memory: Memory, name: str = "a") -> list[object]:
     return [message.content for message in memory.conversation(name).window()]
 
 
-def header_at(memory: Memory, seq: int) -> Header:
-    return header_of(log_of(memory).read_at([seq])[0])
+def command_at(memory: Memory, seq: int) -> int:
+    """The seq at which the command of the event at a seq began."""
+    (record,) = records_in(memory, seq - 1, seq)
+    return record.commands[seq - record.first_seq]
 
 
 class TestAFork:
@@ -98,8 +99,8 @@ class TestAFork:
         memory.conversation("a").scratchpad.note("main goes on")
         message = fork.conversation("a").append("user", "x", tokens=1)
         assert message.seq is not None
-        header = header_at(memory, message.seq)
-        assert (header.branch, header.version, header.prev_seq) == (1, last.version + 1, last.seq)
+        (record,) = records_in(memory, message.seq - 1, message.seq)
+        assert record.heads[0][1:] == (last.version, last.seq, 1)
         stamps = [stamp for _, stamp in fork.conversation("a").events()]
         assert [stamp.version for stamp in stamps] == list(range(1, len(stamps) + 1))
         assert {stamp.stream for stamp in stamps} == {"conversation/a"}
@@ -266,7 +267,7 @@ class TestARestore:
                 ),
             }
         )
-        assert len({header_at(memory, stamp.seq).command for _, stamp in added}) == 1
+        assert len({command_at(memory, stamp.seq) for _, stamp in added}) == 1
         assert memory.conversation("b").scratchpad.notes() == []
         assert memory.conversation("b").project is None
 

@@ -14,10 +14,9 @@ from refold import Conversation, InvalidInput, Memory, Recorded
 from refold.engine import transfer
 from refold.engine.jsonl import event_to_json
 from refold.importers import import_file
-from refold.log.record import header_of
 from tests.engine.test_transfer import fill, lines_of, rewrite
 from tests.support.memories import BEGIN_NS, Child, Clock, assert_sound, refused, remembering
-from tests.support.seams import log_of, reader_of
+from tests.support.seams import reader_of, records_in
 
 RENAME = {
     "conversation/chat": "conversation/chat-2",
@@ -93,7 +92,7 @@ class TestBesideOthers:
             assert len(found) == len(lines)
             for recorded, line in zip(found, lines, strict=True):
                 self.compare(memory, recorded, line)
-            commands = [header_of(record).command for record in log_of(memory).read(OFFSET + 1, 10_000)]
+            commands = [command for record in records_in(memory, OFFSET) for command in record.commands]
             assert commands == [line["command"] + OFFSET for line in lines]
 
     def compare(self, memory: Memory, recorded: Recorded, line: dict[str, Any]) -> None:

@@ -20,7 +20,8 @@ from tests.support.bounds import lowered
 from tests.support.seams import engine_of, log_of, reader_of
 
 SLICE = 3
-SMALL = {"CHECKPOINT_EVENTS": 8, "PACKED_SLICE_COUNT": SLICE}
+# Rows come as often as they may, however large they are.
+SMALL = {"CHECKPOINT_EVENTS": 8, "CHECKPOINT_EVENT_BYTES": 1_000_000, "PACKED_SLICE_COUNT": SLICE}
 
 
 @pytest.fixture
@@ -125,8 +126,11 @@ def states(memory: Memory) -> Iterator[tuple[fold.State, Iterator[Recorded]]]:
     """A fresh state of every stream before each of its events, with the events from there on."""
     engine = engine_of(memory)
     streams: dict[int, list[Recorded]] = {}
-    for number, event, stamp in engine.reader.loader.numbered(1, engine.reader.head):
-        streams.setdefault(number, []).append(Recorded(event, stamp))
+    after = 0
+    while page := engine.reader.loader.numbered(after, engine.reader.head):
+        for number, event, stamp in page:
+            streams.setdefault(number, []).append(Recorded(event, stamp))
+            after = stamp.seq
     for number, events in streams.items():
         slot = engine.reader.streams.at_number(number)
         for place, recorded in enumerate(events):
@@ -158,7 +162,13 @@ def test_what_is_packed_is_the_state_at_which_it_was_begun_whatever_is_folded_me
 
 
 def test_every_row_of_every_view_holds_the_state_at_its_seq(tmp_path: Path) -> None:
-    with lowered(CHECKPOINT_EVENTS=4, PACKED_SLICE_COUNT=1, TAIL_EVENTS_MAX=60, PACKED_COUNT_MIN=1):
+    with lowered(
+        CHECKPOINT_EVENTS=4,
+        CHECKPOINT_EVENT_BYTES=1_000_000,
+        PACKED_SLICE_COUNT=1,
+        TAIL_EVENTS_MAX=60,
+        PACKED_COUNT_MIN=1,
+    ):
         with Memory(tmp_path / "store", durability="delayed") as memory:
             grow(memory)
             assert assert_sound(memory) >= 100

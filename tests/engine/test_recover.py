@@ -12,24 +12,24 @@ import msgspec
 import pytest
 
 from refold import Conversation, InvalidInput, Memory, NotFound, RefoldError, StoreCorrupt, StoreVersion, recover
+from refold.engine.reader import end_of_command
 from refold.event import Erased
-from refold.log.record import COMMIT
 from tests.engine.test_backup import names_in
 from tests.engine.test_transfer import branch, fill
-from tests.engine.test_verify import Rows, add_unknown_event, erase_silently
-from tests.rigs.power.workloads import commit_end
+from tests.engine.test_verify import add_unknown_event, erase_silently
 from tests.support.blanks import blank
 from tests.support.bounds import lowered, seeded_bytes
 from tests.support.memories import Clock, assert_sound, refused
-from tests.support.seams import log_of
+from tests.support.rows import Rows
+from tests.support.seams import log_of, records_in
 
 BOUNDS = {"CHECKPOINT_EVENTS": 5, "TAIL_EVENTS_MAX": 40, "PACKED_COUNT_MIN": 1, "CUT_ROWS": 30}
 
 
 def ends(memory: Memory) -> list[int]:
-    """The seqs at which a commit ends, 0 among them."""
-    log = log_of(memory)
-    return [0, *(COMMIT.unpack(row)[1] - 1 for row in log.commits(0, 10**6))]
+    """The seqs at which a command ends, 0 among them."""
+    commands = [command for record in records_in(memory) for command in record.commands]
+    return sorted({*(command - 1 for command in commands), memory.head})
 
 
 class Deed(NamedTuple):
@@ -176,8 +176,8 @@ class TestWhereToCut:
             assert (made.seq, made.head, made.state_hash) == (old.head, old.head, old.state_hash())
             assert assert_sound(new) == made.state_hash
 
-    def test_a_seq_inside_a_commit_is_refused_with_those_around_it(self, tmp_path: Path, backup: Path) -> None:
-        words = r"seq 3 stands inside the commit of seqs 3 to 4, .* recover to 2 or to 4$"
+    def test_a_seq_inside_a_command_is_refused_with_those_around_it(self, tmp_path: Path, backup: Path) -> None:
+        words = r"seq 3 stands inside the command of seqs 3 to 4, .* recover to 2 or to 4$"
         with pytest.raises(InvalidInput, match=words):
             recover(backup, tmp_path / "new", to=3)
         assert names_in(tmp_path) == {"store", "backup"}
@@ -254,7 +254,7 @@ class TestWhatComesAlong:
         rows = Rows(tmp_path / "store")
         erase_silently(rows)
         rows.close()
-        with pytest.raises(StoreCorrupt, match="erasure at seq 5: the body is gone, and no event says"):
+        with pytest.raises(StoreCorrupt, match="at seq 5 was erased from, and is not what the erasure left"):
             recover(tmp_path / "store", tmp_path / "new", to=8)
         assert names_in(tmp_path) == {"store"}
 
@@ -279,7 +279,7 @@ class TestWhatComesAlong:
         with Memory(tmp_path / "both", clock_ns=Clock()) as memory:
             memory.profile("mine").set("k", "v")
             memory.load(tmp_path / "export")
-            hashed, head, seq = memory.state_hash(), memory.head, commit_end(memory, cut)
+            hashed, head, seq = memory.state_hash(), memory.head, end_of_command(log_of(memory), cut) if cut else 0
         recover(tmp_path / "both", tmp_path / "new", to=seq)
         with Memory(tmp_path / "new", clock_ns=Clock()) as memory:
             assert memory.load(tmp_path / "export").events == head - seq
@@ -354,7 +354,7 @@ class TestWhatIsRefused:
         with Memory(backup, readonly=True) as memory:
             hashed = memory.state_hash(at=20)
         rows = Rows(backup)
-        table = random.choice(["log", "commits", "names", "streams", "checkpoints", "requests", "meta"])
+        table = random.choice(["log", "log", "names", "streams", "checkpoints", "requests", "meta"])
         entries = [(key, value) for key, value in rows.all(table) if value]
         key, value = random.choice(entries)
         rows.put(table, key, random.choice([None, value[: len(value) // 2], bytes(len(value)), entries[0][1]]))

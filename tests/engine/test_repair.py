@@ -12,16 +12,18 @@ from refold import Memory, Report, StoreCorrupt, fold, recover
 from refold.engine.streams import STORE_STREAM, checkpoint_of
 from refold.engine.streams import number_of as stream_of
 from refold.entry import MemoryAdded
-from refold.log.record import ARRAY_BEGIN, COMMIT, SEQ, CommitRow
+from refold.event import Erased
+from refold.log.record import COLUMNS_BEGIN, HEAD_BEGIN, SEQ, STREAM
 from refold.message import MessageAppended
 from refold.views.scratchpad import NoteAdded
 from tests.engine.test_backup import names_in
 from tests.engine.test_recover import BOUNDS, lived
-from tests.engine.test_verify import Rows, flipped
+from tests.engine.test_verify import flipped
 from tests.support.bounds import START_NS, Clock, lowered, seeded_bytes
 from tests.support.command import Run, running
 from tests.support.faulty_writer import Log, begun_anew, number_of, read, rewritten, shared, twice
 from tests.support.memories import assert_sound
+from tests.support.rows import Rows
 from tests.support.seams import engine_of, reader_of
 
 Fault = Callable[[Path], None]
@@ -99,11 +101,35 @@ def hashes(store: Path) -> dict[str, str]:
 
 
 def truths(store: Path) -> dict[str, list[tuple[bytes, bytes]]]:
-    """Everything but caches, row by row."""
+    """Everything but caches and the log, row by row."""
     rows = Rows(store)
-    found = {table: rows.all(table) for table in ("log", "commits", "names", "streams", "requests", "derived", "meta")}
+    found = {table: rows.all(table) for table in ("names", "streams", "requests", "derived", "meta")}
     rows.close()
     return found
+
+
+def events_in(store: Path) -> list[object]:
+    """Every event with all that is said of it, but for what proves that it is this one."""
+    return [
+        msgspec.structs.replace(
+            entry,
+            record=0,
+            salt=b"",
+            origin=b"",
+            array=fold.blanked(entry.array) if entry.tag == ERASED else entry.array,
+        )
+        for entry in read(store).entries
+    ]
+
+
+def log_in(store: Path) -> list[tuple[bytes, bytes]]:
+    rows = Rows(store)
+    found = rows.all("log")
+    rows.close()
+    return found
+
+
+ERASED = fold.TAGS[Erased]
 
 
 def check_comes_back(store: Path, sound: Path) -> tuple[str, ...]:
@@ -111,6 +137,8 @@ def check_comes_back(store: Path, sound: Path) -> tuple[str, ...]:
     new = store.with_name("new")
     made = recover(store, new)
     assert truths(new) == truths(sound)
+    assert events_in(new) == events_in(sound)
+    assert made.repairs or log_in(new) == log_in(sound)
     assert hashes(new) == hashes(sound)
     with Memory(new) as memory:
         assert (made.state_hash, made.link) == (memory.state_hash(), reader_of(memory).link.hex())
@@ -144,7 +172,7 @@ def under_a_fork(store: Path) -> None:
     number = number_of(store, "conversation/chat", branch=1)
     with rewritten(store) as log:
         for seq in log.seqs(number):
-            log.put(seq, version=log.header(seq).version - 3)
+            log.put(seq, version=log.at(seq).version - 3)
 
 
 def the_store_itself(store: Path) -> None:
@@ -190,7 +218,7 @@ def test_events_that_stand_twice_stand_once(tmp_path: Path, salted: bool) -> Non
 
     def pick(log: Log) -> list[int]:
         """Messages, memories and notes; under another salt nothing says of a note that it is the same."""
-        return [seq for seq in range(4, 30) if log.header(seq).tag in kinds and not log.header(seq).flags]
+        return [seq for seq in range(4, 30) if log.at(seq).tag in kinds and not log.at(seq).flags]
 
     twice(store, pick, salted=salted)
     go_on(store)
@@ -225,15 +253,16 @@ def test_two_streams_of_one_number_get_one_each(store: Path) -> None:
 
 def test_a_time_that_went_back_stands_still(store: Path) -> None:
     with rewritten(store) as log:
-        place = len(log.commits) // 2
-        early = log.commits[place]._replace(time_ns=START_NS - 1_000)
-        log.commits[place] = early
-        for seq in range(early.first_seq, early.next_seq):
-            log.put(seq, time_ns=early.time_ns, occurred_ns=early.time_ns)
+        early = len(log.entries) // 2
+        place = log.at(early).record
+        first_seq = min(seq for seq, entry in enumerate(log.entries, 1) if entry.record == place)
+        for seq, entry in enumerate(log.entries, 1):
+            if entry.record == place:
+                log.put(seq, time_ns=START_NS - 1_000)
     report = report_of(store)
     assert ([finding.check for finding in report.findings], report.fault) == (["time"], "writer")
     made = recover(store, store.with_name("new"))
-    assert made.repairs[0] == f"no event from seq {early.first_seq} on is dated before the one in front of it"
+    assert made.repairs[0] == f"no event from seq {first_seq} on is dated before the one in front of it"
     assert hashes(store.with_name("new"))
 
 
@@ -249,17 +278,16 @@ def test_what_the_interrupts_of_before_left_is_recovered(tmp_path: Path) -> None
             memory.conversation("chat").append("user", f"late {number}", tokens=1)
     late = read(other)
     with rewritten(path) as log:
-        for commit in late.commits:
-            shift = len(log.records) + 1 - commit.first_seq
-            for seq in range(commit.first_seq, commit.next_seq):
-                log.records.append(late.records[seq - 1])
-                header = late.header(seq)
-                last = header.prev_seq and len(log.records) - 1
-                log.put(
-                    len(log.records), prev_seq=last, command=header.command + shift, time_ns=log.commits[-1].time_ns
+        shift, time_ns, records_count = len(log.entries), log.entries[-1].time_ns, log.records_count
+        for entry in late.entries:
+            log.entries.append(
+                msgspec.structs.replace(
+                    entry,
+                    record=entry.record + records_count,
+                    prev_seq=entry.prev_seq and entry.prev_seq + shift,
+                    command=entry.command + shift,
+                    time_ns=time_ns,
                 )
-            log.commits.append(
-                CommitRow(commit.first_seq + shift, commit.next_seq + shift, log.commits[-1].time_ns, commit.link)
             )
     report = report_of(path)
     assert ([finding.check for finding in report.findings], report.fault) == (["order"], "writer")
@@ -278,16 +306,21 @@ def test_whatever_is_counted_wrongly_in_whatever_life(tmp_path: Path, seed: int)
     with lived(tmp_path / "sound", seed, 25, erases=bool(seed % 2)):
         pass
     store = Path(shutil.copytree(tmp_path / "sound", tmp_path / "store"))
-    with rewritten(store, stale=tuple(random.sample(range(2, len(read(store).commits)), 3))) as log:
-        for number in {header.stream for header in map(log.header, range(1, len(log.records) + 1))}:
+    with rewritten(store, stale=tuple(random.sample(range(2, read(store).records_count), 3))) as log:
+        for number in {entry.number for entry in log.entries}:
             seqs = log.seqs(number)
-            place = random.randrange(1, len(seqs) + 1)
+            # A record counts its own events from where its head says that the stream stands.
+            begins = [
+                place for place in range(1, len(seqs)) if log.at(seqs[place]).record > log.at(seqs[place - 1]).record
+            ]
+            place = random.choice([*begins, len(seqs)])
             for version, (last, seq) in enumerate(zip([0, *seqs[place:]], seqs[place:], strict=False), 1):
                 log.put(seq, version=version, prev_seq=last)
     assert report_of(store).fault == "writer"
     with lowered(**BOUNDS):
         recover(store, tmp_path / "new")
         assert truths(tmp_path / "new") == truths(tmp_path / "sound")
+        assert events_in(tmp_path / "new") == events_in(tmp_path / "sound")
         assert hashes(tmp_path / "new") == hashes(tmp_path / "sound")
 
 
@@ -407,18 +440,11 @@ def test_streams_leave_ram_while_their_rows_are_made(
 def record_with(place: Callable[[bytes], int]) -> Fault:
     def fault(store: Path) -> None:
         rows = Rows(store)
-        record = rows.get("log", SEQ.pack(14))
-        rows.put("log", SEQ.pack(14), flipped(record, place(record)))
+        key, record = next((key, record) for key, record in rows.all("log") if key >= SEQ.pack(14))
+        rows.put("log", key, flipped(record, place(record)))
         rows.close()
 
     return fault
-
-
-def relinked_badly(store: Path) -> None:
-    rows = Rows(store)
-    key, commit = rows.all("commits")[5]
-    rows.put("commits", key, flipped(commit, COMMIT.size - 1))
-    rows.close()
 
 
 def faulty_and_damaged(store: Path) -> None:
@@ -428,11 +454,11 @@ def faulty_and_damaged(store: Path) -> None:
 
 DAMAGES: dict[str, Fault] = {
     "a byte of a text": record_with(lambda record: len(record) - 1),
-    "a byte of a salt": record_with(lambda _: ARRAY_BEGIN - 1),
-    "a byte of a time": record_with(lambda _: 14),
-    "a byte of a version": record_with(lambda _: 7),
-    "a byte of a link": relinked_badly,
-    "a record is gone": lambda store: change(store, "log", SEQ.pack(14), None),
+    "a byte of a salt": record_with(lambda _: COLUMNS_BEGIN - 1),
+    "a byte of a time": record_with(lambda _: HEAD_BEGIN + 18),
+    "a byte of a version": record_with(lambda _: COLUMNS_BEGIN + STREAM.size - 16),
+    "a byte of a link": record_with(lambda _: HEAD_BEGIN - 1),
+    "a record is gone": first("log", lambda _: None, 10),
     "a faulty writer, and a byte of a text": faulty_and_damaged,
 }
 

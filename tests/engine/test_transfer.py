@@ -272,7 +272,7 @@ class TestExport:
         (tmp_path / "export").write_text("before")
         with Memory() as memory:
             memory.conversation("chat").append("user", "hello")
-            monkeypatch.setattr(transfer, "_line", lambda *_: 1 / 0)
+            monkeypatch.setattr(transfer, "_page_of_lines", lambda *_: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 memory.export(tmp_path / "export")
         assert [entry.name for entry in tmp_path.iterdir()] == ["export"]
@@ -521,17 +521,20 @@ class TestAnInterruptedLoad:
 
 
 def test_a_body_that_is_not_what_was_written_is_not_exported(tmp_path: Path) -> None:
-    """An export has no commitments: whoever loaded it would take the damage for what was said."""
+    """An export has no digests: whoever loaded it would take the damage for what was said."""
     with Memory(tmp_path / "store") as memory:
         chat = memory.conversation("chat")
         for text in ("first", "second", "third"):
             chat.append("user", text)
         memory.export(tmp_path / "before.jsonl")
         log = log_of(memory)
-        (record,) = log.read_at([3])
+        ((_, record),) = log.read(2, 3)
         erase(log, [(3, record.replace(b"second", b"SECOND"))], [])
         with pytest.raises(StoreCorrupt, match="seq 3"):
             memory.export(tmp_path / "after.jsonl")
         assert sorted(path.name for path in tmp_path.iterdir()) == ["before.jsonl", "store"]
-        chat.erase()
-        assert memory.export(tmp_path / "erased.jsonl") == memory.head
+        found = memory.verify().findings
+        assert [(finding.check, finding.seq) for finding in found] == [("chain", 3)]
+        assert chat.erase().occurrences == 0
+        # The erasure takes the text, and not the evidence that it was another one.
+        assert [(finding.check, finding.seq) for finding in memory.verify().findings] == [("chain", 3)]

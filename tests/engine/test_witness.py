@@ -9,10 +9,11 @@ import lmdb
 import pytest
 
 from refold import InvalidInput, Memory, NotFound, StoreCorrupt, StoreFull
-from refold.log.record import COMMIT
+from refold.log.record import Columns, Head, Record, encode
 from refold.log.witness import Witnessed
-from tests.engine.test_verify import Rows, flipped
+from tests.engine.test_verify import flipped
 from tests.support.blanks import blank
+from tests.support.rows import Rows
 from tests.support.seams import engine_of, reader_of
 from tests.support.witness import Place, full, names, talk
 
@@ -51,13 +52,13 @@ class TestWhatIsSeen:
         assert place.told() == Witnessed(reader_of(memory).store_id, 0, bytes(32))
         with memory:
             talk(memory)
-        assert (place.told().seq, place.told().link) == (2, place.rows()[-1].link)
+        assert (place.told().seq, place.told().link) == (2, place.records()[-1].link)
 
     def test_a_store_that_is_there_is_taken_as_it_is(self, tmp_path: Path) -> None:
         place = Place(tmp_path)
         place.append(2)
         place.open().close()
-        assert (place.told().seq, place.told().link) == (3, place.rows()[-1].link)
+        assert (place.told().seq, place.told().link) == (3, place.records()[-1].link)
 
     def test_flushing_tells_it(self, place: Place) -> None:
         with place.open() as memory:
@@ -72,11 +73,9 @@ class TestWhatIsSeen:
         assert place.told().seq == 6
 
     def test_a_log_cut_off_with_all_that_speaks_of_it_is_refused(self, place: Place) -> None:
-        last = place.rows()[-1]
+        last = place.records()[-1]
         rows = Rows(place.store)
-        for seq in range(last.first_seq, last.next_seq):
-            rows.put("log", seq.to_bytes(8), None)
-        rows.put("commits", rows.all("commits")[-1][0], None)
+        rows.put("log", last.last_seq.to_bytes(8), None)
         for table in ("checkpoints", "digests"):
             for key, _ in rows.all(table):
                 rows.put(table, key, None)
@@ -110,11 +109,13 @@ class TestWhatIsSeen:
 
     def test_the_link_has_to_stand_where_the_commit_ends(self, place: Place) -> None:
         rows = Rows(place.store)
-        key, commit = rows.all("commits")[-1]
-        first_seq, next_seq, *rest = COMMIT.unpack(commit)
-        rows.put("log", next_seq.to_bytes(8), rows.get("log", key))
-        rows.put("commits", key, None)
-        rows.put("commits", next_seq.to_bytes(8), COMMIT.pack(first_seq, next_seq + 1, *rest))
+        key, packed = rows.all("log")[-1]
+        record = Record(packed)
+        columns = record.unpacked()
+        longer = Columns(columns.streams, [0, 0], [*columns.marks] * 2, [0, 0], [0, 0], (), [*columns.arrays] * 2)
+        content = encode(Head(record.first_seq, record.time_ns, record.command, record.salt), longer)
+        rows.put("log", key, None)
+        rows.put("log", (record.last_seq + 1).to_bytes(8), record.link + content)
         rows.close()
         with pytest.raises(StoreCorrupt, match="seq 4 has not the link that the witness"):
             place.open()
@@ -127,8 +128,8 @@ class TestWhatIsSeen:
 
     def test_a_rewritten_chain_is_refused(self, place: Place) -> None:
         rows = Rows(place.store)
-        key, commit = rows.all("commits")[-1]
-        rows.put("commits", key, flipped(commit, 40))
+        key, record = rows.all("log")[-1]
+        rows.put("log", key, flipped(record, 20))
         rows.close()
         with pytest.raises(StoreCorrupt, match=r"seq 4 has not the link that the witness"):
             place.open()
@@ -140,10 +141,10 @@ class TestWhatIsSeen:
                 place.open(**options)
         assert names(place.directory) == ["witness"]
 
-    def test_a_damaged_last_commit_row_is_refused(self, place: Place) -> None:
+    def test_a_damaged_last_record_is_refused(self, place: Place) -> None:
         rows = Rows(place.store)
-        key, commit = rows.all("commits")[-1]
-        rows.put("commits", key, commit[:30])
+        key, record = rows.all("log")[-1]
+        rows.put("log", key, record[:30])
         rows.close()
         with pytest.raises(StoreCorrupt):
             place.open()

@@ -188,6 +188,13 @@ def test_figures_are_those_that_a_person_would_compute() -> None:
     assert len(figures("mine", found[:2])) == 1
 
 
+def test_questions_without_a_category_have_one_row() -> None:
+    found = [Answer("all", (1,)), Answer("all", (2,))]
+    assert [each.category for each in figures("mine", found)] == ["all"]
+    mixed = figures("mine", [*found, Answer("a", (3,))])
+    assert [(each.category, each.questions) for each in mixed] == [("all", 3), ("a", 1)]
+
+
 def test_intervals_are_seeded_and_narrow_with_more_values() -> None:
     few, many = [0.0, 1.0] * 10, [0.0, 1.0] * 1_000
     assert interval(few) == interval(few)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from refold import InvalidInput, LimitExceeded, Memory, NotFound, Snapshot
-from refold.cli.demo import SAMPLE
 from refold.importers import FORMATS, export_openai, format_of, import_file, sessions, transcript
 from refold.importers.formats import OPENAI, occurred_ns
+from tests.support.paths import SAMPLE
 
 FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id")
 HELLO = {"role": "user", "content": "Hello!"}
@@ -70,6 +70,17 @@ def test_blank_lines_count_as_lines_and_hold_nothing(memory: Memory, tmp_path: P
     file.write_text(f"\n{json.dumps([HELLO])}\n\n{json.dumps([REPLY])}", encoding="utf-8")
     import_file(memory, file)
     assert memory.conversations() == ["openai/chats/2", "openai/chats/4"]
+
+
+@pytest.mark.parametrize("system", ["Be kind.", [{"type": "text", "text": "Be kind."}]])
+def test_a_system_prompt_beside_the_list_is_the_first_message(memory: Memory, tmp_path: Path, system: Any) -> None:
+    request = {"model": "m", "system": system, "messages": [HELLO, REPLY], "max_tokens": 5}
+    import_file(memory, written(tmp_path / "chat.jsonl", request))
+    first, second, _ = memory.conversation("openai/chat/1").window()
+    assert (first.role, first.content) == ("system", system)
+    assert first.metadata == {"source": {"model": "m", "max_tokens": 5}, "in_messages": False}
+    assert (second.content, second.metadata) == ("Hello!", None)
+    assert import_file(memory, tmp_path / "chat.jsonl").repeated
 
 
 UNUSUAL: list[dict[str, Any]] = [
@@ -271,7 +282,7 @@ def test_an_id_that_is_too_long_is_named_by_its_line(memory: Memory, tmp_path: P
 def test_unknown_content_names_the_formats(memory: Memory, tmp_path: Path, content: str) -> None:
     file = tmp_path / "a.jsonl"
     file.write_text(content, encoding="utf-8")
-    with pytest.raises(InvalidInput, match="no known format; the formats are swe-agent, locomo, beam, openai, refold"):
+    with pytest.raises(InvalidInput, match=f"no known format; the formats are {', '.join(FORMATS)}"):
         import_file(memory, file)
     assert memory.head == 0
 
@@ -282,11 +293,9 @@ def test_a_given_format_overrides_the_content(memory: Memory, tmp_path: Path) ->
     assert memory.head == 0
     with pytest.raises(InvalidInput, match="not the head of a refold export"):
         import_file(memory, file, format="refold")
-    with pytest.raises(
-        InvalidInput, match="the format 'csv' is unknown; give one of swe-agent, locomo, beam, openai, refold"
-    ):
+    with pytest.raises(InvalidInput, match=f"the format 'csv' is unknown; give one of {', '.join(FORMATS)}"):
         import_file(memory, file, format="csv")
-    assert FORMATS == ("swe-agent", "locomo", "beam", "openai", "refold")
+    assert FORMATS == ("claude-code", "otel", "swe-agent", "locomo", "beam", "openai", "refold")
 
 
 def test_what_is_no_file_is_refused(memory: Memory, tmp_path: Path) -> None:

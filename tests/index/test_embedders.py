@@ -11,7 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.embedders import CachedEmbedder, Embedder, HashedEmbedder, check_vectors, thresholds
+from refold.embedders import (
+    CachedEmbedder,
+    Embedder,
+    HashedEmbedder,
+    MiniLmEmbedder,
+    check_vectors,
+    floor_rate,
+    thresholds,
+)
 from refold.errors import EmbeddingMismatch, InvalidInput
 from refold.index.project import unit
 
@@ -103,6 +111,18 @@ def test_an_embedder_has_thresholds_of_its_own() -> None:
 def test_a_threshold_that_is_no_cosine_is_refused(threshold: Any) -> None:
     with pytest.raises(InvalidInput, match="merge_threshold"):
         thresholds(Fixed(merge_threshold=threshold))
+
+
+def test_an_embedder_without_a_floor_rate_has_no_floor() -> None:
+    assert floor_rate(Fixed()) == 0.0
+    assert CachedEmbedder(Fixed(floor_rate=0.5)).floor_rate == 0.5
+    assert (HashedEmbedder.floor_rate, MiniLmEmbedder.floor_rate) == (0.0295, 0.0445)
+
+
+@pytest.mark.parametrize("rate", [2, -0.1, float("nan"), "0.5", None, True])
+def test_a_floor_rate_that_is_none_is_refused(rate: Any) -> None:
+    with pytest.raises(InvalidInput, match="floor_rate"):
+        floor_rate(Fixed(floor_rate=rate))
 
 
 GOOD = [[[1, 2]], [[1.0, 2.0]], ((1, 2),), numpy.array([[1, 2]]), numpy.array([[1, 2]], dtype=">f8")]

@@ -52,7 +52,7 @@ def standing(directory: Path, wanted: Iterable[bytes]) -> list[bytes]:
 
 def grow(memory: Memory) -> None:
     """Lets a graph be built over what is there, and stored."""
-    memory.project("p").search("x", vector=ALL[0])
+    memory.project("p").search("x", vector=ALL[0], approximate=True)
     indexes = reader_of(memory).indexes._projects.all()
     for held in indexes:
         held.table.builder.settle()

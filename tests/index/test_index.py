@@ -134,7 +134,10 @@ def test_an_earlier_moment_comes_from_the_rows_that_are_there(clock: Clock, monk
         add(project, draw)
     made: list[ProjectIndex] = []
     monkeypatch.setattr(ProjectIndex, "fill", lambda index, *_: made.append(index))
-    assert len(memory.at(9).project("p").search("tea", vector=vector(draw), min_importance=0, top_k=50)) == 9
+    assert (
+        len(memory.at(9).project("p").search("tea", vector=vector(draw), ranking="seed", min_importance=0, top_k=50))
+        == 9
+    )
     assert made == []
 
 
@@ -233,7 +236,7 @@ def grown(path: Path, count: int = 300) -> bytes:
 
 
 def grow(memory: Memory) -> None:
-    memory.project("p").search("x", vector=[1.0] * DIMENSIONS)
+    memory.project("p").search("x", vector=[1.0] * DIMENSIONS, approximate=True)
     shelf_of(memory).builder.settle()
 
 
@@ -264,7 +267,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def found(memory: Memory) -> list[Any]:
     draw = random.Random(9)
-    return [told(memory.project("p").search("number", vector=vector(draw), now=0)) for _ in range(10)]
+    return [told(memory.project("p").search("number", vector=vector(draw), now=0, approximate=True)) for _ in range(10)]
 
 
 @needs_hnswlib
@@ -349,7 +352,7 @@ with Memory(sys.argv[1]) as memory:
     project = memory.project("p")
     project.delete(project.list()[0])
     project.add("of the child", vector=[1.0] * 16)
-    print(project.search("x", vector=[1.0] * 16)[0].entry.content)
+    print(project.search("x", vector=[1.0] * 16, approximate=True)[0].entry.content)
 """
 
 
@@ -360,7 +363,7 @@ def test_two_processes_use_one_graph(store: Path) -> None:
         found(memory)
         done = subprocess.run([sys.executable, "-c", CHILD, str(store)], capture_output=True, text=True, check=True)
         assert done.stdout == "of the child\n"
-        (hit, *_) = memory.project("p").search("x", vector=[1.0] * DIMENSIONS)
+        (hit, *_) = memory.project("p").search("x", vector=[1.0] * DIMENSIONS, approximate=True)
         assert hit.entry.content == "of the child"
         expected = found(memory)
     with Memory(store) as memory:

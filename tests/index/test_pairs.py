@@ -7,7 +7,8 @@ import pytest
 
 from refold import Memory
 from refold.index.columns import Array
-from refold.index.search import narrowed, pairs
+from refold.index.search import pairs
+from refold.index.short import narrowed
 from tests.index.scan import texts_like
 from tests.support.bounds import lowered
 

@@ -127,13 +127,13 @@ def test_nothing_is_found_where_there_is_nothing() -> None:
     assert project.search_many([]) == []
     found = project.search_many(["a", ""])
     assert [(len(hits), hits.query, hits.ranking, hits.exact) for hits in found] == [
-        (0, "a", "seed", True),
+        (0, "a", "hybrid", True),
         (0, "", "browse", True),
     ]
 
 
 def test_it_takes_what_a_search_takes() -> None:
-    assert Project.search.__kwdefaults__ == {**DEFAULTS, "vector": None}
+    assert Project.search.__kwdefaults__ == {**DEFAULTS, "vector": None, "approximate": False}
 
 
 def test_earlier_seqs_are_asked_with_the_embedder_of_then() -> None:

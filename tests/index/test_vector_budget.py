@@ -171,7 +171,7 @@ def test_a_store_from_before_graphs_were_kept_gets_their_table(tmp_path: Path) -
         transaction.drop(environment.open_db(b"graphs", txn=transaction), delete=True)
     environment.close()
     facts = look(str(tmp_path / "store"), ())
-    assert (facts.problem, facts.last_commit is not None) == ("", True)
+    assert (facts.problem, facts.last_record is not None) == ("", True)
     with Memory(tmp_path / "store") as memory:
         assert memory.state_hash() == hashed
         log_of(memory).write_rows([("graphs", b"key", b"value")])

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from refold import InvalidInput, Memory, NotFound, ReadOnly, StoreBusy, StoreError, StoreVersion
+from refold.log.record import FORMAT
 from tests.support.memories import Child, assert_sound, remembering
 
 HOLDER = """
@@ -186,15 +187,20 @@ class TestWhereAStoreCannotBe:
 
     @pytest.mark.parametrize("readonly", [False, True])
     def test_a_newer_format(self, store: Path, readonly: bool) -> None:
-        patch_meta(store, b"format", msgspec.msgpack.encode(2))
-        with pytest.raises(StoreVersion, match="is of format 2, and this refold reads up to 1; upgrade refold"):
+        patch_meta(store, b"format", msgspec.msgpack.encode(FORMAT + 1))
+        said = f"is of format {FORMAT + 1}, and this refold reads format {FORMAT}; upgrade refold"
+        with pytest.raises(StoreVersion, match=said):
             Memory(store, readonly=readonly)
 
-    def test_an_older_format_is_read_and_written(self, store: Path) -> None:
-        patch_meta(store, b"format", msgspec.msgpack.encode(0))
-        with remembering(store) as memory:
-            memory.conversation("c").append("user", "again", tokens=1)
-            assert [message.content for message in memory.conversation("c").window()] == ["hello", "again"]
+    @pytest.mark.parametrize("readonly", [False, True])
+    @pytest.mark.parametrize("older", range(FORMAT))
+    def test_an_older_format(self, store: Path, older: int, readonly: bool) -> None:
+        patch_meta(store, b"format", msgspec.msgpack.encode(older))
+        before = (store / "data.mdb").read_bytes()
+        said = f"is of format {older}, and this refold reads format {FORMAT}; export it with the refold that wrote"
+        with pytest.raises(StoreVersion, match=said):
+            Memory(store, readonly=readonly)
+        assert (store / "data.mdb").read_bytes() == before
 
     @pytest.mark.parametrize("value", [None, b"", b"\xc1", msgspec.msgpack.encode("one")], ids=repr)
     def test_a_format_that_makes_no_sense(self, store: Path, value: bytes | None) -> None:
@@ -246,12 +252,13 @@ class TestAFailedOpening:
         with Memory(store) as memory:
             assert memory.head == 2
 
-    def test_after_a_newer_format(self, store: Path) -> None:
-        patch_meta(store, b"format", msgspec.msgpack.encode(2))
+    @pytest.mark.parametrize("other", [FORMAT - 1, FORMAT + 1])
+    def test_after_another_format(self, store: Path, other: int) -> None:
+        patch_meta(store, b"format", msgspec.msgpack.encode(other))
         for _ in range(2):
             with pytest.raises(StoreVersion):
                 Memory(store)
-        patch_meta(store, b"format", msgspec.msgpack.encode(1))
+        patch_meta(store, b"format", msgspec.msgpack.encode(FORMAT))
         with Memory(store) as memory:
             assert memory.head == 2
 

@@ -14,8 +14,9 @@ from refold.log import lmdb_file
 from refold.log.directory import directory_at
 from refold.log.lmdb_log import LmdbLog
 from refold.log.protocol import LogTurn, TurnLost
-from tests.log.test_conformance import commit_row, fill, one_write
+from tests.log.test_conformance import command, fill, one_write
 from tests.support.memories import Child, erase
+from tests.support.records import arrays_at, arrays_in, sealed
 
 MIB: Final = 1024**2
 SMALL_BYTES: Final = 8 * MIB
@@ -26,7 +27,8 @@ import refold.log.lmdb_file as mapping
 from refold import RefoldError
 from refold.log.directory import directory_at
 from refold.log.lmdb_log import LmdbLog
-from refold.log.record import COMMIT
+from refold.log.record import Record
+from tests.support.records import sealed
 
 def opened(path):
     return LmdbLog(directory_at(path, readonly=False, seed={}))
@@ -34,7 +36,7 @@ def opened(path):
 def append(log, size):
     def write(turn):
         seq = log.head() + 1
-        turn.write(seq, [bytes(size)], [COMMIT.pack(seq, seq + 1, 1, bytes(32))])
+        turn.write(sealed(seq, [bytes(size)]))
         return seq
     return log.in_turn(write)
 
@@ -88,8 +90,8 @@ answer(fill)
 written = log.head()
 for _ in range(3):
     answer(lambda: append(log, int(sys.argv[3])))
-found = sum(len(log.read(seq, 1)) for seq in range(1, written + 1))
-print(log.head() == written, found == written, len(log.read_at([written])[0]))
+found = sum(Record(record).count for seq in range(1, written + 1) for _, record in log.read(seq - 1, seq))
+print(log.head() == written, found == written, len(log.events_at([written])[0].array))
 limit(kind, resource.RLIM_INFINITY)
 answer(lambda: append(log, int(sys.argv[3])) == written + 1)
 log.close()
@@ -107,12 +109,17 @@ def append(log: LmdbLog, size: int) -> None:
     @log.in_turn
     def _(turn: LogTurn) -> None:
         seq = log.head() + 1
-        turn.write(seq, [bytes([seq % 256]) * size], [commit_row(seq, seq + 1)])
+        turn.write(sealed(seq, [bytes([seq % 256]) * size]))
 
 
 def append_all(log: LmdbLog, size: int, count: int) -> None:
     for _ in range(count):
         append(log, size)
+
+
+def sizes(log: LmdbLog) -> list[int]:
+    """The sizes of all events."""
+    return [len(array) for array in arrays_in(log.read(0, log.head()))]
 
 
 @pytest.fixture
@@ -139,9 +146,9 @@ class TestTheMap:
             try:
                 while not is_done.is_set():
                     head = log.head()
-                    records = log.read(max(head - 20, 2), 100)
-                    if any(record != record[:1] * size for record in records) or len(records) < min(head - 1, 20):
-                        wrong.append((head, len(records)))
+                    events = arrays_in(log.read(max(head - 21, 1), head + 80))
+                    if any(event != event[:1] * size for event in events) or len(events) < min(head - 1, 20):
+                        wrong.append((head, len(events)))
                     log.changed()
                     rounds[place] += 1
             except BaseException as error:
@@ -159,20 +166,20 @@ class TestTheMap:
         assert wrong == []
         assert min(rounds) > 0
         assert small._shared.map_bytes > 75 * MIB
-        assert (small.head(), len(small.read(1, 1_000)), reader.head()) == (301, 301, 301)
+        assert (small.head(), len(small.read(0, 1_000)), reader.head()) == (301, 301, 301)
         reader.close()
 
     def test_grows_for_one_write_that_is_larger_than_it(self, small: LmdbLog) -> None:
-        small.write(1, [bytes(50 * MIB), b"after"], [commit_row(1, 3)], [("names", b"n", bytes(30 * MIB))])
-        assert [len(record) for record in small.read(1, 5)] == [50 * MIB, 5]
+        small.write(sealed(1, [bytes(50 * MIB), b"after"]), [("names", b"n", bytes(30 * MIB))])
+        assert sizes(small) == [50 * MIB, 5]
         assert not small.changed()
 
     @pytest.mark.parametrize("way", ["write_rows", "erase"])
     def test_grows_for_every_kind_of_write(self, small: LmdbLog, way: str) -> None:
         fill(small, [1])
         if way == "erase":
-            erase(small, [(1, bytes(20 * MIB))], [])
-            assert small.read(1, 1) == [bytes(20 * MIB)]
+            erase(small, sealed(1, [bytes(20 * MIB)]), [])
+            assert arrays_at(small, [1]) == [bytes(20 * MIB)]
         else:
             small.write_rows([("names", b"n", bytes(20 * MIB))])
             assert small.row("names", b"n") == bytes(20 * MIB)
@@ -183,7 +190,7 @@ class TestTheMap:
             thread.start()
         for thread in threads:
             thread.join()
-        assert small.head() == len(small.read(1, 100)) == 32
+        assert small.head() == len(small.read(0, 100)) == 32
 
     def test_of_another_process_is_followed(self, small: LmdbLog, tmp_path: Path) -> None:
         with Child(OBEDIENT, str(tmp_path / "store"), str(SMALL_BYTES)) as child:
@@ -193,14 +200,14 @@ class TestTheMap:
             assert small.changed()
             child.write(f"append {40 * MIB}")
             assert child.read() == "2"
-            assert [len(record) for record in small.read(1, 5)] == [20 * MIB, 40 * MIB]
+            assert sizes(small) == [20 * MIB, 40 * MIB]
             child.write(f"append {80 * MIB}")
             assert child.read() == "3"
 
             @small.in_turn
             def _(turn: LogTurn) -> None:
                 assert turn.moved
-                turn.write(4, [bytes(160 * MIB)], [commit_row(4, 5)])
+                turn.write(sealed(4, [bytes(160 * MIB)]))
 
             child.write("read")
             assert child.read() == "(4, True)"
@@ -227,13 +234,13 @@ class TestTheMap:
             with monkeypatch.context() as patch:
                 patch.setattr(small._shared, "grow", grow_slowly)
                 with pytest.raises(TurnLost, match="nothing was written, call again"):
-                    small.in_turn(one_write(1, [bytes(20 * MIB)], [commit_row(1, 2)]))
-            assert small.read(1, 5) == [bytes(7)]
+                    small.in_turn(one_write(sealed(1, [bytes(20 * MIB)])))
+            assert arrays_in(small.read(0, 5)) == [bytes(7)]
 
             @small.in_turn
             def _(turn: LogTurn) -> None:
                 assert turn.moved
-                turn.write(2, [bytes(20 * MIB)], [commit_row(2, 3)])
+                turn.write(sealed(2, [bytes(20 * MIB)]))
 
             assert small.head() == 2
 
@@ -247,7 +254,7 @@ class TestTheMap:
             thread = threading.Thread(target=lambda: recovered.append(small._shared.recover(error)))
             thread.start()
             thread.join()
-            turn.write(1, [b"a"], [commit_row(1, 2)])
+            turn.write(command(1))
 
         assert recovered == [True]
 
@@ -304,7 +311,7 @@ class TestFull:
             assert child.read() == f"True True {size}"
             assert child.read() == "True"
         log = opened(tmp_path / "store")
-        assert len(log.read(2, 1_000)) == log.head() - 1 > 1
+        assert len(log.read(1, 1_000)) == log.head() - 1 > 1
         log.close()
 
     def test_disk_is_an_error_that_loses_nothing_and_passes(self, tmp_path: Path) -> None:
@@ -322,12 +329,12 @@ class TestFull:
             assert written > 5
             with pytest.raises(StoreFull):
                 opened(disk / "another")
-            assert [len(record) for record in log.read(1, 100)] == [50_000] * written
+            assert sizes(log) == [50_000] * written
             (disk / "ballast").unlink()
             append(log, 50_000)
             log.close()
             log = opened(disk / "store")
-            assert log.head() == len(log.read(1, 100)) == written + 1
+            assert log.head() == len(log.read(0, 100)) == written + 1
             log.close()
         finally:
             subprocess.run(["umount", str(disk)], check=True)
@@ -358,15 +365,15 @@ class TestReaders:
         return int(log._shared.env.info()["max_readers"])
 
     def test_full_is_an_error_that_passes(self, few: LmdbLog, tmp_path: Path) -> None:
-        few.write(1, [b"a"], [commit_row(1, 2)])
+        few.write(command(1))
         with Child(READING, str(tmp_path / "store"), str(self.places(few) - 1)) as child:
             assert child.read() == "reading"
-            assert few.read(1, 1) == [b"a"], "its own place is kept"
+            assert few.read(0, 1) == command(1), "its own place is kept"
             with Child(OBEDIENT, str(tmp_path / "store"), "0") as third:
                 answer = third.read()
             assert answer.startswith("StoreBusy"), answer
             assert "close the store in one and call again" in answer
-            few.write(2, [b"b"], [commit_row(2, 3)])
+            few.write(command(2))
         assert few.head() == 2
 
     def test_killed_give_their_places_back(self, few: LmdbLog, tmp_path: Path) -> None:

@@ -12,19 +12,20 @@ from refold import StoreBusy, StoreCorrupt
 from refold.log.directory import directory_at
 from refold.log.lmdb_log import LmdbLog
 from refold.log.protocol import LogTurn, Row
-from tests.log.test_conformance import commit_row, fill, one_write
+from tests.log.test_conformance import command, fill, one_write
 from tests.support.memories import Child, erase
+from tests.support.records import arrays_in, sealed
 
 OTHER = """
 import sys
 from refold.log.directory import directory_at
 from refold.log.lmdb_log import LmdbLog
-from refold.log.record import COMMIT
+from tests.support.records import sealed
 log = LmdbLog(directory_at(sys.argv[1], readonly=False, seed={}))
 
 def append(turn, word):
     seq = log.head() + 1
-    turn.write(seq, [word.encode()], [COMMIT.pack(seq, seq + 1, 1, bytes(32))])
+    turn.write(sealed(seq, [word.encode()]))
 
 print("open", flush=True)
 for line in sys.stdin:
@@ -86,13 +87,12 @@ class TestMoved:
         @log.in_turn
         def _(turn: LogTurn) -> None:
             assert turn.moved
-            fill_in = log.head() + 1
-            turn.write(fill_in, [b"mine"], [commit_row(fill_in, fill_in + 1)])
+            turn.write(sealed(log.head() + 1, [b"mine"]))
 
         assert not log.in_turn(is_moved)
         assert append_there(other)
         assert not append_there(other)
-        assert log.read(1, 10) == [b"word", b"mine", b"word", b"word"]
+        assert arrays_in(log.read(0, 10)) == [b"word", b"mine", b"word", b"word"]
 
     def test_a_turn_that_has_caught_up_is_not_told_again(self, log: LmdbLog, other: Child) -> None:
         append_there(other)
@@ -130,7 +130,7 @@ class TestMoved:
     def test_a_turn_whose_write_failed_is_told_again(self, log: LmdbLog, other: Child) -> None:
         append_there(other)
         with pytest.raises(StoreCorrupt):
-            log.in_turn(one_write(1, [b"in the way"], [commit_row(1, 2)]))
+            log.in_turn(one_write(sealed(1, [b"in the way"])))
         assert log.in_turn(is_moved)
 
     def test_a_look_at_changes_is_told_until_the_reader_says_what_it_knows(self, log: LmdbLog, other: Child) -> None:
@@ -155,7 +155,7 @@ class TestMoved:
     def test_writing_without_a_turn_hides_nobody(self, log: LmdbLog, other: Child, way: str) -> None:
         row: Row = ("names", b"n", b"1")
         ways = {
-            "write": lambda: log.write(2, [b"mine"], [commit_row(2, 3)]),
+            "write": lambda: log.write(sealed(2, [b"mine"])),
             "write_rows": lambda: log.write_rows([row]),
         }
         append_there(other)
@@ -173,7 +173,7 @@ class TestMoved:
         elif way == "write_rows":
             log.write_rows([row])
         else:
-            erase(log, [(1, b"erased")], [row])
+            erase(log, sealed(1, [b"erased"]), [row])
         assert not log.changed()
         assert not log.in_turn(is_moved)
 
@@ -181,7 +181,7 @@ class TestMoved:
         """LMDB gives its number to the next transaction, which is the other process's."""
         nothing: tuple[list[Row], ...] = ([], [("names", b"absent", None)])
         for rows in nothing:
-            log.in_turn(one_write(0, [], [], rows))
+            log.in_turn(one_write([], rows))
             append_there(other)
             assert log.changed()
             log.saw(log.mark())
@@ -195,7 +195,7 @@ class TestMoved:
 
         @log.in_turn
         def _(turn: LogTurn) -> None:
-            turn.write(1, [b"a"], [commit_row(1, 2)])
+            turn.write(command(1))
             assert reader.changed()
 
         assert reader.changed()
@@ -214,8 +214,7 @@ class TestWaiting:
         def take(turn: LogTurn) -> None:
             entered.set()
             assert turn.moved
-            seq = log.head() + 1
-            turn.write(seq, [b"mine"], [commit_row(seq, seq + 1)])
+            turn.write(sealed(log.head() + 1, [b"mine"]))
 
         thread = threading.Thread(target=log.in_turn, args=(take,))
         thread.start()
@@ -223,21 +222,21 @@ class TestWaiting:
         other.write("go on")
         assert other.read() == "wrote"
         thread.join()
-        assert log.read(1, 10) == [b"theirs", b"mine"]
+        assert arrays_in(log.read(0, 10)) == [b"theirs", b"mine"]
 
     def test_a_killed_process_gives_its_turn_back(self, log: LmdbLog, other: Child) -> None:
         other.write("hold never")
         assert other.read() == "holding"
         other.kill()
         fill(log, [1])
-        assert log.read(1, 10) == [b"record 1"]
+        assert arrays_in(log.read(0, 10)) == [b"event 1"]
 
     def test_a_stopped_process_does_not_stop_readers(self, log: LmdbLog, other: Child) -> None:
         append_there(other)
         other.write("hold theirs")
         assert other.read() == "holding"
         os.kill(other.pid, signal.SIGSTOP)
-        assert log.read(1, 10) == [b"word"]
+        assert arrays_in(log.read(0, 10)) == [b"word"]
         os.kill(other.pid, signal.SIGCONT)
 
     def test_a_handle_opens_while_another_thread_has_its_turn(self, log: LmdbLog, tmp_path: Path) -> None:
@@ -253,18 +252,18 @@ class TestWaiting:
             thread = threading.Thread(target=look)
             thread.start()
             thread.join()
-            turn.write(1, [b"a"], [commit_row(1, 2)])
+            turn.write(command(1))
 
         assert heads == [0]
 
     def test_a_turn_ends_without_a_write_while_others_read_all_the_time(self, log: LmdbLog) -> None:
         """The binding's own abort waits for a moment without readers, which never comes."""
-        log.write(1, [bytes(500_000)] * 40, [commit_row(1, 41)])
+        log.write(sealed(1, [bytes(500_000)] * 40))
         is_done = threading.Event()
 
         def look() -> None:
             while not is_done.is_set():
-                log.read(1, 40)
+                log.read(0, 40)
 
         threads = [threading.Thread(target=look) for _ in range(3)]
         for thread in threads:
@@ -272,7 +271,7 @@ class TestWaiting:
         for _ in range(10):
             assert not log.in_turn(is_moved)
             with pytest.raises(StoreCorrupt):
-                log.in_turn(one_write(7, [b"in the way"], [commit_row(7, 8)]))
+                log.in_turn(one_write(sealed(7, [b"in the way"])))
         is_done.set()
         for thread in threads:
             thread.join()
@@ -283,7 +282,7 @@ class TestWaiting:
         def _(turn: LogTurn) -> None:
             with pytest.raises(StoreBusy, match="already writes"):
                 opened(tmp_path / "store")
-            turn.write(1, [b"a"], [commit_row(1, 2)])
+            turn.write(command(1))
 
         assert log.head() == 1
 
@@ -296,8 +295,7 @@ def test_processes_and_threads_interleave_without_a_gap(log: LmdbLog, tmp_path: 
 
             @log.in_turn
             def _(turn: LogTurn, number: int = number) -> None:
-                seq = log.head() + 1
-                turn.write(seq, [f"{name}-{number}".encode()], [commit_row(seq, seq + 1)])
+                turn.write(sealed(log.head() + 1, [f"{name}-{number}".encode()]))
 
     with Child(OTHER, str(tmp_path / "store")) as one, Child(OTHER, str(tmp_path / "store")) as two:
         assert (one.read(), two.read()) == ("open", "open")
@@ -311,7 +309,7 @@ def test_processes_and_threads_interleave_without_a_gap(log: LmdbLog, tmp_path: 
         assert (one.read(), two.read()) == ("done", "done")
     names = ("one", "two", "three", "four")
     assert log.head() == each * len(names)
-    records = log.read(1, each * len(names))
+    events = arrays_in(log.read(0, each * len(names)))
     for name in names:
-        own = [record for record in records if record.startswith(f"{name}-".encode())]
+        own = [event for event in events if event.startswith(f"{name}-".encode())]
         assert own == [f"{name}-{number}".encode() for number in range(each)]

@@ -103,7 +103,7 @@ class BoardRules(FactRules):
         if answer is not None:
             return model._answer(answer, asked)
         model._check_version(whose.stream, options.expected)
-        both = Both(model, whose)
+        both, first = Both(model, whose), model.head + 1
         entries = [
             model.append(whose.stream, kind, data, sources)
             for kind, data, sources in ([*self._brought(both, parts, planned), *planned] if planned else [])
@@ -114,7 +114,7 @@ class BoardRules(FactRules):
             assert both.stream is not None
             entries.append(model.append(both.stream, "board_changed", ({}, leaving), ()))
         if options.request_id is not None:
-            model.requests[model.branch, options.request_id] = (asked, entries[-1] if entries else None)
+            model.requests[model.branch, options.request_id] = (asked, entries[-1] if entries else None, first)
         return entries
 
     def _brought(self, both: Both, parts: tuple[str, ...], planned: list[Any]) -> list[Any]:

@@ -1,11 +1,12 @@
 """Every public read, compared with what the plain model says."""
 
 import json
+import re
 from collections.abc import Sequence
 from datetime import date, timedelta
 from typing import Any
 
-from refold import Conversation, Journal, Memory, Message, Profile, Project, Snapshot
+from refold import Conversation, Hits, Journal, Memory, Message, Profile, Project, Snapshot
 from tests.machine.file_rules import check_files
 from tests.machine.model import STORE, Model, day_of
 from tests.machine.model_boards import BOARDS, check_board
@@ -32,6 +33,7 @@ def check_chat(chat: Conversation, model: Model, opening: Opening, at: int | Non
     stream = f"conversation/{chat.id}"
     state: Chat = model.state(stream, at)
     _check_window(chat, model, state, opening)
+    check_found(chat.search(QUERY, top_k=TOP_COUNT), model.held(stream, at))
     _check_scratchpad(chat, state)
     project = (state.project or opening.project) if not state.opened else state.project
     assert chat.project == project
@@ -49,6 +51,16 @@ def _check_snapshot(snapshot: Snapshot, state: Chat, pointer: tuple[str, int, No
     if state.opened:
         content = json.loads(snapshot.to_json())
         assert (len(content["messages"]), content["tokens"]) == (len(ids), state.tokens)
+
+
+QUERY, TOP_COUNT = "which one is long?", 10_000
+
+
+def check_found(hits: Hits, held: dict[str, Line]) -> None:
+    """The messages that are found are those that have one of the words."""
+    said = {line.id for line in held.values() if isinstance(line.content, str) and re.search("one|long", line.content)}
+    assert {hit.entry.id for hit in hits} == said
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
 
 
 def _check_window(chat: Conversation, model: Model, state: Chat, opening: Opening) -> None:
@@ -112,8 +124,9 @@ def check_journal(journal: Journal, model: Model, now_ns: int, at: int | None = 
     days = sorted({day for _, day, _, _ in notes})
     for day in days:
         _check_notes(journal.day(day), [note for note in notes if note[1] == day], model.committed)
-    first = (date.fromisoformat(day_of(now_ns)) - timedelta(days=1)).isoformat()
-    recent = [note for day in days if day >= first for note in notes if note[1] == day]
+    today = day_of(now_ns)
+    first = (date.fromisoformat(today) - timedelta(days=1)).isoformat()
+    recent = [note for day in days if first <= day <= today for note in notes if note[1] == day]
     _check_notes(journal.recent(2), recent, model.committed)
 
 
@@ -158,7 +171,7 @@ def check_project(project: Project, model: Model, now_ns: int, at: int | None = 
         )
     _check_search(project, state, now_ns, has_recency=is_settled)
     tasks = {row[2] for row in state.episodes}
-    assert {hit.entry.task for hit in project.search_episodes("tea", top_k=100)} == tasks
+    assert {hit.entry.task for hit in project.search_episodes("tea", top_k=100, floor=0)} == tasks
 
 
 def _check_search(project: Project, state: Shared, now_ns: int, *, has_recency: bool) -> None:
@@ -194,6 +207,9 @@ def check_memory(memory: Memory, model: Model, openings: dict[str, Opening], at:
     assert (stats.events, stats.conversations) == (seen_at, len(memory.conversations()))
     for name in model.names("conversation"):
         check_chat(memory.conversation(name), model, openings[name], at)
+    every = [entry for entry in model.seen(at) if entry.stream.startswith("conversation/")]
+    own = [line for entry in every for line in model.said(entry)]
+    check_found(memory.search_messages(QUERY, top_k=TOP_COUNT), {line.id: line for line in own})
     for name in model.names("profile"):
         check_profile(memory.profile(name), model, at)
     now_ns = model.now_ns() if at is None else model.log[at - 1].time_ns if at else 0

@@ -1,11 +1,12 @@
-"""What the state machine does with a whole store: back it up, recover the end of some commit, show what is in it."""
+"""What the state machine does with a whole store: back it up, recover the end of some command, show what is in it."""
 
 import shutil
 
 from refold import Memory, recover
+from refold.engine.reader import end_of_command
 from tests.machine.memory_rules import WholeRules
 from tests.mirror.files import days, held, rendered
-from tests.rigs.power.workloads import commit_end
+from tests.support.seams import log_of
 
 
 def carry_away(machine: WholeRules, place: int) -> None:
@@ -18,7 +19,8 @@ def carry_away(machine: WholeRules, place: int) -> None:
         assert hashes == {
             branch: machine.branch_of(machine.store, branch).state_hash() for branch in machine.branches()
         }
-    seq = commit_end(machine.store, place % (machine.model.head + 1))
+    seq = place % (machine.model.head + 1)
+    seq = end_of_command(log_of(machine.store), seq) if seq else 0
     assert recover(backup, new, to=seq, clock_ns=machine.clock).state_hash == machine.store.state_hash(at=seq)
     with machine.opened(new) as again:
         assert again.replay_hash() == again.state_hash()

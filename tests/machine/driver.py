@@ -114,7 +114,7 @@ def messages(draw: st.DrawFn) -> dict[str, Any]:
     elif form == "result":
         fields |= {"role": "user", "content": [{"type": "tool_result", "tool_use_id": draw(calls)[0], "content": "x"}]}
     is_counted = isinstance(fields["content"], str) and draw(st.sampled_from([False, False, False, True]))
-    fields |= {"tokens": None if is_counted else draw(tokens), "pinned": draw(rarely)}
+    fields |= {"tokens": None if is_counted else draw(tokens), "pinned": draw(st.one_of(rarely, st.none()))}
     return fields | {"name": draw(st.sampled_from([None, "n"])), "metadata": draw(st.sampled_from([None, {"m": [1]}]))}
 
 

@@ -410,10 +410,13 @@ class MemoryMachine(BoardRules, FileRules):
         self.path, self.budget, self.asked = left, budget, None
         self.store = self.opened(left, clear_scratchpads_on_open=clears)
         driven, self.model.branch = self.model.branch, 0
-        for name in self.model.names("conversation") if clears else ():
-            state = self.model.state(f"conversation/{name}")
-            if state.entries or state.notes:
-                self.model.append(f"conversation/{name}", "cleared", None)
+        for branch in self.branches() if clears else ():
+            self.model.branch = branch
+            for name in self.model.names("conversation"):
+                state = self.model.state(f"conversation/{name}")
+                if state.entries or state.notes:
+                    self.model.append(f"conversation/{name}", "cleared", None)
+        self.model.branch = 0
         for kept in self.kept:
             if kept.carried is None:
                 name = kept.stream.partition("/")[2]

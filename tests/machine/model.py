@@ -27,6 +27,8 @@ ANY, NO_STREAM, EXISTS = "any", "no stream", "exists"
 STORE = "store/main"
 BASES = ("forked", "restored")
 Asked = tuple[int, str | None]
+FORGOTTEN = object()
+"""What was asked for with a request whose answer was erased: whoever repeats it may ask for anything."""
 """A branch and the id of a request."""
 
 
@@ -45,9 +47,10 @@ class Model:
     def __init__(self) -> None:
         self.log: list[Entry] = []
         self.states: dict[tuple[int, str], list[tuple[int, State]]] = {}
-        self.requests: dict[Asked, tuple[Any, Entry | None]] = {}
+        self.requests: dict[Asked, tuple[Any, Entry | None, int]] = {}
+        """What was asked, the last entry of the answer, and the seq from which on there may be others of it."""
         self.clock_ns: Callable[[], int] = lambda: 0
-        self.batch: tuple[int, dict[Asked, tuple[Any, Entry | None]]] | None = None
+        self.batch: tuple[int, dict[Asked, tuple[Any, Entry | None, int]]] | None = None
         self.branch = 0
         """The branch whose handle is asked."""
 
@@ -150,6 +153,23 @@ class Model:
         other.fold_again()
         return other
 
+    def held(self, stream: str, at: int | None = None, branch: int | None = None) -> dict[str, Line]:
+        """The messages that a conversation ever held by a seq, those of what it went on from too, by id."""
+        asking, found = self.branch, dict[str, Line]()
+        self.branch = asking if branch is None else branch
+        entries = self.entries(stream, at)
+        self.branch = asking
+        for entry in entries:
+            if entry.kind in BASES:
+                found |= self.held(entry.data[0], entry.data[1], entry.data[4])
+            found |= {line.id: line for line in self.said(entry)}
+        return found
+
+    def said(self, entry: Entry) -> list[Line]:
+        """The messages that an entry holds and that are not erased."""
+        lines = [entry.data] if entry.kind == "message" else entry.data[0][2] if entry.kind == "imported" else []
+        return [line for line in lines if not (line.erased or entry.erased)]
+
     # Writing.
 
     def note(
@@ -168,7 +188,7 @@ class Model:
         if answer is not None:
             return self._answer(answer, asked)
         self._check_version(stream, options.expected)
-        decided = decide(self.state(stream))
+        decided, first = decide(self.state(stream)), self.head + 1
         entry = None
         if decided is not None:
             if opening is not None and not self.state(stream).opened:
@@ -177,7 +197,7 @@ class Model:
             sources = tuple(dict.fromkeys((*options.sources, *(derived[0] if derived else ()))))
             entry = self.append(stream, kind, data, sources if derived else options.sources, occurred_ns)
         if options.request_id is not None:
-            self.requests[self.branch, options.request_id] = (asked, entry)
+            self.requests[self.branch, options.request_id] = (asked, entry, first)
         return entry
 
     def note_all(self, stream: str, asked: Any, decide: Callable[[Any], list[Any]], options: Options) -> list[Entry]:
@@ -188,26 +208,27 @@ class Model:
             last = self._answer(answer, asked)
             return [] if last is None else [last]
         self._check_version(stream, options.expected)
+        first = self.head + 1
         entries = [
             self.append(stream, kind, data, tuple(dict.fromkeys((*options.sources, *derived))))
             for kind, data, derived in decide(self.state(stream))
         ]
         if options.request_id is not None:
-            self.requests[self.branch, options.request_id] = (asked, entries[-1] if entries else None)
+            self.requests[self.branch, options.request_id] = (asked, entries[-1] if entries else None, first)
         return entries
 
     def _known(self, request_id: str | None) -> Asked | None:
         """Where a request was answered: in the branch, or before that was forked."""
         for branch, until in self.lineage(self.branch, None):
-            _, entry = self.requests.get((branch, request_id), (None, None))
+            _, entry, _ = self.requests.get((branch, request_id), (None, None, 0))
             is_own = branch == self.branch and (branch, request_id) in self.requests
             if is_own or (entry is not None and entry.seq <= until):
                 return branch, request_id
         return None
 
     def _answer(self, request: Asked, asked: Any) -> Entry | None:
-        known, entry = self.requests[request]
-        if known != asked or (self.batch is not None and request not in self.batch[1]):
+        known, entry, _ = self.requests[request]
+        if known not in (asked, FORGOTTEN) or (self.batch is not None and request not in self.batch[1]):
             raise InvalidInput(request)
         return entry
 
@@ -278,8 +299,15 @@ class Model:
         self.log = [replace(entry, erased=True) if entry.seq in blanked else entry for entry in self.log]
         if blanked:
             self.append_in_main("erased", tuple(blanked))
+            self._forget_requests(blanked)
             self.fold_again()
         return blanked
+
+    def _forget_requests(self, blanked: Iterable[int]) -> None:
+        """What was asked for by whoever changed nothing, or got an answer that is erased in part, is known no more."""
+        for name, (_, entry, first) in self.requests.items():
+            if entry is None or any(first <= seq <= entry.seq for seq in blanked):
+                self.requests[name] = (FORGOTTEN, entry, first)
 
     def erase_stream(self, stream: str, renamed: str) -> None:
         """Blanks all that a stream of this branch holds, and gives it another name."""
@@ -311,7 +339,8 @@ class Model:
             happened_ns = now_ns if entry.occurred_ns == entry.time_ns else entry.occurred_ns
             self.log.append(replace(entry, time_ns=now_ns, occurred_ns=happened_ns))
         self.requests = {
-            name: (asked, entry and self.log[entry.seq - 1]) for name, (asked, entry) in self.requests.items()
+            name: (asked, entry and self.log[entry.seq - 1], first)
+            for name, (asked, entry, first) in self.requests.items()
         }
         self.fold_again()
 
@@ -322,12 +351,17 @@ class Model:
 
         def decide(chat: Chat) -> tuple[str, Any]:
             budget = chat.budget if chat.opened else where["opening"].budget
-            entered = entering(chat, line)
-            if entered is not None and (line.pinned or line.answers is not None):
+            said = replace(line, pinned=bool(line.pinned))
+            entered = entering(chat, said)
+            if line.pinned is None and {each.role for each in (*chat.lines, line)} <= {"system", "developer"}:
+                kept = replace(said, pinned=True)
+                held = pinned_tokens([*chat.lines, entering(chat, kept) or kept])
+                return "message", kept if held <= budget else said
+            if entered is not None and (said.pinned or said.answers is not None):
                 held = pinned_tokens([*chat.lines, entered])
                 if held > budget:
                     raise LimitExceeded(held)
-            return "message", line
+            return "message", said
 
         return self.note(stream, asked, decide, options, **where)
 
@@ -411,9 +445,9 @@ class Model:
             self._answer(answer, asked)
             return
         self._compare("the memory", self.head, options.expected)
-        written = decide()
+        first, written = self.head + 1, decide()
         if options.request_id is not None:
-            self.requests[self.branch, options.request_id] = (asked, written[-1] if written else None)
+            self.requests[self.branch, options.request_id] = (asked, written[-1] if written else None, first)
 
     def keep_whole(self, name: str, options: Options) -> None:
         """Names the present state of everything once and for ever."""

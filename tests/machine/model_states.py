@@ -41,7 +41,7 @@ class Line:
     role: str
     content: Any
     tokens: int
-    pinned: bool = False
+    pinned: bool | None = False
     name: str | None = None
     tool_calls: Any = None
     tool_call_id: str | None = None

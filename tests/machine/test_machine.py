@@ -137,7 +137,7 @@ READS = {
     Memory: {
         *("board", "context", "files", "hooks", "rebuild", "settings", "show"),
         *("conversation", "conversations", "events", "forks", "head", "journal", "profile", "project", "projects"),
-        *("replay_hash", "search", "skills", "snapshots", "state_hash", "stats", "tools", "verify"),
+        *("replay_hash", "search", "search_messages", "skills", "snapshots", "state_hash", "stats", "tools", "verify"),
     },
     Board: {
         *("bundle", "events", "get", "get_settings", "node", "place", "project", "session", "to_dict", "to_json"),
@@ -145,7 +145,7 @@ READS = {
     },
     Conversation: {
         *("session",),
-        *("events", "id", "messages", "place", "project", "scratchpad", "state"),
+        *("events", "id", "messages", "place", "project", "scratchpad", "search", "state"),
         *("token_count", "version", "window", "window_tokens"),
     },
     Scratchpad: {"get", "items", "keys", "notes", "to_dict", "to_json"},

@@ -448,7 +448,6 @@ def test_servers_are_read_from_the_json_that_hosts_share() -> None:
         ('{"mcpServers": {"a": {}}}', "either a command or a url"),
         ('{"mcpServers": {"a": {"command": "x", "url": "http://y"}}}', "either a command or a url"),
         ('{"mcpServers": {"a": {"url": "file:///etc/passwd"}}}', "one of http or https"),
-        ('{"mcpServers": {"a": {"url": "http://y", "type": "sse"}}}', "SSE alone"),
         ('{"mcpServers": {"a": {"url": "http://y", "type": "carrier pigeon"}}}', "give stdio or http"),
         ('{"mcpServers": {"a:b": {"command": "x"}}}', "without a colon"),
         ('{"mcpServers": {"": {"command": "x"}}}', "without a colon"),
@@ -510,3 +509,9 @@ def test_there_is_no_waiting_for_oneself(remote: McpToolset) -> None:
 
     with pytest.raises(InvalidInput, match="its own thread"):
         remote._runner.begin(ask()).result()
+
+
+def test_a_server_over_sse_alone_is_left_out_and_the_others_are_not(caplog: pytest.LogCaptureFixture) -> None:
+    entries = '{"a": {"url": "http://y", "type": "sse"}, "b": {"url": "http://z", "type": "http"}}'
+    assert [server.name for server in servers_of(f'{{"mcpServers": {entries}}}')] == ["b"]
+    assert "MCP server 'a' speaks SSE alone and is left out" in caplog.text

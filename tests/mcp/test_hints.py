@@ -22,6 +22,7 @@ CALLS: dict[str, list[dict[str, Any]]] = {
     "memory_delete": [{"key": "key"}],
     "memory_add": [{"content": "Something new"}],
     "memory_search": [{"query": "something old"}],
+    "conversation_search": [{"query": "something old"}],
     "memory_update": [{"id": "ID", "content": "Something else"}],
     "memory_forget": [{"id": "ID"}],
     "journal_append": [{"text": "a line"}],

@@ -192,7 +192,11 @@ def test_a_server_that_only_reads_follows_who_writes(store: Path) -> None:
 
     async def follow(write: Callable[[], object]) -> None:
         async with connected(target) as client:
-            assert [tool.name for tool in (await client.list_tools()).tools] == ["memory_read", "memory_search"]
+            assert [tool.name for tool in (await client.list_tools()).tools] == [
+                "memory_read",
+                "memory_search",
+                "conversation_search",
+            ]
             async with client.listen(resource_subscriptions=[uri]) as changes:
                 await asyncio.to_thread(write)
                 assert await anext(aiter(changes)) == ResourceUpdated(uri)

@@ -103,6 +103,7 @@ async def _use_tools(client: Client, mark: str) -> None:
         Asked("memory_read", {"key": mark}, {"key": mark, "value": "one"}),
         Asked("memory_set", {"key": mark, "value": "dark"}, {"status": "ok", "key": mark, "value": "dark"}),
         Asked("memory_delete", {"key": f"no {mark}"}, {"existed": False}),
+        Asked("conversation_search", {"query": mark}, {"messages": []}),
         Asked("journal_append", {"text": f"began {mark}"}, {"status": "ok"}),
     ]
     for name, arguments, fields in called:

@@ -241,7 +241,7 @@ class TestHandles:
         project.record_episode("failure", task="Brew tea")
         assert (episode.kind, episode.session, episode.tools, episode.seq) == ("success", "s", ("bash",), 1)
         assert project.search_episodes("deploying an API")[0].entry == episode
-        assert [hit.entry.task for hit in project.search_episodes("API", kinds=["failure"])] == ["Brew tea"]
+        assert [hit.entry.task for hit in project.search_episodes("API", kinds=["failure"], floor=0)] == ["Brew tea"]
         assert len(project.at(1).search_episodes("")) == 1
         assert memory.project("acme").stats().kinds == {"failure": 1, "success": 1}
         for wrong in ({"kind": "maybe"}, {"task": ""}, {"tools": "bash"}):
@@ -275,7 +275,7 @@ class TestHandles:
         monkeypatch.setattr(ProjectIndex, "__init__", counted)
         with memory.batch():
             for number in range(30):
-                assert project.upsert(f"text {number}", vector=[1.0, 0.01 * number]).outcome == "merged"
+                assert project.upsert(f"text {'x' * number}", vector=[1.0, 0.01 * number]).outcome == "merged"
                 assert len(project.search("text", vector=ONE)) == 1
             project.add("other", vector=[-1.0, 0.0])
             assert project.search("x", vector=[-1.0, 0.0])[0].entry.content == "other"

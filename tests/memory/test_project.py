@@ -140,7 +140,7 @@ class TestSeedRanking:
         project.add("one", keywords=["tea", "milk"], importance=0.5, vector=ONE)
         project.add("two", keywords=["tea", "red", "hot"], importance=1.0, vector=BETWEEN)
         clock.advance(10 * DAY_NS // 1_000)
-        first, second = project.search("Tea and milk", vector=ONE)
+        first, second = project.search("Tea and milk", vector=ONE, ranking="seed")
         # Keywords of the query: tea, and, milk. Ten days: 1 / (1 + 1) = 0.5.
         assert first.entry.content == "one"
         assert first.parts == pytest.approx({"cosine": 1.0, "keywords": 2 / 3, "importance": 0.5, "recency": 0.5})
@@ -150,7 +150,7 @@ class TestSeedRanking:
 
     def test_a_cosine_is_raw_and_two_empty_sets_of_keywords_share_nothing(self, project: Project) -> None:
         project.add("!", keywords=[], importance=0.1, vector=[-1.0, 0.0])
-        (hit,) = project.search("?", vector=ONE)
+        (hit,) = project.search("?", vector=ONE, ranking="seed")
         assert hit.parts == pytest.approx({"cosine": -1.0, "keywords": 0.0, "importance": 0.1, "recency": 1.0})
         assert hit.score == pytest.approx(-0.40 + 0.02 + 0.15, abs=1e-6)
 
@@ -159,12 +159,14 @@ class TestSeedRanking:
     ) -> None:
         now_ns = clock()
         project.add("tea", vector=ONE, occurred=now_ns - 30 * DAY_NS)
-        assert project.search("tea", vector=ONE)[0].parts["recency"] == pytest.approx(1 / 4)
-        assert project.search("tea", vector=ONE, now=now_ns - 40 * DAY_NS)[0].parts["recency"] == 1.0
+        assert project.search("tea", vector=ONE, ranking="seed")[0].parts["recency"] == pytest.approx(1 / 4)
+        assert project.search("tea", vector=ONE, ranking="seed", now=now_ns - 40 * DAY_NS)[0].parts["recency"] == 1.0
         seq = memory.head
-        project.recall("tea", vector=ONE)
-        assert project.search("tea", vector=ONE)[0].parts["recency"] == 1.0
-        assert memory.at(seq).project("acme").search("tea", vector=ONE)[0].parts["recency"] == pytest.approx(1 / 4)
+        project.recall("tea", vector=ONE, ranking="seed")
+        assert project.search("tea", vector=ONE, ranking="seed")[0].parts["recency"] == 1.0
+        assert memory.at(seq).project("acme").search("tea", vector=ONE, ranking="seed")[0].parts[
+            "recency"
+        ] == pytest.approx(1 / 4)
 
     def test_ties_go_to_the_more_important_then_the_older(self, project: Project) -> None:
         for content, importance in (("a", 0.5), ("b", 0.5), ("c", 0.5), ("d", 0.9)):
@@ -241,7 +243,9 @@ class TestSearching:
         project.update(entry, importance=0.8, content="milk")
         project.review(entry, "archived")
         then = memory.at(seq).project("acme")
-        assert [(hit.entry.content, hit.parts["importance"]) for hit in then.search("tea")] == [("tea", 0.3)]
+        assert [(hit.entry.content, hit.parts["importance"]) for hit in then.search("tea", ranking="seed")] == [
+            ("tea", 0.3)
+        ]
         assert project.at(seq).list() == then.list()
         assert len(project.search("tea")) == 0
         assert len(memory.at(0).project("acme").search("tea")) == 0
@@ -256,7 +260,7 @@ class TestSearching:
         hits = project.recall("tea", conversation="chat", request_id="r")
         event = list(project.events())[-1].event
         assert event.sources == (last.seq,)
-        assert (event.ids, event.conversation, event.ranking) == ((hits[0].entry.id,), "chat", "seed")  # type: ignore[attr-defined]
+        assert (event.ids, event.conversation, event.ranking) == ((hits[0].entry.id,), "chat", "hybrid")  # type: ignore[attr-defined]
         assert project.list()[0].access_count == 1
         assert project.recall("tea", conversation="chat", request_id="r") == hits
         assert project.list()[0].access_count == 1

@@ -3,6 +3,7 @@
 import contextlib
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,6 +48,14 @@ def write(memory: Any, draw: random.Random, writer: int, number: int) -> None:
             lambda: project.recall("tea", top_k=2),
             lambda: project.record_episode("failure", task=f"task {fresh}", outcome="port"),
         )[number % 7]()
+
+
+def patient(is_there: Callable[[], bool]) -> None:
+    """Waits until something is so, and fails where that takes a minute."""
+    until = time.monotonic() + 60
+    while not is_there():
+        assert time.monotonic() < until, "nobody wrote for a minute"
+        time.sleep(0.001)
 
 
 @contextmanager
@@ -108,10 +117,9 @@ def test_it_is_sound_whoever_writes_meanwhile(tmp_path: Path, count: int) -> Non
     path = filled(tmp_path / "store", count)
     with Elsewhere(Clock()) as elsewhere, Memory(path, **OPTIONS) as memory:
         with writing(memory, elsewhere.opened(path, {}, 1)) as written:
-            done = memory.reembed(Letters(), progress=lambda _made, _whole: None)
-            counts = written()
+            # Everybody has written by the end of the first page, however busy the machine is.
+            done = memory.reembed(Letters(), progress=lambda _made, _whole: patient(lambda: min(written()) > 0))
         assert done.vectors >= count
-        assert min(counts) > 0
         while memory.reembed(Letters()).vectors:
             """Somebody may have added with the old embedder behind the switch."""
         elsewhere.shut()

@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ import pytest
 from refold import InvalidInput, Memory, ReadOnly
 from refold.memory import Scratchpad
 from tests.support.memories import refused, remembering
+from tests.support.seams import records_in
 
+EMPTY: dict[str, Any] = {"entries": {}, "notes": []}
 FORMER = ("set", "get", "delete", "keys", "note", "notes", "clear")
 
 
@@ -44,6 +47,22 @@ def test_what_was_claimed_of_the_conversation_is_checked_at_its_first_mutation()
     memory.conversation("chat").set_window_tokens(50)
     settled.scratchpad.set("k", "x")
     assert settled.append("user", "Still the same handle.").seq == memory.head
+
+
+def test_all_are_cleared_on_opening_with_one_commit_and_those_of_forks_too(tmp_path: Path) -> None:
+    with remembering(tmp_path / "store") as memory, memory.batch():
+        for number in range(100):
+            memory.conversation(f"chat-{number:02}").scratchpad.set("key", "value")
+        memory.conversation("without").append("user", "Hello!")
+    with remembering(tmp_path / "store") as memory:
+        memory.fork("fork").conversation("chat-01").scratchpad.note("of the fork")
+        head = memory.head
+    with remembering(tmp_path / "store", clear_scratchpads_on_open=True) as memory:
+        assert {command for record in records_in(memory, head) for command in record.commands} == {head + 1}
+        assert memory.head == head + 200, "one event for each scratchpad that held something, here and in the fork"
+        for branch in (memory, memory.fork("fork")):
+            assert all(branch.conversation(name).scratchpad.to_dict() == EMPTY for name in branch.conversations())
+        assert memory.at(head).conversation("chat-01").scratchpad.get("key") == "value"
 
 
 @pytest.mark.parametrize("verb", FORMER)

@@ -9,7 +9,7 @@ import pytest
 from refold import Memory
 from refold.text import ByteClassCounter, TokenCounter
 from tests.support.memories import remembering
-from tests.support.paths import DATA, ROOT
+from tests.support.paths import DATA, SAMPLE
 
 TEXTS = {
     "": 0,
@@ -145,7 +145,6 @@ class TestCounters:
 
 
 TAU = DATA / "tau-bench"
-SAMPLES = ROOT / "engine" / "refold" / "cli" / "samples"
 
 
 def sessions(directory: Path) -> list[list[dict[str, Any]]]:
@@ -170,7 +169,7 @@ def test_the_estimate_is_near_a_real_vocabulary_on_recorded_sessions() -> None:
 
 def test_counting_a_session_is_adding_up_its_messages() -> None:
     counter = ByteClassCounter()
-    recorded = sessions(SAMPLES)
+    recorded = sessions(SAMPLE.parent)
     assert recorded
     with Memory(window_tokens=2**40) as memory:
         for number, session in enumerate(recorded):

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from refold import EXISTS, NO_STREAM, InvalidInput, Memory, ReadOnly, WrongVersion
+from refold.embedders import CachedEmbedder
 from tests.support.memories import assert_sound, elsewhere, refused
 from tests.support.verbs import ELSEWHERE, VERBS
 from tests.support.worlds import Kit, World
@@ -172,6 +173,18 @@ class TestTheTable:
         assert {type(handle) for handle in handles} == {verb.kind for verb in VERBS.values()} - {None}
 
 
+@pytest.fixture
+def off_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every embedder refuse to be called on the thread of an event loop, which it would stall."""
+    embed = CachedEmbedder.embed
+
+    def embed_elsewhere(self: CachedEmbedder, texts: list[str]) -> Any:
+        assert asyncio._get_running_loop() is None, "embedded on the loop's thread"
+        return embed(self, texts)
+
+    monkeypatch.setattr(CachedEmbedder, "embed", embed_elsewhere)
+
+
 class TestARead:
     @pytest.mark.parametrize("name", READS)
     def test_appends_nothing(self, name: str, new_world: Callable[[str], World]) -> None:
@@ -191,6 +204,7 @@ class TestARead:
         assert shown(call(name, world)) == said
 
     @pytest.mark.parametrize("name", [name for name in READS if name not in LIVE_ONLY and name not in UNAWAITED])
+    @pytest.mark.usefixtures("off_the_loop")
     def test_answers_the_same_on_an_event_loop(self, name: str, new_world: Callable[[str], World]) -> None:
         world = new_world(name)
         answers = []
@@ -291,6 +305,7 @@ class TestAWrite:
             call(name, Stand(world, world.memory.at(world.head)))
 
     @pytest.mark.parametrize("name", [name for name in WRITES if name not in SYNC_ONLY])
+    @pytest.mark.usefixtures("off_the_loop")
     def test_is_the_same_on_an_event_loop(self, name: str, new_world: Callable[[str], World]) -> None:
         world, alone = new_world(name), new_world(name)
 

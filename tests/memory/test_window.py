@@ -345,10 +345,10 @@ class TestMessagesOpenAI:
         assert Memory().conversation("chat").messages() == []
         assert Memory().conversation("chat").messages(format="anthropic") == []
 
-    @pytest.mark.parametrize("form", ["OpenAI", "", "gemini", None, 5, ["openai"], {}], ids=repr)
+    @pytest.mark.parametrize("form", ["OpenAI", "", "bard", None, 5, ["openai"], {}], ids=repr)
     def test_an_unknown_format_is_refused(self, form: Any) -> None:
         memory = Memory()
-        with refused(memory, InvalidInput, "anthropic, openai"):
+        with refused(memory, InvalidInput, "anthropic, gemini, ollama, openai, openai-responses"):
             memory.conversation("chat").messages(format=form)
 
 
@@ -526,3 +526,37 @@ class TestOneMessage:
             ("four", False),
             ("five", False),
         ]
+
+
+def test_a_system_prompt_stays_unless_the_host_says_otherwise() -> None:
+    with remembering() as memory:
+        chat = memory.conversation("chat", window_tokens=100)
+        prompt = chat.append("system", "You are Ada.", tokens=30)
+        rules = chat.append("developer", "Be brief.", tokens=20)
+        for number in range(10):
+            chat.append("user", f"message {number}", tokens=20)
+        later = chat.append("system", "It is late.", tokens=10)
+        assert (prompt.pinned, rules.pinned, later.pinned) == (True, True, False)
+        assert [message.content for message in chat.window()[:2]] == ["You are Ada.", "Be brief."]
+        for number in range(3):
+            chat.append("user", f"more {number}", tokens=20)
+        assert later not in chat.window()
+        assert chat.unpin(prompt)
+        chat.append("user", "last", tokens=20)
+        assert chat.window()[0].content == "Be brief."
+        loose = memory.conversation("loose", window_tokens=40)
+        loose.append("system", "You are Ada.", tokens=30, pinned=False)
+        loose.append("user", "Hello!", tokens=20)
+        assert [message.content for message in loose.window()] == ["Hello!"]
+
+
+def test_a_prompt_that_does_not_fit_its_window_is_recorded_and_nothing_fails() -> None:
+    with remembering() as memory:
+        chat = memory.conversation("chat", window_tokens=25)
+        assert chat.append("system", "first", tokens=20).pinned
+        assert not chat.append("system", "second", tokens=10).pinned
+        large = memory.conversation("large", window_tokens=25).append("system", "large", tokens=30)
+        assert not large.pinned
+        assert memory.conversation("large").window() == []
+        repeated = chat.append("user", "Hello!", tokens=1, request_id="r")
+        assert chat.append("user", "Hello!", tokens=1, request_id="r") == repeated

@@ -26,6 +26,7 @@ from refold.errors import StoreError
 from refold.log import clean_copy, delayed, directory, disk, environment, lmdb_log, witness
 from refold.log.delayed import Tail
 from refold.log.lmdb_log import LmdbLog, LmdbTurn
+from refold.log.record import Record, erased_from
 from refold.message import MessageAppended
 from refold.results import Receipt
 
@@ -100,9 +101,9 @@ def forget_to_sweep() -> None:
     """Erase without a row that says that the file is still to be swept."""
     write = LmdbTurn.write
 
-    def write_without(turn: LmdbTurn, first_seq: int, records: Any, commits: Any, rows: Any = (), *more: Any) -> None:
+    def write_without(turn: LmdbTurn, records: Any, rows: Any = (), *more: Any) -> None:
         kept = [row for row in rows if row[1] != UNSWEPT_KEY or row[2] is None]
-        write(turn, first_seq, records, commits, kept, *more)
+        write(turn, records, kept, *more)
 
     setattr(LmdbTurn, "write", method_of(write_without))  # noqa: B010 - as it is done below
 
@@ -313,20 +314,21 @@ def forget_the_owners() -> None:
     directory.Directory.alone = lambda _, use: use()  # type: ignore[assignment, method-assign]
 
 
+def keep_salts() -> None:
+    """Erase bodies from records, and leave the records the salts that they had."""
+
+    def cut_only(record: bytes, places: Any, blank: Any, _salt: bytes) -> bytes:
+        return erased_from(record, places, blank, Record(record).salt)
+
+    setattr(erasure, "erased_from", cut_only)  # noqa: B010 - a name that the module does not export
+
+
 # ------------------------------------------------------------------------------------------------ what is not looked at
 
 
-class _Anything:
-    """Equal to whatever it is compared with."""
-
-    def __ne__(self, _: object) -> bool:
-        return False
-
-
-def skip_commitments() -> None:
-    """Believe every body."""
-    setattr(walk, "commitments", lambda *_: _Anything())  # noqa: B010 - a name that the module does not export
-    setattr(walk, "is_intact", lambda *_: True)  # noqa: B010
+def skip_links() -> None:
+    """Believe every record: hold none against the chain."""
+    setattr(walk.Walk, "_link", lambda *_: iter(()))  # noqa: B010 - a name that the module does not export
 
 
 def skip_checkpoints() -> None:
@@ -365,9 +367,9 @@ def lose_acknowledgements() -> None:
     numbers = count(1)
 
     def skipping(write: Verb) -> Verb:
-        def written(log: Any, first_seq: int, records: Any, commits: Any, rows: Any = ()) -> Any:
+        def written(log: Any, records: Any, rows: Any = ()) -> Any:
             if any(table != "requests" for table, _, _ in rows) or next(numbers) % EVERY:
-                return write(log, first_seq, records, commits, rows)
+                return write(log, records, rows)
             return None
 
         return written
@@ -428,7 +430,8 @@ BUILDS: Final[Mapping[str, Callable[[], None]]] = {
     "forget_sweeps": forget_sweeps,
     "backup_in_place": back_up_in_place,
     "forgotten_owners": forget_the_owners,
-    "skip_commitments": skip_commitments,
+    "kept_salts": keep_salts,
+    "skip_links": skip_links,
     "skip_checkpoints": skip_checkpoints,
     "skip_structure": skip_structure,
     "lost_acknowledgement": lose_acknowledgements,

@@ -33,7 +33,7 @@ def test_damage_of_every_class_is_told_or_harmless(count: int) -> None:
 
 
 SEEN_AS = [
-    ("skip_commitments", "bit", "SILENT"),
+    ("skip_links", "bit", "SILENT"),
     ("skip_checkpoints", "row", "SILENT"),
     ("skip_structure", "zeroed sector", "DIED"),
 ]

@@ -12,21 +12,21 @@ from typing import Any, Final, Literal
 import lmdb
 import pytest
 
-from refold import Memory, StoreCorrupt, StoreError, StoreFull
+from refold import Memory, StoreCorrupt, StoreError, StoreFull, fold
 from refold.cli.doctor import examine
 from refold.engine.transaction import Mutation
 from refold.engine.writer import Ticket
-from refold.limits import BALLAST_BYTES_MAX, BALLAST_BYTES_MIN
+from refold.limits import BALLAST_BYTES_MAX, BALLAST_BYTES_MIN, SALT_BYTES
 from refold.log import environment, lmdb_file
 from refold.log.directory import BALLAST_FILE, Ballast, directory_at, reserved_bytes, wanted_bytes
 from refold.log.lmdb_file import DATA_FILE
 from refold.log.lmdb_log import LmdbLog, LmdbTurn
-from refold.log.protocol import Erasing, Row
-from refold.log.record import blanked
-from tests.log.test_growth import append, append_all
+from refold.log.protocol import Row
+from refold.log.record import Record, Sealed, erased_from
 from tests.rigs.power import trace
 from tests.support.memories import Child, assert_sound
 from tests.support.paths import ROOT
+from tests.support.records import arrays_in, sealed
 from tests.support.seams import engine_of
 
 KIB: Final = 1024
@@ -81,7 +81,7 @@ class TestTheRig:
     @pytest.mark.parametrize("build", SEEN_IN)
     def test_finds_a_broken_build(self, build: str) -> None:
         workload = SEEN_IN[build]
-        wanted = 24 if workload == "erasing" else 12
+        wanted = 24
         cases, violations, output = run_rig(wanted, SEED, "--workload", workload, "--build", build)
         assert cases == wanted
         assert violations >= 2, output
@@ -217,13 +217,27 @@ def opened(path: Path) -> LmdbLog:
     return LmdbLog(directory_at(str(path), readonly=False, seed={}))
 
 
-def erase(log: LmdbLog, erased: Sequence[Erasing], rows: Sequence[Row] = ()) -> None:
-    log.alone(lambda: log.in_turn(lambda turn: turn.write(0, (), (), rows, erased)))
+def append(log: LmdbLog, size: int) -> None:
+    log.in_turn(lambda turn: turn.write(sealed(log.head() + 1, [bytes(size)])))
+
+
+def append_all(log: LmdbLog, size: int, count: int) -> None:
+    for _ in range(count):
+        append(log, size)
+
+
+def sizes_of(log: LmdbLog, until: int) -> list[int]:
+    return list(map(len, arrays_in(log.read(0, until))))
+
+
+def erase(log: LmdbLog, erased: Sequence[Sealed], rows: Sequence[Row] = ()) -> None:
+    log.alone(lambda: log.in_turn(lambda turn: turn.write((), rows, erased)))
 
 
 def erase_some(log: LmdbLog) -> None:
     """Rewrite every other record of some hundred, so that each of their pages has to be written anew."""
-    erase(log, [(seq, bytes(900)) for seq in range(1, 400, 2)], [("derived", b"key", b"")])
+    shorter = [record for seq in range(1, 400, 2) for record in sealed(seq, [bytes(900)])]
+    erase(log, shorter, [("derived", b"key", b"")])
 
 
 def fill(log: LmdbLog) -> None:
@@ -260,7 +274,7 @@ class TestBallast:
         log.flush()
         assert reserved_bytes(str(disk / "store")) >= BALLAST_BYTES_MIN
         erase_some(log)
-        assert [len(record) for record in log.read(1, 3)] == [900, 1_000, 900]
+        assert sizes_of(log, 3) == [900, 1_000, 900]
         with pytest.raises(StoreFull):
             append_all(log, 50_000, 40)
         log.close()
@@ -271,7 +285,7 @@ class TestBallast:
         fill(log)
         with pytest.raises(StoreFull):
             erase_some(log)
-        assert [len(record) for record in log.read(1, 3)] == [1_000] * 3
+        assert sizes_of(log, 3) == [1_000] * 3
         log.close()
 
     def test_comes_back_when_there_is_space(self, disk: Path) -> None:
@@ -369,12 +383,12 @@ def break_the_head(path: Path, *, erases: bool) -> None:
     """Leave a store as an I/O error leaves it, with a last record that is not what was written."""
     log = opened(path)
     log._shared.turnstile.suspect()
+    ((last, record),) = log.read(log.head() - 1, log.head())
     if erases:
-        erase(log, [(log.head(), blanked(log.read(log.head(), 1)[0], 9))])
+        places = range(Record(record).count)
+        erase(log, [(last, erased_from(record, places, fold.blanked, bytes(SALT_BYTES)))])
     else:
-        record = bytearray(log.read(log.head(), 1)[0])
-        record[-1] ^= 1
-        erase(log, [(log.head(), bytes(record))])
+        erase(log, [(last, record[:-1] + bytes([record[-1] ^ 1]))])
     log.close()
 
 

@@ -97,11 +97,11 @@ def test_a_batch_learns_and_uses_as_one() -> None:
             library.record((), query="again")
             assert (library.get("a").body, library.usage("a").count) == ("c", 1)
             assert memory.head == 0
-        assert (given.seq, again.seq, selection.seq) == (1, 2, 4)
+        assert (given.seq, again.seq, selection.seq) == (1, 2, 5)
         assert again == library.get("a")
         events = [recorded.event for recorded in memory.events()]
         assert events[1].sources == (1,)
-        assert getattr(events[4], "prior") == 4  # noqa: B009 - of whichever event stands there
+        assert getattr(events[5], "prior") == 5  # noqa: B009 - of whichever event stands there
 
 
 def test_switches_and_uses_are_kept_by_name() -> None:
@@ -294,7 +294,8 @@ def test_a_model_calls_for_a_skill_by_a_tool(project: Path) -> None:
         read = memory.tools.execute("skill_use", {"name": "deploy", "resource": "references/checks.md"}, context)
         assert read.value == "Check twice.\n"
         head = memory.head
-        assert (skills.library.usage("deploy").count, head) == (1, 2)  # The use, and the name of the tool as an actor.
+        assert (skills.library.usage("deploy").count, head) == (1, 3)  # The use, its count, and the tool as an actor.
+        assert "\n- deploy: " in tool.description, "the tool shows the skills that it names"
         for arguments in (
             {"name": "private"},
             {"name": "none"},
@@ -445,3 +446,14 @@ def test_from_detection_to_a_skill_of_ones_own_recorded_and_replayed(project: Pa
         assert (now.names, now.ranking) == (("react", "release-notes"), "words")
         assert skills_in(memory.at(chosen.stamp.seq - 1), project).selected("chat") is None
         assert "skills" in {change.view for change in memory.diff(chosen.stamp.seq, memory.head)}
+
+
+def test_selections_and_uses_are_counted_each_once(project: Path) -> None:
+    with remembering() as memory:
+        skills = skills_in(memory, project)
+        for _ in range(2):
+            chosen = skills.choose("deploy it", conversation="chat", request_id="r1")
+            skills.library.use("deploy", conversation="chat", request_id="r2")
+        assert memory.stats().usage == {"skill_matched": len(chosen), "skill_used": 1}
+        skills.library.use("deploy")
+        assert memory.stats().usage["skill_used"] == 2

@@ -160,6 +160,5 @@ def test_the_bound_of_the_settings_is_that_of_skills_before_a_message(tmp_path: 
         memory.settings.set("skills_max_injected_chars", 600)
         context = hooks.context(memory.conversation("s"))
         heard = hooks.fire_user_message(context, "alpha beta")
-        assert heard.modified_message is not None
-        assert heard.modified_message.count("x") == 600
-        assert heard.modified_message.endswith("alpha beta")
+        assert heard.modified_message is None
+        assert sum(text.count("x") for _, text, _ in heard.skills) == 600

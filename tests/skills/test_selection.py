@@ -77,8 +77,8 @@ def test_scores_are_those_of_the_formula(query: str, expected: list[tuple[str, f
 
 def formula(query: str, found: Skill) -> float:
     """The formula as its document writes it."""
-    weights = {found.name: 4.0, found.description: 2.5, " ".join(found.tags): 2.0, found.body: 1.0}
-    fields = [(set(tokens(text)), weight) for text, weight in weights.items()]
+    weights = [(found.name, 4.0), (found.description, 2.5), (" ".join(found.tags), 2.0), (found.body, 1.0)]
+    fields = [(set(tokens(text)), weight) for text, weight in weights]
     total = sum(weight for token in tokens(query) for held, weight in fields if token in held)
     return total / sqrt(max(1, len(set(tokens(found.body)))))
 

@@ -71,7 +71,7 @@ def test_a_session_that_went_well_is_learned_from_where_the_settings_say_so() ->
         assert library.list() == [], "what was learned of a session goes with it"
 
 
-def test_the_skills_before_a_message_say_which_tools_may_be_called(tmp_path: Path) -> None:
+def test_the_skills_beside_a_message_say_which_tools_may_be_called(tmp_path: Path) -> None:
     for name, front in (("deploy", "allowed-tools: Read Bash(git:*)\n"), ("greet", "")):
         path = tmp_path / f".skills/{name}/SKILL.md"
         path.parent.mkdir(parents=True)
@@ -135,9 +135,7 @@ def test_a_skill_that_merely_applies_to_the_project_restricts_nothing(tmp_path: 
         skills.refresh()
         hooks = default_hooks(memory, skills)
         context = hooks.context(memory.conversation("s1"))
-        heard = hooks.fire_user_message(context, "hello").modified_message
-        assert heard is not None
-        assert heard.startswith("[skill:rules]")
+        assert [name for name, _, _ in hooks.fire_user_message(context, "hello").skills] == ["rules"]
         assert not hooks.fire_before_tool(context, "Write", {}).skip
 
 
@@ -148,17 +146,14 @@ def test_each_selected_skill_is_shown_by_whole_sections_and_only_what_is_shown_i
     with remembering() as memory:
         hooks = default_hooks(memory, skills_below(memory, tmp_path, **texts))
         context = hooks.context(memory.conversation("s1"))
-        heard = hooks.fire_user_message(context, "deploy the servers").modified_message
-        assert heard is not None
+        heard = {name: text for name, text, _ in hooks.fire_user_message(context, "deploy the servers").skills}
         for name in names:
-            shown = heard.partition(f"[skill:{name}]\n")[2].partition("\n[/skill]")[0]
+            shown = heard[name]
             assert 900 < len(shown) <= 1_334
             assert "end 0." in shown
             assert shown.rstrip().endswith(("end 4.", "end 5.", "end 6.")), "the last section is whole"
         memory.settings.set("skills_max_injected_chars", 300)
-        heard = hooks.fire_user_message(context, "deploy the servers").modified_message
-        assert heard is not None
-        assert heard.count("[skill:") == 1
+        assert len(hooks.fire_user_message(context, "deploy the servers").skills) == 1
         selected = memory.skills.selected("s1")
         assert selected is not None
         assert selected.names == ("deploy-alpha",)

@@ -1,22 +1,17 @@
-"""Erasing for tests: blanks events as the log defines it, before a public verb offers that."""
+"""Erasing for tests: blanks events as the log defines it, while others have the store open, and without a sweep."""
 
 from collections.abc import Iterable
 
 from refold import Memory
+from refold.engine.erasure import left_of
 from refold.engine.streams import APPLIED_KEY, STORE_STREAM
 from refold.engine.transaction import Mutation
 from refold.event import Erased
-from refold.fold import EVENT_TYPES, STRUCTURAL
-from refold.limits import PAGE_EVENTS
+from refold.limits import HASH_BYTES, PAGE_EVENTS
 from refold.log.protocol import Row, scan
-from refold.log.record import SEQ, blanked, header_of
+from refold.log.record import SEQ, digest_of
 from tests.support.memories import erase
 from tests.support.seams import engine_of
-
-
-def erased_form(record: bytes) -> bytes:
-    """The erased form of a record of a known tag."""
-    return blanked(record, 1 + len(STRUCTURAL[EVENT_TYPES[header_of(record).tag]]))
 
 
 def blank(memory: Memory, seqs: Iterable[int]) -> int:
@@ -28,10 +23,9 @@ def blank(memory: Memory, seqs: Iterable[int]) -> int:
     """
     engine = engine_of(memory)
     wanted = sorted(set(seqs))
-    engine.writer.submit(Mutation(STORE_STREAM, Erased((), tuple(wanted))))
-    records = [
-        (seq, erased_form(record)) for seq, record in zip(wanted, engine.reader.log.read_at(wanted), strict=True)
-    ]
+    records = list(left_of(engine, wanted))
+    digests = tuple((last, digest_of(record[HASH_BYTES:])) for last, record in records)
+    engine.writer.submit(Mutation(STORE_STREAM, Erased((), tuple(wanted), digests)))
     stale: list[Row] = [
         ("checkpoints", key, None)
         for key, _ in scan(engine.reader.log, "checkpoints", b"", PAGE_EVENTS)

@@ -139,4 +139,4 @@ class Child:
 
 def erase(log: Log, erased: Sequence[tuple[int, bytes]], rows: Sequence[Row]) -> None:
     """Replace records in a turn of its own."""
-    log.in_turn(lambda turn: turn.write(0, (), (), rows, erased))
+    log.in_turn(lambda turn: turn.write((), rows, erased))

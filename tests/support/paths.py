@@ -6,3 +6,4 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[2]
 DATA: Final = ROOT.parent / "shared" / "data"
 SOURCES: Final = ROOT / "tests" / "importers" / "sources"
+SAMPLE: Final = ROOT / "tests" / "samples" / "airline.jsonl"

@@ -10,7 +10,9 @@ import pytest
 
 from refold.engine.engine import Engine
 from refold.engine.reader import Reader
+from refold.engine.streams import records_of
 from refold.log.protocol import Log
+from refold.log.record import EventBytes, Record, Sealed
 
 
 def engine_of(handle: Any) -> Engine:
@@ -29,14 +31,26 @@ def log_of(handle: Any) -> Log:
     return reader_of(handle).log
 
 
+def records_in(handle: Any, after: int = 0, until: int | None = None) -> list[Record]:
+    """Return the records that hold the events of a handle's log behind a seq up to another, its head for ``None``."""
+    log = log_of(handle)
+    return records_of(log, after, log.head() if until is None else until)
+
+
 def counted_reads(handle: Any, patch: pytest.MonkeyPatch) -> list[int]:
-    """Return a list to which the log of a handle's engine adds how many records each read asks for."""
+    """Return a list to which the log of a handle's engine adds how many events each read asks for, and finds."""
     log, reads = type(log_of(handle)), list[int]()
-    read_at = log.read_at
+    read, events_at = log.read, log.events_at
 
-    def counting(self: Any, seqs: Sequence[int]) -> list[bytes]:
+    def counting(self: Any, seqs: Sequence[int]) -> list[EventBytes]:
         reads.append(len(seqs))
-        return read_at(self, seqs)
+        return events_at(self, seqs)
 
-    patch.setattr(log, "read_at", counting)
+    def counting_whole(self: Any, after: int, until: int) -> list[Sealed]:
+        found = read(self, after, until)
+        reads.append(min(until, found[-1][0]) - after if found else 0)
+        return found
+
+    patch.setattr(log, "events_at", counting)
+    patch.setattr(log, "read", counting_whole)
     return reads

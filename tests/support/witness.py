@@ -7,9 +7,9 @@ from typing import Any
 from refold import Memory
 from refold.engine.witness import Witness
 from refold.log import witness
-from refold.log.record import COMMIT, CommitRow
+from refold.log.record import Record
 from refold.log.witness import Witnessed
-from tests.engine.test_verify import Rows
+from tests.support.rows import Rows
 from tests.support.seams import engine_of
 
 
@@ -37,11 +37,11 @@ class Place:
         with Memory(self.store, **options) as memory:
             talk(memory, count)
 
-    def rows(self) -> list[CommitRow]:
+    def records(self) -> list[Record]:
         rows = Rows(self.store)
-        commits = [CommitRow._make(COMMIT.unpack(row)) for _, row in rows.all("commits")]
+        records = [Record(packed) for _, packed in rows.all("log")]
         rows.close()
-        return commits
+        return records
 
     def keep(self) -> Path:
         """Copies the store as it is."""

@@ -23,16 +23,18 @@ def test_notes_stand_by_day_in_the_order_of_writing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first_day", "texts"),
+    ("first_day", "last_day", "texts"),
     [
-        ("0001-01-01", ["first day, written later", "second day", "again", "next year"]),
-        ("2026-01-02", ["second day", "again", "next year"]),
-        ("2026-01-03", ["next year"]),
-        ("2027-01-02", []),
+        ("0001-01-01", "9999-12-31", ["first day, written later", "second day", "again", "next year"]),
+        ("2026-01-02", "9999-12-31", ["second day", "again", "next year"]),
+        ("2026-01-03", "2027-01-01", ["next year"]),
+        ("2026-01-01", "2026-01-02", ["first day, written later", "second day", "again"]),
+        ("2027-01-02", "9999-12-31", []),
     ],
 )
-def test_notes_since_a_day_come_oldest_day_first(first_day: str, texts: list[str]) -> None:
-    assert [note.text for note in folded("journal", *EVENTS).part(JOURNAL).since(first_day)] == texts
+def test_notes_from_day_to_day_come_oldest_day_first(first_day: str, last_day: str, texts: list[str]) -> None:
+    pages = folded("journal", *EVENTS).part(JOURNAL)
+    assert [note.text for note in pages.between(first_day, last_day)] == texts
 
 
 def test_a_note_says_when_it_was_acknowledged() -> None:

@@ -9,7 +9,9 @@ from refold.errors import InvalidInput, LimitExceeded, NotFound
 from refold.memory.conversation import Conversation
 from refold.memory.files import Files
 from refold.memory.memory import Memory
+from refold.message import Message
 from refold.results import Hits
+from refold.text import countable
 
 # `memory_write` and `memory_read`: a conversation's scratchpad in the hands of a model.
 #
@@ -57,6 +59,23 @@ def _conversation(context: ToolContext) -> Conversation:
     if context.conversation is None:
         raise ToolFailed("missing conversation context")
     return context.conversation
+
+
+_CONTENT_CHARS: Final = 2_000  # Of a message that is found: more would take the room of the others.
+
+
+def _search_conversation(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
+    chat, top_k = _conversation(context), arguments.get("top_k")
+    hits = chat.search(arguments["query"], top_k=_HITS_COUNT_DEFAULT if top_k is None else top_k)
+    live = {message.id for message in chat.window()}
+    rows: list[dict[str, Any]] = []
+    for hit in hits:
+        message: Message = hit.entry
+        text = "\n".join(countable(message.content, message.tool_calls))
+        content = text if len(text) <= _CONTENT_CHARS else f"{text[: _CONTENT_CHARS - 3]}..."
+        row = {"seq": message.seq, "role": message.role, "content": content, "in_window": message.id in live}
+        rows.append(row if message.name is None else row | {"name": message.name})
+    return {"messages": rows}
 
 
 def _text_argument(arguments: dict[str, Any], field: str) -> str | None:
@@ -247,6 +266,16 @@ TOOLS: Final = (
         query=_text("What to look for"),
         top_k={"type": "integer", "minimum": 1, "maximum": 50, "description": "How many results (default 10)"},
         category=_CATEGORY,
+    ),
+    _tool(
+        "conversation_search",
+        _search_conversation,
+        READS,
+        "query",
+        "Find what was said earlier in this conversation, also what is no longer shown to you. Search by words "
+        "that the message has, not by a description of it.",
+        query=_text("Words of the messages to find"),
+        top_k={"type": "integer", "minimum": 1, "maximum": 50, "description": "How many results (default 10)"},
     ),
     _tool(
         "memory_update",

@@ -1,132 +1,76 @@
-"""The context of a conversation: its parts within their budgets, as text, recorded when shown, and rebuilt."""
+"""The context of a conversation: its parts within one budget, recorded when shown, and rebuilt."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from math import isfinite
-from typing import Any, Final, Literal, NamedTuple, cast
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 
+import msgspec
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict, astuple, replace
 
 from refold import checks
-from refold.agent.excerpts import excerpts
-from refold.agent.tools import disarm, skill_block
+from refold.agent import parts
+from refold.agent.parts import Room
+from refold.agent.tools import ToolRegistry
 from refold.engine import batch as batches
-from refold.entry import Entry
-from refold.errors import InvalidInput, NotFound
+from refold.entry import ACTIVE, Entry, MemoriesRecalled
+from refold.errors import InvalidInput, LimitExceeded, NotFound
 from refold.event import pack_json, unpack_json
 from refold.index.ranking import Ranking
 from refold.limits import (
     CONTEXT_CHARS_MAX,
     CONTEXT_DAYS,
     CONTEXT_TOKENS_DEFAULT,
+    EPISODES_COUNT_DEFAULT,
+    EPISODES_RECENT_COUNT,
+    INJECTED_CHARS_DEFAULT,
     MEMORIES_CHARS_DEFAULT,
     NOTES_CHARS_DEFAULT,
     PROFILE_CHARS_DEFAULT,
     REDO_COUNT_MAX,
+    SCRATCHPAD_CHARS_DEFAULT,
     SESSION_CHARS_DEFAULT,
 )
-from refold.memory.conversation import Conversation, rendered
+from refold.memory import wires
+from refold.memory.conversation import Conversation
 from refold.memory.memory import Memory
 from refold.memory.options import Door, day_at, days_before, door_of
-from refold.message import Message, plain_message
-from refold.text import sha256
-from refold.views.session import ContextShown
+from refold.message import PROMPT_ROLES, Message, text_of
+from refold.text import keywords, sha256
+from refold.views.episodes import EPISODES, Episode
+from refold.views.scratchpad import SCRATCH
+from refold.views.session import CONTEXTS, ContextShown
 
-# The parts of a context as text: the same bytes for the same memory, whenever and wherever they are rendered.
-#
-# This is renderer 1. A change of one byte is another number: contexts that were shown are built again by theirs.
+RENDERER: Final = 2  # A change of one byte is another number: contexts that were shown are built again by theirs.
 
-RENDERER: Final = 1
-
-POLICY: Final = (
-    "To remember permanent facts or preferences, you MUST use the `memory_set` tool. "
-    "Do NOT attempt to edit profile.json directly using file editing tools."
-)
-PROFILE_HEADING: Final = "## Core Profile (Facts & Preferences)\n"
-NOTES_HEADING: Final = "## Recent Daily Notes\n"
-MEMORIES_HEADING: Final = "## Project Memory\nThe following facts were learned from previous sessions:\n\n"
-PAGE_BREAK: Final = "\n\n---\n\n"
-
-BADGES: Final = {
-    "preference": "[PREF]",
-    "convention": "[CONV]",
-    "pattern": "[PATN]",
-    "correction": "[WARN]",
-    "fact": "[FACT]",
-}
-
-
-def _profile_text(items: Iterable[tuple[str, str]], chars_max: int) -> str:
-    return _fill(PROFILE_HEADING, (f"- **{_line(key)}**: {_line(value)}\n" for key, value in items), chars_max)[0]
-
-
-def _notes_text(pages: Sequence[tuple[str, Sequence[str]]], chars_max: int) -> str:
-    days = [f"# {day}\n\n" + "\n".join(texts) for day, texts in pages if texts]
-    return NOTES_HEADING + PAGE_BREAK.join(days)[:chars_max] if days and chars_max else ""
-
-
-def _memories_text(entries: Sequence[Entry], chars_max: int) -> tuple[str, list[Entry]]:
-    lines = [f"- {BADGES[entry.category]} {_line(entry.content)}\n" for entry in entries]
-    text, indexes = _fill(MEMORIES_HEADING, lines, chars_max)
-    return text, [entries[index] for index in indexes]
-
-
-def skills_text(skills: Sequence[tuple[str, str]], chars_max: int) -> str:
-    """Render skills, given as names and bodies, each between marks; all share a number of characters."""
-    cut = excerpts([disarm(body) for _, body in skills], chars_max)
-    return "\n\n".join(skill_block(name, text) for (name, _), text in zip(skills, cut, strict=False) if text)
-
-
-def _working_memory_text(scratchpad: Mapping[str, Any]) -> str:
-    lines = ["[Working Memory]"]
-    if scratchpad["entries"]:
-        lines += ["Key-value pairs:", *(f"  {key}: {value}" for key, value in sorted(scratchpad["entries"].items()))]
-    if scratchpad["notes"]:
-        lines += ["Notes:", *(f"  - {note}" for note in scratchpad["notes"])]
-    return "\n".join(lines) if len(lines) > 1 else ""
-
-
-def _line(text: str) -> str:
-    """Join a text in one line, so that nothing remembered can look like a heading or like another entry."""
-    return " ".join(text.split())
-
-
-def _fill(heading: str, lines: Iterable[str], chars_max: int) -> tuple[str, list[int]]:
-    """Append the lines that fit to a heading, and return their indexes; empty where none fits."""
-    text, indexes = heading, list[int]()
-    for index, line in enumerate(lines):
-        if len(text) + len(line) <= chars_max:
-            text += line
-            indexes.append(index)
-    return (text if indexes else ""), indexes
-
-
-# Budgets: the bounds of each part and of all together, and the order in which parts are trimmed.
+# Budgets.
 
 _TRIMMED_MEMORIES_COUNT: Final = 5
 _TRIMMED_SKILL_SCORE_MIN: Final = 1.0
 
 
 class ContextBudget(Struct, frozen=True, kw_only=True):
-    """The bounds of a context: of each part, in characters, and of all parts without the window, in tokens.
+    """The bounds of a context: `tokens` of everything, and of each part in characters.
 
-    Over `tokens`, skills are reduced to the best one, or to none if its score is under 1; then memories to five; then
-    the skill's text is cut. `None` leaves a number to the settings of the store.
+    `tokens=None` is the window's budget and CONTEXT_TOKENS_DEFAULT more. `parts_tokens` bounds what stands beside the
+    host's system prompt and the messages; of a budget that is too small for both, the newest messages and half of the
+    rest go to the messages. Over it, skills are reduced to the best one, or to none if its score is under 1; then
+    memories as far as need be, down to five; then the skill's text is cut; then each part to its share. `None` leaves
+    a number to the settings of the store.
     """
 
-    tokens: int = CONTEXT_TOKENS_DEFAULT
+    tokens: int | None = None
+    parts_tokens: int = CONTEXT_TOKENS_DEFAULT
     profile_chars: int = PROFILE_CHARS_DEFAULT
     notes_chars: int = NOTES_CHARS_DEFAULT
     memories_chars: int = MEMORIES_CHARS_DEFAULT
     memories_count: int | None = None
+    episodes_count: int = EPISODES_COUNT_DEFAULT
     skills_chars: int | None = None
     session_chars: int = SESSION_CHARS_DEFAULT
-
-
-class _Trim(NamedTuple):
-    skills: int
-    memories: int
-    skills_chars: int
+    injected_chars: int = INJECTED_CHARS_DEFAULT
+    scratchpad_chars: int = SCRATCHPAD_CHARS_DEFAULT
 
 
 def _budget(budget: object) -> ContextBudget:
@@ -143,18 +87,27 @@ def _budget(budget: object) -> ContextBudget:
     return budget
 
 
-def _trims(scores: list[float], memories: int, skills_chars: int) -> list[_Trim]:
-    """List what to try one after the other; the last one is shown whether it fits or not."""
-    best = 1 if scores and scores[0] >= _TRIMMED_SKILL_SCORE_MIN else 0
-    fewer = min(memories, _TRIMMED_MEMORIES_COUNT)
-    trims = [
-        _Trim(len(scores), memories, skills_chars),
-        _Trim(best, memories, skills_chars),
-        _Trim(best, fewer, skills_chars),
-        *(_Trim(best, fewer, skills_chars // divisor) for divisor in (2, 4, 8)),
-        _Trim(0, fewer, 0),
-    ]
-    return list(dict.fromkeys(trims))
+# What hooks put beside a message of the user: metadata of the message, never its words.
+
+INJECTED: Final = "refold_injected"
+NamedSkill: TypeAlias = tuple[str, str, float]
+
+
+class Injected(Struct, frozen=True, omit_defaults=True):
+    """Text and skills for the answer to one message; skills are name, text and score."""
+
+    text: str = ""
+    skills: tuple[NamedSkill, ...] = ()
+
+
+def injected_in(messages: Sequence[Message]) -> Injected:
+    """Read what belongs to the newest message of the user; empty for none, and for what another program wrote."""
+    newest = next((message for message in reversed(messages) if message.role == "user"), None)
+    metadata = None if newest is None else newest.metadata
+    try:
+        return msgspec.convert((metadata or {}).get(INJECTED, {}), Injected)
+    except msgspec.ValidationError:
+        return Injected()
 
 
 # The context: parts from stable to volatile, and the window behind them.
@@ -168,28 +121,49 @@ VOLATILE: Final = "volatile"
 
 # Every part in its order, and how often it changes.
 _TIERS: Final = {
-    "policy": STABLE,
-    "profile": STABLE,
-    "notes": SEMI_STABLE,
-    "memories": SEMI_STABLE,
-    "skills": SEMI_STABLE,
-    "session": VOLATILE,
-    "scratchpad": VOLATILE,
+    parts.SYSTEM: STABLE,
+    parts.INSTRUCTIONS: STABLE,
+    parts.PROFILE: STABLE,
+    parts.NOTES: SEMI_STABLE,
+    parts.MEMORIES: SEMI_STABLE,
+    parts.EPISODES: SEMI_STABLE,
+    parts.SKILLS: SEMI_STABLE,
+    parts.SESSION: VOLATILE,
+    parts.INJECTED: VOLATILE,
+    parts.SCRATCHPAD: VOLATILE,
 }
 
 
 class ContextPart(Struct, frozen=True):
-    """A part of a context: its name, how often it changes (stable, semi-stable, volatile), its text and its tokens."""
+    """A part of a context: its name, how often it changes (stable, semi-stable, volatile), its text and its tokens.
+
+    `left_out` counts its entries that did not fit.
+    """
 
     name: str
     tier: str
     text: str
     tokens: int
+    left_out: int = 0
 
     @property
     def digest(self) -> str:
         """The SHA-256 of the text, in hex."""
         return sha256(self.text.encode()).hex()
+
+
+class Plan(Struct, frozen=True):
+    """How a context came to fit: the topics of its instructions, and the tokens that each part may take.
+
+    `episodes` are the seqs of those in it. Of the skills, the first `skills` are shown, in `skills_chars` characters.
+    """
+
+    topics: tuple[str, ...] = ()
+    episodes: tuple[int, ...] = ()
+    tokens: dict[str, int] = {}
+    skills: int = 0
+    skills_chars: int = 0
+    memories_left_out: int = 0
 
 
 class Recipe(NamedTuple):
@@ -201,14 +175,15 @@ class Recipe(NamedTuple):
     day: str
     profile: str
     journal: str
-    skills: tuple[tuple[str, str, float], ...]
+    skills: tuple[NamedSkill, ...]
     budget: ContextBudget
     ids: tuple[str, ...]
     opening: tuple[str | None, int]
+    plan: Plan
 
 
 class Context(Struct, frozen=True):
-    """The input of a model for a conversation: the parts that are not empty, then the window, as of `seq`.
+    """The input of a model for a conversation: the parts that are not empty, then the messages, as of `seq`.
 
     >>> from refold import Memory
     >>> memory = Memory()
@@ -222,6 +197,8 @@ class Context(Struct, frozen=True):
     parts: tuple[ContextPart, ...]
     window: tuple[Message, ...]
     recipe: Recipe
+    left_out: dict[str, int] = {}
+    """How many entries of a part, and how many messages of the window, did not fit; without those of which all did."""
 
     @property
     def text(self) -> str:
@@ -230,8 +207,8 @@ class Context(Struct, frozen=True):
 
     @property
     def tokens(self) -> int:
-        """The tokens of the parts, without the window."""
-        return sum(part.tokens for part in self.parts)
+        """The tokens of everything: of the parts and of the messages. The definitions of tools come on top."""
+        return sum(part.tokens for part in self.parts) + sum(message.tokens for message in self.window)
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -243,19 +220,29 @@ class Context(Struct, frozen=True):
         return next((part for part in self.parts if part.name == name), None)
 
     def system_blocks(self, *, cache: bool = True) -> list[dict[str, Any]]:
-        """Render the parts for Anthropic's `system=`; `cache` marks the last part that is not volatile."""
+        """Render the parts for Anthropic's `system=`; `cache` marks the last stable and the last semi-stable one."""
         blocks: list[dict[str, Any]] = [{"type": "text", "text": part.text} for part in self.parts]
-        lasting = [index for index, part in enumerate(self.parts) if part.tier != VOLATILE]
-        if cache and lasting:
-            blocks[lasting[-1]]["cache_control"] = {"type": "ephemeral"}
+        for tier in (STABLE, SEMI_STABLE) if cache else ():
+            lasting = [index for index, part in enumerate(self.parts) if part.tier == tier]
+            if lasting:
+                blocks[lasting[-1]]["cache_control"] = {"type": "ephemeral"}
         return blocks
 
-    def messages(self, format: Literal["openai", "anthropic"] = "openai") -> list[dict[str, Any]]:  # noqa: A002 - the word its users say
-        """Render the window as a provider takes it; for OpenAI the parts come first, as one system message."""
-        window = rendered(format, self.window)
-        if format == "anthropic" or not self.parts:
+    def messages(
+        self,
+        format: Literal["openai", "openai-responses", "anthropic", "gemini", "ollama"] = "openai",  # noqa: A002 - the word its users say
+    ) -> list[dict[str, Any]]:
+        """Render the messages as a provider takes them, behind the parts as one system message.
+
+        Anthropic and Gemini take the parts elsewhere: `system_blocks()` as `system=`, `text` as `system_instruction`.
+        """
+        window = wires.rendered(format, self.window)
+        if format in _APART or not self.parts:
             return window
         return [{"role": "system", "content": self.text}, *window]
+
+
+_APART: Final = ("anthropic", "gemini")
 
 
 class _Request(NamedTuple):
@@ -265,7 +252,12 @@ class _Request(NamedTuple):
     skills: Sequence[Any]
     profile: str
     journal: str
+    topics: tuple[str, ...]
 
+
+# An earlier session is like a query that shares so many words with it, and so large a part of the query's.
+_SHARED_COUNT_MIN: Final = 2
+_SHARED_PART: Final = 3
 
 # Without a query memories come in an order that no clock moves.
 _BY_IMPORTANCE: Final = Ranking(name="importance", importance=1.0)
@@ -282,16 +274,24 @@ def context(
     skills: Sequence[Any] = (),
     profile: str = "default",
     journal: str = "default",
+    tools: ToolRegistry | Sequence[str] | None = None,
+    is_mirrored: bool = False,
 ) -> Context:
-    """Build the context of a conversation as of now."""
+    """Build the context of a conversation as of now.
+
+    `tools` are the names of those that the model gets, by default those of `memory.tools`; instructions speak of no
+    others.
+    """
     if not isinstance(cast("object", chat), Conversation):
         checks.invalid(f"context takes a Conversation, not {type(chat).__name__} ({checks.shown(chat)})")
     if query is not None:
         checks.text(query, "query")
-    memory, chat = _at_one_seq(memory, door, chat)
     if isinstance(skills, str) or not isinstance(cast("object", skills), Sequence):
         checks.invalid(f"skills must be a list, not {checks.shown(skills)}")
-    request = _Request(query, project, _budget(budget), skills, profile, journal)
+    names = tools if tools is None or isinstance(tools, ToolRegistry) else checks.texts(tools, "tools", "a tool")
+    topics = _topics(memory.tools if names is None else names, is_mirrored=is_mirrored)
+    memory, chat = _at_one_seq(memory, door, chat)
+    request = _Request(query, project, _budget(budget), skills, profile, journal, topics)
     for _ in range(REDO_COUNT_MAX):
         seq = memory.head
         built = _build(memory, door, chat, request, seq)
@@ -300,6 +300,12 @@ def context(
     # Others never pause: what they write meanwhile must not be seen in one part and missed in another.
     seq = memory.head
     return _build(memory.at(seq), door, chat.at(seq), request, seq)
+
+
+def _topics(tools: ToolRegistry | Sequence[str], *, is_mirrored: bool) -> tuple[str, ...]:
+    names = tools.names() if isinstance(tools, ToolRegistry) else tools
+    there = {*names, parts.MIRROR} if is_mirrored or parts.MIRROR in names else set(names)
+    return tuple(topic for topic in parts.TOPICS if topic in there)
 
 
 def _at_one_seq(memory: Memory, door: Door, chat: Conversation) -> tuple[Memory, Conversation]:
@@ -317,12 +323,13 @@ def _at_one_seq(memory: Memory, door: Door, chat: Conversation) -> tuple[Memory,
 def _build(memory: Memory, door: Door, chat: Conversation, request: _Request, seq: int) -> Context:
     settings = dict(memory.settings.items())
     budget = request.budget
+    if budget.tokens is None:
+        budget = replace(budget, tokens=chat.window_tokens + budget.parts_tokens)
     if budget.memories_count is None:
         budget = replace(budget, memories_count=settings["memory_max_injected"])
     if budget.skills_chars is None:
         budget = replace(budget, skills_chars=settings["skills_max_injected_chars"])
-    # The best one is the last to be trimmed, in whichever order they were given.
-    skills = sorted(map(_skill, request.skills), key=lambda skill: -skill[2]) if settings["skills_enabled"] else []
+    messages = chat.window()
     recipe = Recipe(
         seq,
         request.project or chat.project or "default",
@@ -330,28 +337,33 @@ def _build(memory: Memory, door: Door, chat: Conversation, request: _Request, se
         day_at(door.engine.reader.now_ns(), door.timezone),
         request.profile,
         request.journal,
-        tuple(skills),
+        tuple(_skills(request.skills, injected_in(messages))) if settings["skills_enabled"] else (),
         budget,
         (),
         (chat.project, chat.window_tokens),
+        Plan(request.topics),
     )
-    entries = _search(memory, recipe) if settings["memory_enabled"] else []
-    fixed = _fixed_parts(memory, door, chat, recipe)
-    trims = _trims([score for _, _, score in skills], len(entries), budget.skills_chars or 0)
-    trim = trims.pop(0)
-    parts, shown = _trim_parts(door, fixed, recipe, entries, trim)
-    while trims and sum(part.tokens for part in parts) > budget.tokens:
-        trim = trims.pop(0)
-        parts, shown = _trim_parts(door, fixed, recipe, entries, trim)
-    recipe = recipe._replace(
-        ids=tuple(entry.id for entry in shown),
-        skills=recipe.skills[: trim.skills],
-        budget=replace(budget, skills_chars=trim.skills_chars),
-    )
-    return Context(chat.id, seq, tuple(parts), tuple(chat.window()), recipe)
+    entries = _selected(memory, door, chat, recipe) if settings["memory_enabled"] else _Selected((), ())
+    if settings["memory_enabled"]:
+        recipe = recipe._replace(plan=replace(recipe.plan, episodes=tuple(_episodes(door, chat, recipe))))
+    source = _Source(memory, door, chat, messages, recipe)
+    listed = tuple(_listed(source))
+    plan = _planned(source, entries, listed)
+    placed, left_out = _placed(door, entries, Room(budget.memories_chars, plan.tokens[parts.MEMORIES]))
+    recipe = recipe._replace(ids=tuple(entry.id for entry in placed), plan=replace(plan, memories_left_out=left_out))
+    return _assembled(source._replace(recipe=recipe), placed, listed)
 
 
-def _skill(skill: object) -> tuple[str, str, float]:
+def _skills(given: Sequence[object], injected: Injected) -> list[NamedSkill]:
+    """List the skills to show, those of the message behind those of the caller, each name once, the best first."""
+    named: dict[str, NamedSkill] = {}
+    for skill in (*map(_skill, given), *injected.skills):
+        named.setdefault(skill[0], skill)
+    # The best one is the last to be trimmed, in whichever order they were given.
+    return sorted(named.values(), key=lambda skill: -skill[2])
+
+
+def _skill(skill: object) -> NamedSkill:
     """Return name, text and score of a skill: of a match, or of texts without a score, which rank first."""
     whole = skill
     if isinstance(skill, (tuple, list)):
@@ -366,42 +378,294 @@ def _skill(skill: object) -> tuple[str, str, float]:
     return checks.text(name, "a skill's name"), checks.text(body, "a skill's text"), float(score)
 
 
-def _search(memory: Memory, recipe: Recipe) -> list[Entry]:
+# Memories: those that answer the query, and those that keep their place.
+
+
+class _Selected(NamedTuple):
+    """Memories by relevance, and the ids of those that were shown before, in their order."""
+
+    entries: Sequence[Entry]
+    before: Sequence[str]
+
+
+def _selected(memory: Memory, door: Door, chat: Conversation, recipe: Recipe) -> _Selected:
+    """Search memories; behind them come those that were shown before and may keep their place while there is room."""
     if not recipe.budget.memories_count:
-        return []
+        return _Selected((), ())
     query = recipe.query if recipe.query is not None and recipe.query.strip() else None
-    ranking: str | Ranking = _BY_IMPORTANCE if query is None else "seed"
+    ranking: str | Ranking = _BY_IMPORTANCE if query is None else "hybrid"
     project = memory.project(recipe.project)
-    hits = project.search(query or "everything", top_k=recipe.budget.memories_count, ranking=ranking)
-    return [hit.entry for hit in hits]
+    # Without a floor: the budget bounds what is shown, and "go on" tells little of what a turn needs.
+    hits = project.search(query or "everything", top_k=recipe.budget.memories_count, ranking=ranking, floor=0)
+    last = _last_shown(door, chat.place[0], door_of(chat)[1])
+    before = last.ids if last is not None and last.project == recipe.project else ()
+    found = {hit.entry.id: hit.entry for hit in hits}
+    for entry_id in before:
+        entry = None if entry_id in found else project.get(entry_id)
+        if entry is not None and entry.status == ACTIVE:
+            found[entry_id] = entry
+    return _Selected(list(found.values())[: recipe.budget.memories_count], before)
 
 
-def _fixed_parts(memory: Memory, door: Door, chat: Conversation, recipe: Recipe) -> dict[str, ContextPart]:
-    budget, journal = recipe.budget, memory.journal(recipe.journal)
+def _episodes(door: Door, chat: Conversation, recipe: Recipe) -> list[int]:
+    """Choose the seqs of earlier sessions that share words with the query, of those that were recorded last."""
+    wanted = frozenset(keywords(recipe.query or ""))
+    if len(wanted) < _SHARED_COUNT_MIN or not recipe.budget.episodes_count:
+        return []
+
+    def query(state: Any) -> list[Episode]:
+        return list(islice(reversed(state.part(EPISODES).by_seq.values()), EPISODES_RECENT_COUNT))
+
+    scored: list[tuple[int, int]] = []
+    for episode in door.read(f"project/{recipe.project}", query, door_of(chat)[1]):
+        shared = len(wanted.intersection(episode.keywords))
+        is_like = shared >= _SHARED_COUNT_MIN and shared * _SHARED_PART >= len(wanted)
+        if is_like and episode.session != chat.id and episode.seq is not None:
+            scored.append((shared, episode.seq))
+    return sorted(seq for _, seq in sorted(scored)[-recipe.budget.episodes_count :])
+
+
+def _last_shown(door: Door, stream: str, at: int | None = None) -> ContextShown | None:
+    """Read the event of the context that was shown last in a conversation; `None` for none, and for an erased one."""
+    seq = door.read_written(stream, lambda state: state.part(CONTEXTS).last_seq, at)
+    if not seq:
+        return None
+    event, stamp = door.engine.reader.loader.recorded([seq])[0]
+    return event if isinstance(event, ContextShown) and not stamp.erased else None
+
+
+def is_shown(chat: Conversation) -> bool:
+    """Tell whether a model was ever shown a context of a conversation."""
+    door, at = door_of(chat)
+    return door.read(chat.place[0], lambda state: bool(state.part(CONTEXTS).count), at)
+
+
+def _placed(door: Door, selected: _Selected, room: Room) -> tuple[list[Entry], int]:
+    """Choose the memories that fit, the most relevant first; those that were shown before keep their order."""
+    count, chars, tokens = door.counter.count, room.chars, room.tokens
+    note = "(00 less relevant memories left out)\n"
+    chars, tokens = chars - len(parts.MEMORIES_HEADING) - 1, tokens - count(parts.MEMORIES_HEADING) - 1
+    chosen: dict[str, Entry] = {}
+    for entry in selected.entries:
+        line = parts.memory_line(entry)
+        size, taken = len(line) + 1, count(line) + 1
+        if size <= chars and taken <= tokens:
+            chosen[entry.id] = entry
+            chars, tokens = chars - size, tokens - taken
+    left_out = len(selected.entries) - len(chosen)
+    while left_out and chosen and (chars < len(note) or tokens < count(note)):
+        dropped = parts.memory_line(chosen.popitem()[1])
+        chars, tokens, left_out = chars + len(dropped) + 1, tokens + count(dropped) + 1, left_out + 1
+    kept = {entry_id: chosen[entry_id] for entry_id in selected.before if entry_id in chosen}
+    return list((kept | chosen).values()), left_out
+
+
+# From the sources to the parts.
+
+
+class _Source(NamedTuple):
+    """Everything that the parts of a context are made of but its memories."""
+
+    memory: Memory
+    door: Door
+    chat: Conversation
+    messages: Sequence[Message]
+    recipe: Recipe
+
+    @property
+    def system(self) -> list[Message]:
+        """The messages that are the host's system prompt."""
+        return [message for message in self.messages if message.role in PROMPT_ROLES and message.content]
+
+    @property
+    def said(self) -> list[Message]:
+        """The other messages."""
+        return [message for message in self.messages if message.role not in PROMPT_ROLES]
+
+    def episodes(self) -> list[Episode]:
+        """Read the planned episodes."""
+        seqs, at = self.recipe.plan.episodes, door_of(self.chat)[1]
+
+        def query(state: Any) -> list[Episode]:
+            known = state.part(EPISODES).by_seq
+            return [known[seq] for seq in seqs if seq in known]
+
+        return self.door.read(f"project/{self.recipe.project}", query, at) if seqs else []
+
+
+_EPISODES_CHARS: Final = 1_200
+_UNBOUNDED: Final = CONTEXT_CHARS_MAX * 8
+
+
+_Listed: TypeAlias = tuple[str, parts.Listing, int]
+
+
+def _listed(source: _Source) -> Iterator[_Listed]:
+    """Yield the parts that are lists, each with its bound in characters."""
+    memory, recipe, chat = source.memory, source.recipe, source.chat
+    budget, journal, session = recipe.budget, memory.journal(recipe.journal), chat.session
     days = [days_before(recipe.day, count) for count in range(CONTEXT_DAYS)]
     pages = [(day, [note.text for note in journal.day(day)]) for day in days]
-    texts = {
-        "policy": POLICY,
-        "profile": _profile_text(memory.profile(recipe.profile).items(), budget.profile_chars),
-        "notes": _notes_text(pages, budget.notes_chars),
-        "session": chat.session.to_text()[: budget.session_chars],
-        "scratchpad": _working_memory_text(chat.scratchpad.to_dict()),
-    }
-    return {name: _part(door, name, text) for name, text in texts.items()}
+    yield parts.PROFILE, parts.profile_listing(memory.profile(recipe.profile).items()), budget.profile_chars
+    yield parts.NOTES, parts.notes_listing(pages), budget.notes_chars
+    yield parts.EPISODES, parts.episodes_listing(source.episodes()), _EPISODES_CHARS
+    files = [(file.path, file.lines) for file in session.files()]
+    work = parts.session_listing(session.task(), files, session.findings(), session.calls())
+    yield parts.SESSION, work, budget.session_chars
+    entries, notes = source.door.read(*_scratchpad(chat))
+    yield parts.SCRATCHPAD, parts.scratchpad_listing(entries, notes), budget.scratchpad_chars
 
 
-def _trim_parts(
-    door: Door, fixed: dict[str, ContextPart], recipe: Recipe, entries: Sequence[Entry], trim: _Trim
-) -> tuple[list[ContextPart], list[Entry]]:
-    """Render the other parts after a step of trimming; return all that are not empty, and the memories in them."""
-    memories, shown = _memories_text(entries[: trim.memories], recipe.budget.memories_chars)
-    skills = skills_text([(name, body) for name, body, _ in recipe.skills[: trim.skills]], trim.skills_chars)
-    parts = fixed | {"memories": _part(door, "memories", memories), "skills": _part(door, "skills", skills)}
-    return [parts[name] for name in _TIERS if parts[name].text], shown
+def _scratchpad(chat: Conversation) -> tuple[str, Any, int | None]:
+    """Make the read of a scratchpad's values, those set first at the beginning, and of its notes."""
+
+    def query(state: Any) -> tuple[dict[str, str], list[str]]:
+        scratch = state.part(SCRATCH)
+        seqs, values = scratch.entries.seqs, scratch.entries.values
+        return {key: values[key] for key in sorted(values, key=seqs.__getitem__)}, [text for _, text in scratch.notes]
+
+    return chat.place[0], query, door_of(chat)[1]
 
 
-def _part(door: Door, name: str, text: str) -> ContextPart:
-    return ContextPart(name, _TIERS[name], text, door.counter.count(text) if text else 0)
+def _planned(source: _Source, selected: _Selected, listed: Sequence[_Listed]) -> Plan:
+    """Decide how many tokens each part may take, so that all of them and the newest messages are in the budget."""
+    recipe, count = source.recipe, source.door.counter.count
+    budget, plan = recipe.budget, recipe.plan
+    assert budget.tokens is not None, "a budget is resolved before a plan is made"
+    said = source.said
+    whole = sum(message.tokens for message in said)
+    system = sum(message.tokens for message in source.system)
+    rest = budget.tokens - system
+    # Where all fits, which messages could leave is of no interest.
+    is_plenty = rest - whole >= budget.parts_tokens
+    needed = whole if is_plenty else sum(message.tokens for message, _ in _needed(list(_groups(said))))
+    if rest < needed:
+        raise LimitExceeded(
+            f"the system prompt takes {system} tokens and the newest messages {needed}, over the budget of "
+            f"{budget.tokens}; give a larger budget, a shorter prompt, or shorter messages"
+        )
+    room = min(budget.parts_tokens, max((rest + 1) // 2, rest - whole), rest - needed)
+    texts = {name: parts.rendered(listing, Room(chars, _UNBOUNDED), count).text for name, listing, chars in listed}
+    texts[parts.INSTRUCTIONS] = parts.instructions_text(plan.topics)
+    texts[parts.INJECTED] = _injected(source, _UNBOUNDED).text
+    fixed = {name: count(text) for name, text in texts.items() if text}
+    trim, needs = _Trim(0, 0), dict[str, int]()
+    for trim in _trims([score for _, _, score in recipe.skills], len(selected.entries)):
+        shown = selected._replace(entries=selected.entries[: trim.memories])
+        memories, left_out = _placed(source.door, shown, Room(budget.memories_chars, _UNBOUNDED))
+        skills = _skills_text(recipe.skills[: trim.skills], budget.skills_chars or 0)
+        needs = fixed | {
+            parts.MEMORIES: count(parts.memories_text(memories, left_out)) + (2 * len(memories) + 8 if memories else 0),
+            parts.SKILLS: count(skills) if skills else 0,
+        }
+        spare = room - sum(needs.values())
+        if spare >= 0:
+            # Where memories had to go, as many stay as there is room for.
+            needs[parts.MEMORIES] += spare if trim.memories < len(selected.entries) else 0
+            break
+    else:
+        # The skill's text is cut before anything else is.
+        needs[parts.SKILLS] = max(0, needs[parts.SKILLS] + min(0, room - sum(needs.values())))
+    tokens = dict.fromkeys(_TIERS, 0) | parts.shares(needs, room)
+    tokens[parts.WINDOW] = budget.tokens - system - sum(min(needs[name], tokens[name]) for name in needs)
+    skills_chars = budget.skills_chars or 0
+    while skills_chars and count(_skills_text(recipe.skills[: trim.skills], skills_chars)) > tokens[parts.SKILLS]:
+        skills_chars = skills_chars * 3 // 4
+    return replace(plan, tokens=tokens, skills=trim.skills, skills_chars=skills_chars)
+
+
+class _Trim(NamedTuple):
+    skills: int
+    memories: int
+
+
+def _trims(scores: list[float], memories: int) -> list[_Trim]:
+    """List what to try one after the other, until all of it fits."""
+    best = 1 if scores and scores[0] >= _TRIMMED_SKILL_SCORE_MIN else 0
+    steps = [(len(scores), memories), (best, memories), (best, min(memories, _TRIMMED_MEMORIES_COUNT))]
+    return [_Trim(*step) for step in dict.fromkeys(steps)]
+
+
+def _skills_text(skills: Sequence[NamedSkill], chars: int) -> str:
+    return parts.skills_text([(name, body) for name, body, _ in skills], chars)
+
+
+def _injected(source: _Source, tokens: int) -> parts.Rendered:
+    room = Room(source.recipe.budget.injected_chars, tokens)
+    return parts.injected_text(injected_in(source.messages).text, room, source.door.counter.count)
+
+
+def _assembled(source: _Source, memories: Sequence[Entry], listed: Sequence[_Listed]) -> Context:
+    """Render all parts as they were planned."""
+    recipe, chat, count = source.recipe, source.chat, source.door.counter.count
+    plan = recipe.plan
+    tokens = plan.tokens
+    texts = {name: parts.rendered(listing, Room(chars, tokens[name]), count) for name, listing, chars in listed}
+    instructions = parts.instructions_text(plan.topics)
+    is_shown = count(instructions) <= tokens[parts.INSTRUCTIONS]
+    texts[parts.SYSTEM] = parts.Rendered("\n\n".join(map(text_of, source.system)))
+    texts[parts.INSTRUCTIONS] = parts.Rendered(instructions) if is_shown else parts.Rendered("", len(plan.topics))
+    texts[parts.MEMORIES] = parts.Rendered(
+        parts.memories_text(memories, plan.memories_left_out), plan.memories_left_out
+    )
+    skills = _skills_text(recipe.skills[: plan.skills], plan.skills_chars)
+    texts[parts.SKILLS] = parts.Rendered(skills, len(recipe.skills) - skills.count("\n[/skill]"))
+    texts[parts.INJECTED] = _injected(source, tokens[parts.INJECTED])
+    counted = {name: count(text) for name, (text, _) in texts.items() if text}
+    counted[parts.SYSTEM] = sum(message.tokens for message in source.system)
+    shown = [
+        ContextPart(name, tier, texts[name].text, counted[name], texts[name].left_out)
+        for name, tier in _TIERS.items()
+        if texts[name].text
+    ]
+    said = source.said
+    window = _fitting(said, tokens[parts.WINDOW])
+    left_out = {name: texts[name].left_out for name in _TIERS if texts[name].left_out}
+    if len(window) < len(said):
+        left_out[parts.WINDOW] = len(said) - len(window)
+    return Context(chat.id, recipe.seq, tuple(shown), tuple(window), recipe, left_out)
+
+
+# The messages that fit: whole groups of calls and answers, the oldest left out first.
+
+_Group: TypeAlias = list[tuple[Message, int]]  # Messages with their places.
+
+
+def _groups(messages: Sequence[Message]) -> Iterator[_Group]:
+    """Yield the groups of messages that no provider takes apart."""
+    makers: dict[str, _Group] = {}
+    groups: list[_Group] = []
+    for place, message in enumerate(messages):
+        answers = message.event.answers
+        group: _Group = [] if answers is None else makers.get(answers, [])
+        if not group:
+            groups.append(group)
+        group.append((message, place))
+        makers.update(dict.fromkeys(message.event.call_ids, group))
+    yield from groups
+
+
+def _needed(groups: Sequence[_Group]) -> Iterator[tuple[Message, int]]:
+    """Yield the messages that are never left out: what is pinned, the user's last words, and what came last."""
+    newest = next((group for group in reversed(groups) if group[0][0].role == "user"), None)
+    for group in groups:
+        if group is groups[-1] or group is newest or any(message.pinned for message, _ in group):
+            yield from group
+
+
+def _fitting(messages: Sequence[Message], tokens: int) -> list[Message]:
+    if sum(message.tokens for message in messages) <= tokens:
+        return list(messages)
+    groups = list(_groups(messages))
+    kept = {place: message for message, place in _needed(groups)}
+    left = tokens - sum(message.tokens for message in kept.values())
+    for group in reversed(groups):
+        if group[0][1] not in kept:
+            left -= sum(message.tokens for message, _ in group)
+            if left < 0:
+                break
+            kept |= {place: message for message, place in group}
+    return [kept[place] for place in sorted(kept)]
 
 
 def show(memory: Memory, door: Door, context: Context) -> int:
@@ -426,7 +690,7 @@ def show(memory: Memory, door: Door, context: Context) -> int:
         recipe.profile,
         recipe.journal,
         pack_json([list(skill) for skill in recipe.skills]),
-        pack_json(asdict(recipe.budget)),
+        pack_json([asdict(recipe.budget), asdict(recipe.plan)]),
     )
     batches.refuse(door.engine, "a context that is shown")
     if recipe.seq > door.engine.reader.head:
@@ -434,24 +698,40 @@ def show(memory: Memory, door: Door, context: Context) -> int:
             f"the context was built at seq {recipe.seq}, which this log does not have; show it where it was made"
         )
     seqs: list[int] = []
+    stream = f"conversation/{context.conversation}"
+    used = _used(door, stream, recipe)
     with memory.batch():
         memory.settings.count_usage(
-            "memory_injected", len(recipe.ids), conversation=context.conversation, project=recipe.project
+            "memory_injected", len(used), conversation=context.conversation, project=recipe.project
         )
-        stream = f"conversation/{context.conversation}"
         noted = door.note(stream, event, at=None, asked=(), opening=door.opening(*recipe.opening))
         batch = batches.active(door.engine)
         assert noted is not None, "showing a context always is an event"
         assert batch is not None, "the batch was opened right here"
+        if used:
+            recalled = MemoriesRecalled((), used, exact=True, ranking="shown", conversation=context.conversation)
+            door.note(f"project/{recipe.project}", recalled, at=None, asked=())
         # Another thread may show the next one before this one looks, so the state's last seq is no answer.
         batch.transaction.callbacks.append((noted[1].seq, lambda stamp: seqs.append(stamp.seq)))
     return seqs[0]
 
 
+def _used(door: Door, stream: str, recipe: Recipe) -> tuple[str, ...]:
+    """List the memories that count as used because they are shown: those that were not shown here before, today."""
+    last = _last_shown(door, stream)
+    if last is None or (last.day, last.project) != (recipe.day, recipe.project):
+        return recipe.ids
+    return tuple(entry_id for entry_id in recipe.ids if entry_id not in last.ids)
+
+
 def _window_row(window: Sequence[Message]) -> tuple[str, str, int]:
     """Return name, digest and tokens of the window as one part; the digest is that of the messages without seqs."""
-    packed = pack_json([plain_message(message) | {"seq": 0} for message in window])
-    return "window", sha256(packed).hex(), sum(message.tokens for message in window)
+    said = [(*astuple(message.event)[_SAID:], message.erased) for message in window]
+    return "window", sha256(_ENCODE(said)).hex(), sum(message.tokens for message in window)
+
+
+_ENCODE: Final = msgspec.msgpack.Encoder().encode
+_SAID: Final = 2  # The fields of a message behind its sources and its id, which are others in another log.
 
 
 class Rebuilt(Struct, frozen=True):
@@ -478,6 +758,7 @@ def rebuild(memory: Memory, door: Door, seq: int) -> Rebuilt:
         raise InvalidInput(f"the context at seq {seq} is of renderer {event.renderer}, and this program has {RENDERER}")
     past = memory.at(event.origin)
     chat = past.conversation(stamp.stream.partition("/")[2])
+    budget, plan = recorded_budget(event)
     recipe = Recipe(
         event.origin,
         event.project,
@@ -485,17 +766,28 @@ def rebuild(memory: Memory, door: Door, seq: int) -> Rebuilt:
         event.day,
         event.profile,
         event.journal,
-        tuple((name, body, float(score)) for name, body, score in unpack_json(event.skills)),
-        ContextBudget(**unpack_json(event.budget)),
+        recorded_skills(event),
+        budget,
         event.ids,
         (chat.project, chat.window_tokens),
+        plan,
     )
     entries = [entry for entry in map(past.project(event.project).get, event.ids) if entry is not None]
-    trim = _Trim(len(recipe.skills), len(entries), recipe.budget.skills_chars or 0)
-    parts, _ = _trim_parts(door, _fixed_parts(past, door, chat, recipe), recipe, entries, trim)
-    context = Context(chat.id, event.origin, tuple(parts), tuple(chat.window()), recipe)
-    digests = {part.name: part.digest for part in parts} | dict([_window_row(context.window)[:2]])
+    source = _Source(past, door, chat, chat.window(), recipe)
+    context = _assembled(source, entries, tuple(_listed(source)))
+    digests = {part.name: part.digest for part in context.parts} | dict([_window_row(context.window)[:2]])
     recorded = dict(zip(event.names, (digest.hex() for digest in event.digests), strict=True))
     names = dict.fromkeys([*recorded, *digests])
     differing = tuple(name for name in names if recorded.get(name) != digests.get(name))
     return Rebuilt(context, not differing, differing)
+
+
+def recorded_budget(event: ContextShown) -> tuple[ContextBudget, Plan]:
+    """Read the budget and the plan of a context that was shown."""
+    budget, plan = unpack_json(event.budget)
+    return msgspec.convert(budget, ContextBudget), msgspec.convert(plan, Plan)
+
+
+def recorded_skills(event: ContextShown) -> tuple[NamedSkill, ...]:
+    """Read the skills that were offered to a context that was shown."""
+    return tuple((name, body, float(score)) for name, body, score in unpack_json(event.skills))

@@ -1,13 +1,10 @@
 """Hooks of the memory itself: load memories, follow the commands of users, inject skills, extract at the end."""
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
-from msgspec import Struct
-
-from refold import checks
-from refold.agent.extraction import extract, secret_in, unread
+from refold.agent.commands import ForgetCommand, RecallCommand, RememberCommand, detect_memory_command
+from refold.agent.extraction import Extracted, extract, secret_in, unread
 from refold.agent.hooks import (
     COMPACTION,
     SESSION_END,
@@ -17,115 +14,49 @@ from refold.agent.hooks import (
     Hooks,
     UserMessageResult,
 )
+from refold.agent.parts import memory_line
 from refold.agent.providers import JsonProvider
+from refold.entry import ACTIVE, Entry
+from refold.fold import State
+from refold.limits import SOURCES_COUNT_MAX
 from refold.memory.memory import Memory
-from refold.message import Message
+from refold.memory.options import door_of
+from refold.memory.project import Project
+from refold.message import Message, MessageAppended
 from refold.results import SessionSummary
+from refold.text import keywords as keywords_of
+from refold.views.episodes import EPISODES
 
-# Memory commands: a user's message that asks to remember, to forget or to look up, found without a model.
-#
-# A message is a command only if it begins with one of the phrases below. Forgetting comes before recalling, and
-# recalling before remembering, so that "stop remembering" is never taken for "remember".
-
-COMMAND_IMPORTANCE: Final = 0.95  # What a user asks to remember matters more than what a model finds out.
-
-
-class RememberCommand(Struct, frozen=True, tag="remember"):
-    """The user asks to remember something, with this importance."""
-
-    content: str
-    importance: float = COMMAND_IMPORTANCE
-
-
-class ForgetCommand(Struct, frozen=True, tag="forget"):
-    """The user asks to forget the memory that this query finds."""
-
-    query: str
-
-
-class RecallCommand(Struct, frozen=True, tag="query"):
-    """The user asks what is remembered; where nothing is named, the query is the question's own words."""
-
-    query: str
-
-
-MemoryCommand: TypeAlias = RememberCommand | ForgetCommand | RecallCommand
-
-_FORGET: Final = (
-    *("forget that", "forget about", "stop remembering", "delete memory about", "delete the memory about"),
-    *("delete memories about", "delete the memories about", "remove memory about", "remove the memory about"),
-    *("remove memories about", "remove the memories about"),
-)
-# "What do you know about" is not here: it asks the model about the world more often than about the user.
-_QUERY: Final = (
-    *("what do you remember", "what do you remember about", "what are my preferences", "do you remember"),
-    *("show me what you remember", "list my memories", "what memories do you have"),
-)
-_REMEMBER: Final = (
-    *("remember that", "remember:", "remember this:", "note that", "note:", "keep in mind that", "keep in mind:"),
-    *("don't forget that", "don't forget:"),
-)
-# A rule is stored with its verb: "always use pnpm" is no rule without "always use".
-_RULES: Final = ("always", "always use", "never", "never do", "never use")
-_STOPS: Final = ".?!\u3002\uff1f\uff01\uff0e\uff61"
-_COLONS: Final = ":\uff1a"
-_SEPARATORS: Final = f"{_COLONS},\uff0c"
-_GAP: Final = re.compile(rf"\A[\s{_SEPARATORS}]+")
-_DISMISSAL: Final = re.compile(r"never\s*mind\b", re.IGNORECASE)
-
-
-def _pattern(phrases: tuple[str, ...]) -> re.Pattern[str]:
-    """Compile a match of the longest of the phrases at the beginning of a text, whatever spaces are in it."""
-    shapes: list[str] = []
-    for phrase in sorted(phrases, key=len, reverse=True):
-        words = r"\s+".join(re.escape(word) for word in phrase.removesuffix(":").split())
-        end = rf"\s*[{_COLONS}]" if phrase.endswith(":") else rf"(?=[\s{_SEPARATORS}{_STOPS}]|$)"
-        shapes.append(words.replace("'", "['\u2019]") + end)
-    return re.compile("|".join(shapes), re.IGNORECASE)
-
-
-# The phrases of each command, and the function of the phrase, the text behind it and the whole text that makes it.
-_COMMANDS: Final[tuple[tuple[re.Pattern[str], Callable[[str, str, str], MemoryCommand | None]], ...]] = (
-    (_pattern(_FORGET), lambda _, payload, __: ForgetCommand(payload) if payload else None),
-    (_pattern(_QUERY), lambda phrase, payload, _: RecallCommand(payload or " ".join(phrase.lower().split()))),
-    (_pattern(_REMEMBER), lambda _, payload, __: RememberCommand(payload) if payload else None),
-    (
-        _pattern(_RULES),
-        lambda _, payload, text: RememberCommand(text) if payload and not _DISMISSAL.match(text) else None,
-    ),
-)
-
-
-def detect_memory_command(text: str) -> MemoryCommand | None:
-    """Parse a message as a memory command, `None` if it is none.
-
-    The message has to begin with the phrase, in any case and after any spaces; behind a polite word or a quotation mark
-    it is no command. The text behind the phrase loses the spaces and full stops at its end. Raises `InvalidInput` if
-    the message is no text, `LimitExceeded` over `VALUE_BYTES_MAX`.
-
-    >>> detect_memory_command("Remember that the tests need Docker.")
-    RememberCommand(content='the tests need Docker', importance=0.95)
-    >>> detect_memory_command("always use pnpm")
-    RememberCommand(content='always use pnpm', importance=0.95)
-    >>> detect_memory_command("What are my preferences?")
-    RecallCommand(query='what are my preferences')
-    """
-    whole = checks.text(text, "text").lstrip()
-    end = len(whole)
-    while end and (whole[end - 1].isspace() or whole[end - 1] in _STOPS):
-        end -= 1
-    whole = whole[:end]
-    for pattern, command in _COMMANDS:
-        match = pattern.match(whole)
-        if match is not None:
-            return command(match.group(), _GAP.sub("", whole[match.end() :], count=1), whole)
-    return None
-
-
+_FORGET_RANKING: Final = "seed"  # What is forgotten was chosen on its scores.
 _FORGET_SCORE_MIN: Final = 0.45  # A user who asks to forget means no memory that is less similar.
+_FOUND_COUNT_MAX: Final = 50  # Memories that a command forgets or shows.
+# Words that say nothing of what is to be forgotten.
+_EMPTY_WORDS: Final = frozenset(
+    (
+        "the",
+        "that",
+        "this",
+        "and",
+        "for",
+        "are",
+        "was",
+        "you",
+        "your",
+        "his",
+        "her",
+        "our",
+        "all",
+        "any",
+        "about",
+        "with",
+    )
+)
 
-# A function that puts skills before a user's message: the new message, or `None` where no skill fits.
+# A function of a user's message: the text to show to the model beside it, or `None`.
 SkillInjector: TypeAlias = Callable[[HookContext, str], str | None]
+
+
+_GROUP: Final = "memory"
 
 
 class SkillSource(Protocol):
@@ -139,43 +70,51 @@ class SkillSource(Protocol):
 def default_hooks(
     memory: Memory, skills: SkillSource | SkillInjector | None = None, provider: JsonProvider | None = None
 ) -> Hooks:
-    """Register the hooks of the memory on `memory.hooks` and return that.
+    """Register the hooks of the memory on `memory.hooks`, in the place of those of an earlier call; return that.
 
     At the start of a session memories are loaded into `context.shared["memories"]`. A user's message that is a memory
-    command is followed. `skills` puts skills before any message: a handle such as `memory.skills` those that it
-    selects, which is recorded; a function returns the new message. With a handle, tools that those skills do not allow
-    are refused until the next message. With a `provider`, memories are extracted at the end of a session and from
-    evicted messages, and a handle learns a skill of a session that went well, if `skills_auto_generate` is set. The
-    settings of the store turn each of them off.
+    command is followed. `skills` are shown beside messages, and never become the user's words: a handle such as
+    `memory.skills` selects them, which is recorded; a function returns the text to show. With a handle, tools that
+    those skills do not allow are refused until the next message. With a `provider`, memories are extracted at the end
+    of a session and from evicted messages, and a handle learns a skill of a session that went well, if
+    `skills_auto_generate` is set. At the end of a session an episode records what was tried and how it ended, and
+    memories that nobody has used for days lose importance. What was done is said in notices. The settings of the store
+    turn each of them off.
     """
 
     def extract_at_end(context: HookContext, summary: SessionSummary) -> None:
         if provider is not None and _may_extract(context):
-            extract(context.conversation, provider, memory=context.memory, summary=summary, project=context.project)
+            options: dict[str, Any] = {"memory": context.memory, "project": context.project}
+            _say_learned(context, extract(context.conversation, provider, summary=summary, **options))
 
     def extract_evicted(context: HookContext, evicted: Sequence[Message]) -> None:
         if provider is not None and _may_extract(context) and evicted:
             # Messages of a failed extraction and pinned ones are read too: no later extraction comes back to them.
             until = max(message.seq for message in evicted)
             messages = [message for message in unread(context.conversation) if message.seq <= until]
-            extract(context.conversation, provider, memory=context.memory, messages=messages, project=context.project)
+            options: dict[str, Any] = {"memory": context.memory, "project": context.project}
+            _say_learned(context, extract(context.conversation, provider, messages=messages, **options))
 
     hooks: Hooks = memory.hooks
-    hooks.register(SESSION_START, load_memories)
-    hooks.register(USER_MESSAGE, obey_command)
+    hooks.unregister_group(_GROUP)
+    hooks.register(SESSION_START, load_memories, group=_GROUP)
+    hooks.register(USER_MESSAGE, obey_command, group=_GROUP)
     if callable(skills):
         injector = skills
 
         def inject_skills(context: HookContext, text: str) -> UserMessageResult | None:
-            message = injector(context, text) if context.memory.settings.get("skills_enabled") else None
-            return None if message is None else UserMessageResult(message)
+            injected = injector(context, text) if context.memory.settings.get("skills_enabled") else None
+            return None if injected is None else UserMessageResult(injected_context=injected)
 
-        hooks.register(USER_MESSAGE, inject_skills)
+        hooks.register(USER_MESSAGE, inject_skills, group=_GROUP)
     elif skills is not None:
         skills.register_hooks(hooks, provider)
     if provider is not None:
-        hooks.register(SESSION_END, extract_at_end)
-        hooks.register(COMPACTION, extract_evicted)
+        hooks.register(SESSION_END, extract_at_end, group=_GROUP)
+    hooks.register(SESSION_END, record_session, group=_GROUP)
+    hooks.register(SESSION_END, decay_memories, group=_GROUP)
+    if provider is not None:
+        hooks.register(COMPACTION, extract_evicted, group=_GROUP)
     return hooks
 
 
@@ -187,10 +126,53 @@ def load_memories(context: HookContext) -> None:
         context.shared["memories"] = [hit.entry for hit in hits]
 
 
-def obey_command(context: HookContext, text: str) -> None:
-    """Remember or forget what a user's message commands; a secret is not remembered."""
-    if not context.memory.settings.get("memory_enabled"):
+def _say_learned(context: HookContext, extracted: Extracted) -> None:
+    if extracted.ids:
+        count = len(extracted.ids)
+        context.notify(f"Learned {count} new {'fact' if count == 1 else 'facts'} about this project")
+
+
+def record_session(context: HookContext, summary: SessionSummary) -> None:
+    """Record what was tried in a session and how it ended, once for what was said since it was recorded last."""
+    chat = context.conversation
+    if not context.memory.settings.get("memory_enabled") or not summary.total_turns or not summary.task_description:
         return
+    said = [stamp.seq for event, stamp in chat.events() if isinstance(event, MessageAppended) and not stamp.erased]
+    if not said or _recorded_seq(context) > said[-1]:
+        return
+    calls = ", ".join(f"{name} x {count}" for name, count in summary.tool_usage.items())
+    context.memory.project(context.project).record_episode(
+        "success" if summary.success else "failure",
+        session=chat.id,
+        task=summary.task_description,
+        approach=f"Tools: {calls}" if calls else "",
+        outcome=summary.outcome,
+        tools=tuple(summary.tool_usage),
+        sources=[*said[:1], *said[1:][-SOURCES_COUNT_MAX + 1 :]],
+    )
+
+
+def _recorded_seq(context: HookContext) -> int:
+    """Return the seq of the newest episode of a session, 0 for none."""
+
+    def query(state: State) -> int:
+        known = state.part(EPISODES).by_seq
+        return max((seq for seq, episode in known.items() if episode.session == context.session_id), default=0)
+
+    door, at = door_of(context.memory)
+    return door.read(f"project/{context.project}", query, at)
+
+
+def decay_memories(context: HookContext, summary: SessionSummary) -> None:  # noqa: ARG001 - as hooks are called
+    """Let the importance of memories fall that were not used for days."""
+    if context.memory.settings.get("memory_enabled"):
+        context.memory.project(context.project).decay()
+
+
+def obey_command(context: HookContext, text: str) -> UserMessageResult | None:
+    """Remember or forget what a user's message commands, or show what it asks for; a secret is not remembered."""
+    if not context.memory.settings.get("memory_enabled"):
+        return None
     command = detect_memory_command(text)
     project = context.memory.project(context.project)
     if isinstance(command, RememberCommand) and secret_in(command.content) is None:
@@ -201,15 +183,48 @@ def obey_command(context: HookContext, text: str) -> None:
                 content, category="preference", importance=importance, source=session, sources=sources
             ),
         )
+        context.notify(f"Remembered: {content}")
     elif isinstance(command, ForgetCommand):
-        hits = project.search(command.query, top_k=1, min_importance=0.0)
-        ids = [hit.entry.id for hit in hits if hit.score >= _FORGET_SCORE_MIN]
+        entries = _meant(project, command.query)
 
         def forget(sources: Sequence[Any]) -> None:
-            for memory_id in ids:
-                project.delete(memory_id, sources=sources)
+            for entry in entries:
+                project.delete(entry.id, sources=sources)
 
         context.write(text, forget)
+        contents = "; ".join(entry.content for entry in entries)
+        context.notify(f"Forgot {len(entries)} memories: {contents}" if entries else "Nothing was found to forget")
+    elif isinstance(command, RecallCommand):
+        return UserMessageResult(injected_context=_answer(project, command))
+    return None
+
+
+def _meant(project: Project, query: str) -> list[Entry]:
+    """List the memories that a user asks to forget: those with all words of the query, or else the most similar one."""
+    hits = project.search(query, top_k=_FOUND_COUNT_MAX, min_importance=0.0, ranking=_FORGET_RANKING)
+    wanted = [word for word in keywords_of(query) if word not in _EMPTY_WORDS]
+    found = [hit.entry for hit in hits if wanted and all(_has(hit.entry, word) for word in wanted)]
+    return found or [hit.entry for hit in hits[:1] if hit.score >= _FORGET_SCORE_MIN]
+
+
+def _has(entry: Entry, word: str) -> bool:
+    """Tell whether a memory has a word, in the singular or in the plural."""
+    return any(known in (word, f"{word}s") or word == f"{known}s" for known in keywords_of(entry.content))
+
+
+def _answer(project: Project, command: RecallCommand) -> str:
+    """List what is remembered, the most important first, or what answers the question."""
+    if command.query.strip():
+        categories = None if command.category is None else [command.category]
+        hits = project.search(command.query, top_k=_FOUND_COUNT_MAX, categories=categories, min_importance=0.0)
+        entries = [hit.entry for hit in hits]
+    else:
+        entries = sorted(project.list(category=command.category, status=ACTIVE), key=lambda entry: -entry.importance)
+    if not entries:
+        return "The user asks what is remembered of this project: nothing."
+    shown = "\n".join(memory_line(entry) for entry in entries[:_FOUND_COUNT_MAX])
+    count = f"{min(len(entries), _FOUND_COUNT_MAX)} of {len(entries)} memories"
+    return f"The user asks what is remembered of this project; {count}:\n{shown}"
 
 
 def _may_extract(context: HookContext) -> bool:

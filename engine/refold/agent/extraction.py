@@ -23,6 +23,7 @@ from refold.errors import StoreBusy, WrongVersion
 from refold.limits import (
     ECHO_EVENTS_COUNT_MAX,
     EXTRACTED_CHARS_MAX,
+    EXTRACTED_CONTEXT_CHARS_MAX,
     EXTRACTED_COUNT_MAX,
     EXTRACTION_CHARS_MAX,
     EXTRACTION_PAGES_COUNT_MAX,
@@ -36,7 +37,7 @@ from refold.limits import (
 from refold.memory.conversation import Conversation
 from refold.memory.memory import Memory
 from refold.memory.project import Project
-from refold.message import Message, MessageAppended
+from refold.message import Message, MessageAppended, text_of
 from refold.results import SessionSummary
 from refold.text import keywords as keywords_of
 from refold.views.session import ContextShown, FindingNoted, MemoriesExtracted, TaskDescribed
@@ -357,10 +358,8 @@ def _section(lines: Sequence[str]) -> str:
 
 
 def _line(message: Message) -> str:
-    content = message.content
-    if content is not None and not isinstance(content, str):
-        content = " ".join(str(part["text"]) for part in content if isinstance(part.get("text"), str))
-    return f"{message.role}: {content}" if content else ""
+    text = text_of(message)
+    return f"{message.role}: {text}" if text else ""
 
 
 # The extraction itself.
@@ -440,6 +439,7 @@ def extract(
             sources=[*noted, *seqs][-SOURCES_COUNT_MAX:],
             until=max(seqs, default=0),
             provider=provider.id,
+            page=page,
         )
         if ids is None:
             erased, ids, lessons = _erased_seqs(chat), (), Lessons((), (_ERASED,))
@@ -529,6 +529,23 @@ def _erased_seqs(chat: Conversation) -> frozenset[int]:
     return frozenset(stamp.seq for _, stamp in chat.events() if stamp.erased)
 
 
+def _said_about(lesson: Lesson, page: Sequence[Message]) -> str | None:
+    """Quote the message that has most of a lesson's words, around the first of them; `None` where none has any."""
+    words = dict.fromkeys([*keywords_of(lesson.content), *(word.lower() for word in lesson.keywords)])
+    best, most = "", 0
+    for line in map(_line, page):
+        lowered = line.lower()
+        shared = sum(word in lowered for word in words)
+        if shared > most:
+            best, most = line, shared
+    if len(best) > EXTRACTED_CONTEXT_CHARS_MAX:
+        lowered = best.lower()
+        first = min(place for word in words if (place := lowered.find(word)) >= 0)
+        begin = max(0, min(first - EXTRACTED_CONTEXT_CHARS_MAX // 4, len(best) - EXTRACTED_CONTEXT_CHARS_MAX))
+        best = best[begin : begin + EXTRACTED_CONTEXT_CHARS_MAX]
+    return best if best and secret_in(best) is None else None
+
+
 def _write(
     memory: Memory,
     project: Project,
@@ -539,6 +556,7 @@ def _write(
     sources: Sequence[int],
     until: int,
     provider: str,
+    page: Sequence[Message],
 ) -> tuple[str, ...] | None:
     """Write lessons, and how far the conversation was read; return the ids of the memories.
 
@@ -558,6 +576,7 @@ def _write(
                     "keywords": lesson.keywords,
                     "importance": lesson.importance,
                     "source": chat.id,
+                    "source_context": _said_about(lesson, page),
                     "status": "pending_review" if review else "active",
                     "sources": sources,
                 }

@@ -1,6 +1,7 @@
 """Hooks: functions at eight points of a session, called in the order of their registration.
 
-A hook that raises or hangs is logged and changes nothing: the next hook runs, and the session goes on.
+A hook that raises or hangs is logged and changes nothing: the next hook runs, and the session goes on. The hooks of
+`before_llm` and `before_tool` are guards: where one of them fails or is late, nothing goes to the model or to the tool.
 """
 
 import contextvars
@@ -18,6 +19,8 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from refold import checks
+from refold.agent.context import INJECTED, NamedSkill
+from refold.agent.providers import Usage
 from refold.agent.tools import ToolResult, actor_of
 from refold.engine.origin import origin_in
 from refold.engine.subscriptions import Subscription
@@ -57,8 +60,17 @@ class HookContext(Struct, frozen=True):
     provider_name: str = ""
     model_name: str = ""
     shared: dict[str, Any] = {}  # What hooks leave for later hooks of the same session; no part of the memory.
+    notices: list[str] = []  # What hooks have done, in words for the user.
+    calls: tuple[Any, ...] = ()
+    """The calls of tools that the model asks for, at `after_llm`; empty elsewhere."""
+    usage: Usage | None = None
+    """The tokens of the model's answer, at `after_llm`, where the model reports them."""
     deferred: list[Write] | None = None
     """Writes that wait until the loop has appended the user's message; `None` outside of a loop."""
+
+    def notify(self, text: str) -> None:
+        """Say what a hook has done, for the user to see."""
+        self.notices.append(checks.text(text, "text"))
 
     @property
     def session_id(self) -> str:
@@ -88,16 +100,34 @@ class HookContext(Struct, frozen=True):
 
 
 class UserMessageResult(Struct, frozen=True):
-    """A user's message in another form, or a reason to stop before the model sees it."""
+    """A user's message in another form, or a reason to stop before the model sees it.
+
+    `injected_context` and `skills` (name, text, score) are shown to the model beside the message, and never become the
+    user's words: `metadata` goes with the message, and `memory.context` shows what is in that of the newest one.
+    """
 
     modified_message: str | None = None
     stop_reason: str | None = None
+    injected_context: str | None = None
+    skills: tuple[NamedSkill, ...] = ()
+
+    @property
+    def metadata(self) -> dict[str, Any] | None:
+        """The metadata to append the message with; `None` where nothing is injected."""
+        if self.injected_context is None and not self.skills:
+            return None
+        return {INJECTED: {"text": self.injected_context or "", "skills": list(map(list, self.skills))}}
 
 
 class BeforeLlmResult(Struct, frozen=True):
-    """The messages that the model gets instead, in the form that the provider takes."""
+    """The messages that the model gets instead, in the form that the provider takes, or a reason to ask no model."""
 
     modified_messages: list[dict[str, Any]] | None = None
+    block_reason: str | None = None
+
+
+class Blocked(RefoldError):
+    """A guard did not let the messages go to the model, or failed."""
 
 
 class AfterLlmResult(Struct, frozen=True):
@@ -141,28 +171,42 @@ class Hooks:
     'HELLO'
     """
 
-    __slots__ = ("_hooks", "_memory", "timeout_seconds")
+    __slots__ = ("_groups", "_hooks", "_memory", "timeout_seconds")
 
     def __init__(self, memory: Memory, *, timeout_seconds: float = HOOK_SECONDS_DEFAULT) -> None:
         self._memory = memory
         self._hooks: dict[str, list[Hook]] = {point: [] for point in POINTS}
+        self._groups: dict[str, list[tuple[str, Hook]]] = {}
         self.timeout_seconds = timeout_seconds  # How long one hook may take before the session goes on without it.
 
     def __repr__(self) -> str:
         return f"Hooks({', '.join(f'{point}={len(hooks)}' for point, hooks in self._hooks.items() if hooks)})"
 
-    def register(self, point: str, hook: Hook) -> Hook:
+    def register(self, point: str, hook: Hook, *, group: str = "") -> Hook:
         """Add a hook, sync or async, behind those of its point; return it.
 
-        `point` is session_start, user_message, before_llm, after_llm, before_tool, after_tool, session_end or
-        compaction. A hook gets a `HookContext` and the subject of the point, and returns one of the results of
-        `refold.agent`, or `None`. Raises `InvalidInput` for another point, or for an object that cannot be called.
+        A hook gets a `HookContext` and the subject of its point, and returns a result of `refold.agent` or `None`:
+
+        - `session_start`: `hook(context)`, before the first message of a session
+        - `user_message`: `hook(context, text)`; `UserMessageResult`, or a text in the place of the message
+        - `before_llm`: `hook(context, messages)`, a guard; `BeforeLlmResult`
+        - `after_llm`: `hook(context, text)`, with `context.calls` and `context.usage`; `AfterLlmResult`
+        - `before_tool`: `hook(context, name, arguments)`, a guard; `BeforeToolResult`, or a `ToolResult` in the place
+          of the call
+        - `after_tool`: `hook(context, name, result)`; `AfterToolResult`
+        - `session_end`: `hook(context, summary)`
+        - `compaction`: `hook(context, evicted)`, after messages have left the window
+
+        `group` names hooks that `unregister_group` takes away together. Raises `InvalidInput` for another point, or
+        for an object that cannot be called.
         """
         if point not in POINTS:
             checks.invalid(f"point is {checks.shown(point)}; give one of {', '.join(POINTS)}")
         if not callable(hook):
             checks.invalid(f"a hook must be a function, not {type(hook).__name__} ({checks.shown(hook)})")
         self._hooks[point].append(hook)
+        if group:
+            self._groups.setdefault(group, []).append((point, hook))
         return hook
 
     def unregister(self, point: str, hook: Hook) -> bool:
@@ -173,6 +217,10 @@ class Hooks:
             return True
         return False
 
+    def unregister_group(self, group: str) -> int:
+        """Remove the hooks of a group and tell how many were registered."""
+        return sum(self.unregister(point, hook) for point, hook in self._groups.pop(group, []))
+
     def context(
         self, chat: Conversation, *, project: str | None = None, provider_name: str = "", model_name: str = ""
     ) -> HookContext:
@@ -180,7 +228,7 @@ class Hooks:
         if not isinstance(cast("object", chat), Conversation):
             checks.invalid(f"context takes a Conversation, not {type(chat).__name__} ({checks.shown(chat)})")
         name = project or chat.project or "default"
-        return HookContext(self._memory, chat, name, provider_name, model_name, {})
+        return HookContext(self._memory, chat, name, provider_name, model_name, {}, [])
 
     # The points, in the order of a session.
 
@@ -203,11 +251,19 @@ class Hooks:
             self._call(context.deferred.pop(0), sources)
 
     def fire_before_llm(self, context: HookContext, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the messages for the model; a hook that changes its argument in place changes a copy."""
+        """Return the messages for the model; a hook that changes its argument in place changes a copy.
+
+        Raises `Blocked` where a hook gives a reason to ask no model, fails, or is late.
+        """
         for hook in tuple(self._hooks[BEFORE_LLM]):
-            answer = self._call(hook, context, deepcopy(messages))
-            if isinstance(answer, BeforeLlmResult) and answer.modified_messages is not None:
-                messages = answer.modified_messages
+            answer, problem = self._heard(hook, context, deepcopy(messages))
+            if problem is not None:
+                raise Blocked(f"{problem}, so the model was not asked; mend or unregister it")
+            if isinstance(answer, BeforeLlmResult):
+                if answer.block_reason is not None:
+                    raise Blocked(answer.block_reason)
+                if answer.modified_messages is not None:
+                    messages = answer.modified_messages
         return messages
 
     def fire_after_llm(self, context: HookContext, text: str) -> AfterLlmResult:
@@ -220,7 +276,10 @@ class Hooks:
         )
 
     def fire_before_tool(self, context: HookContext, name: str, arguments: dict[str, Any]) -> BeforeToolResult:
-        """Pass a tool's call through the hooks, until one skips it; a `ToolResult` of a hook replaces the tool's."""
+        """Pass a tool's call through the hooks, until one skips it; a `ToolResult` of a hook replaces the tool's.
+
+        A hook that fails or is late skips it, too.
+        """
         return self._chain(
             BEFORE_TOOL,
             BeforeToolResult(),
@@ -230,6 +289,7 @@ class Hooks:
                 name,
                 deepcopy(arguments if result.modified_arguments is None else result.modified_arguments),
             ),
+            lambda problem: BeforeToolResult(skip=True, skip_reason=f"{problem}, so the call was not made"),
         )
 
     def fire_after_tool(self, context: HookContext, name: str, result: ToolResult) -> AfterToolResult:
@@ -281,16 +341,32 @@ class Hooks:
         for hook in tuple(self._hooks[point]):
             self._call(hook, *arguments)
 
-    def _chain(self, point: str, result: S, stop: str, arguments: Callable[[S], tuple[Any, ...]]) -> S:
-        """Merge the answers of a point's hooks into a result, until one of them sets the field `stop`."""
+    def _chain(
+        self,
+        point: str,
+        result: S,
+        stop: str,
+        arguments: Callable[[S], tuple[Any, ...]],
+        on_failure: Callable[[str], S] | None = None,
+    ) -> S:
+        """Merge the answers of a point's hooks into a result, until one of them sets the field `stop`.
+
+        Of a guard, `on_failure` makes the answer of a hook that gave none.
+        """
         for hook in tuple(self._hooks[point]):
-            result = _merged(result, self._call(hook, *arguments(result)))
+            answer, problem = self._heard(hook, *arguments(result))
+            if problem is not None and on_failure is not None:
+                answer = on_failure(problem)
+            result = _merged(result, answer)
             if getattr(result, stop) not in (None, False):
                 break
         return result
 
-    def _call(self, hook: Hook, *arguments: Any, cause: int | None = None) -> Any:
-        """Call a hook for its answer, `None` where it raises, takes too long, or returns what no log holds."""
+    def _call(self, hook: Hook, *arguments: Any, cause: int | None = None) -> None:
+        self._heard(hook, *arguments, cause=cause)
+
+    def _heard(self, hook: Hook, *arguments: Any, cause: int | None = None) -> tuple[Any, str | None]:
+        """Call a hook; return its answer, or why there is none: it raised, took too long, or said what no log holds."""
         seconds = cast("object", self.timeout_seconds)
         if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not 0 < seconds <= HOOK_SECONDS_MAX:
             checks.invalid(f"timeout_seconds is {checks.shown(seconds)}; give a number up to {HOOK_SECONDS_MAX}")
@@ -301,17 +377,17 @@ class Hooks:
             error = future.exception(seconds)
         except TimeoutError:
             _LOG.warning("hook %s took longer than %s s; it is left behind", name, seconds)
-            return None
+            return None, f"the hook {name} took longer than {seconds} s"
         if error is not None:
             _LOG.warning("hook %s raised", name, exc_info=error)
-            return None
+            return None, f"the hook {name} raised {type(error).__name__}"
         answer = future.result()
         try:
             _check_answer(answer)
         except (RefoldError, msgspec.MsgspecError, UnicodeError) as problem:
             _LOG.warning("hook %s returned what cannot be used and counts for nothing: %s", name, problem)
-            return None
-        return answer
+            return None, f"the hook {name} returned what cannot be used"
+        return answer, None
 
 
 def _check_answer(answer: object) -> None:
@@ -325,6 +401,9 @@ def _check_answer(answer: object) -> None:
         for field, value in fields.items():
             if isinstance(value, str):
                 checks.text(value, field)
+        for name, body, _ in fields.get("skills", ()):
+            checks.text(name, "a skill's name")
+            checks.text(body, "a skill's text")
 
 
 def _merged(result: S, answer: object) -> S:
@@ -335,8 +414,11 @@ def _merged(result: S, answer: object) -> S:
     if not isinstance(answer, type(result)):
         return result
     fields = {field: value for field, value in asdict(answer).items() if value is not None}
-    if isinstance(result, AfterToolResult) and result.injected_context and fields.get("injected_context"):
-        fields["injected_context"] = f"{result.injected_context}\n{fields['injected_context']}"
+    injected = getattr(result, "injected_context", None)
+    if injected and fields.get("injected_context"):
+        fields["injected_context"] = f"{injected}\n{fields['injected_context']}"
+    if "skills" in fields:
+        fields["skills"] = (*getattr(result, "skills"), *fields["skills"])  # noqa: B009 - one of the results has them
     return replace(result, **fields)
 
 

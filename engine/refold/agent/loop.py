@@ -4,6 +4,7 @@ All input from outside ends up in the log: the user's messages, the model's repl
 tool, the context that the model was shown. `rerun` feeds them to the same loop in another memory.
 """
 
+from collections import deque
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from types import NoneType
@@ -15,15 +16,16 @@ from msgspec.structs import replace
 
 from refold import checks
 from refold.agent.builtin import BUILT_IN_NAMES, files_tool
-from refold.agent.context import ContextBudget
-from refold.agent.hooks import USER_MESSAGE, HookContext, Hooks
-from refold.agent.tools import ToolResult, decode_arguments, storable
+from refold.agent.context import ContextBudget, is_shown, recorded_budget, recorded_skills
+from refold.agent.hooks import Blocked, HookContext, Hooks
+from refold.agent.providers import Usage
+from refold.agent.tools import OK, ToolResult, decode_arguments, storable
 from refold.errors import InvalidInput
-from refold.event import HOST, ConversationOpened, Event, Recorded, unpack_json
-from refold.limits import LOOP_STEPS_COUNT_DEFAULT, NAME_BYTES_MAX, TOOL_NAME_CHARS_MAX
+from refold.event import HOST, ConversationOpened, Event, Recorded
+from refold.limits import LOCAL_CONTEXT_TOKENS, LOOP_STEPS_COUNT_DEFAULT, NAME_BYTES_MAX, TOOL_NAME_CHARS_MAX
 from refold.memory.conversation import Conversation
 from refold.memory.memory import Memory
-from refold.message import Message, MessageAppended
+from refold.message import Message, MessageAppended, text_of
 from refold.results import SessionSummary
 from refold.views.scratchpad import NoteAdded, ScratchpadCleared, ScratchpadDeleted, ScratchpadSet
 from refold.views.session import ContextShown, MemoriesExtracted, ToolExecuted
@@ -35,6 +37,9 @@ INTERRUPTED: Final = "Error: the session was interrupted before this call came b
 SKIPPED: Final = "skipped"  # The outcome of a call that a hook answered in the place of the tool.
 
 
+_LOCAL_BUDGET: Final = ContextBudget(parts_tokens=LOCAL_CONTEXT_TOKENS)
+
+
 class Call(Struct, frozen=True):
     """A tool call of a model; `arguments` are JSON as the model wrote it."""
 
@@ -44,10 +49,11 @@ class Call(Struct, frozen=True):
 
 
 class Reply(Struct, frozen=True):
-    """A model's text, and its calls of tools."""
+    """A model's text, its calls of tools, and the tokens of the answer where the provider counts them."""
 
     text: str | None = None
     calls: tuple[Call, ...] = ()
+    usage: Usage | None = None
 
 
 class Model(Protocol):
@@ -59,11 +65,16 @@ class Model(Protocol):
 
 
 class Turn(Struct, frozen=True):
-    """The result of one message of the user: the last text, how often the model was asked, and why it was stopped."""
+    """The result of one message of the user: the last text, how often the model was asked, and why it was stopped.
+
+    `usage` is the sum of what the model reported, `notices` what hooks did meanwhile, in words for the user.
+    """
 
     text: str
     steps: int
     stop_reason: str | None = None
+    usage: Usage = Usage()
+    notices: tuple[str, ...] = ()
 
 
 class _Executed(NamedTuple):
@@ -73,6 +84,9 @@ class _Executed(NamedTuple):
 
 class AgentLoop:
     """One session of an agent; its state is the conversation's, so that another loop may go on with it.
+
+    `budget` is that of each context; without one, a model of the provider `"ollama"` gets shorter parts than others.
+    `provider_name` and `model_name` are for hooks.
 
     >>> from refold import Memory
     >>> class Parrot:
@@ -91,39 +105,91 @@ class AgentLoop:
         *,
         hooks: Hooks | None = None,
         steps_count_max: int = LOOP_STEPS_COUNT_DEFAULT,
+        budget: ContextBudget | int | None = None,
+        provider_name: str = "",
+        model_name: str = "",
     ) -> None:
         self.memory = memory
         self.chat = chat
         self._model = model
         self._hooks = memory.hooks if hooks is None else hooks
         self._steps_count_max = checks.count(steps_count_max, "steps_count_max")
-        self._context: HookContext = replace(self._hooks.context(chat), deferred=[])
+        self._budget = _LOCAL_BUDGET if budget is None and provider_name == "ollama" else budget
+        names = {"provider_name": provider_name, "model_name": model_name}
+        self._context: HookContext = replace(self._hooks.context(chat, **names), deferred=[])
         self._tools = memory.tools.context(chat, project=self._context.project)
+        self._has_begun = False
+        self._usage = Usage()
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What hooks have done in this session, in words for the user, the end of the session included."""
+        return tuple(self._context.notices)
 
     def run(self, text: str) -> Turn:
         """Let the model answer a message of the user, with as many calls of tools as it makes.
 
         It is asked at most `steps_count_max` times. A failure of a tool or of a hook is part of the session; an
-        exception of the model's provider is raised, and everything up to there is recorded.
+        exception of the model's provider is raised, and everything up to there is recorded. The same text again, while
+        it has no answer, says nothing twice: it resumes.
         """
-        if self.chat.version == 0:
-            self._hooks.fire_session_start(self._context)
+        unanswered = self._unanswered()
+        if unanswered is not None and checks.text(text, "text") in _texts_of(unanswered):
+            return self.resume()
+        self._begin()
+        noticed = len(self._context.notices)
         answer = self._hooks.fire_user_message(self._context, checks.text(text, "text"))
         if answer.stop_reason is not None:
             self._hooks.fire_deferred(self._context, ())
-            return Turn("", 0, answer.stop_reason)
-        query = text if answer.modified_message is None else answer.modified_message
+            return Turn("", 0, answer.stop_reason, notices=self.notices[noticed:])
+        said = text if answer.modified_message is None else answer.modified_message
         self._close_interrupted_calls()
-        message = self._append("user", query, metadata=None if query == text else {"original": text})
+        metadata = ({} if said == text else {"original": text}) | (answer.metadata or {})
+        message = self._append("user", said, metadata=metadata or None)
         self._hooks.fire_deferred(self._context, [message])
+        return self._turn(message, noticed)
+
+    def resume(self) -> Turn:
+        """Go on with a turn where it stopped: the model failed, the process ended, or a guard blocked.
+
+        Calls of tools that were cut off are answered with what is recorded of them. Raises `InvalidInput` where the
+        last message of the user has its answer.
+        """
+        message = self._unanswered()
+        if message is None:
+            checks.invalid(f"the conversation {self.chat.id!r} waits for no answer of the model; call run(text)")
+        self._begin()
+        self._close_interrupted_calls()
+        return self._turn(message, len(self._context.notices))
+
+    def _begin(self) -> None:
+        """Announce the session before its first message, whatever else the conversation holds already."""
+        if not self._has_begun:
+            self._has_begun = True
+            if not is_shown(self.chat):
+                self._hooks.fire_session_start(self._context)
+
+    def _unanswered(self) -> Message | None:
+        """Find the newest message of the user, unless the model has answered it."""
+        window = self.chat.window()
+        if not window or (window[-1].role == "assistant" and not window[-1].tool_calls):
+            return None
+        return next((message for message in reversed(window) if message.role == "user"), None)
+
+    def _turn(self, message: Message, noticed: int) -> Turn:
+        self._usage = Usage()
         with self.memory.acting("assistant", cause=message.seq):
-            return self._answer(query)
+            turn = self._answer(_texts_of(message)[0])
+        return replace(turn, usage=self._usage, notices=self.notices[noticed:])
 
     def _answer(self, query: str) -> Turn:
         """Ask the model and execute its calls, until it makes none, or somebody stops it."""
         reply = Reply()
         for step in range(1, self._steps_count_max + 1):
-            reply, seq, block_reason = self._ask(query)
+            try:
+                reply, seq, block_reason = self._ask(query)
+            except Blocked as blocked:
+                return Turn(reply.text or "", step, str(blocked))
             if block_reason is not None or not reply.calls:
                 return Turn(reply.text or "", step, block_reason)
             with self.memory.acting("assistant", cause=seq):
@@ -143,11 +209,15 @@ class AgentLoop:
 
     def _ask(self, query: str) -> tuple[Reply, int, str | None]:
         """Ask the model; return its reply, as it is recorded, the seq of that, and why a hook blocked it."""
-        context = self.memory.context(self.chat, query=query, project=self._context.project)
+        context = self.memory.context(self.chat, query=query, project=self._context.project, budget=self._budget)
         self.memory.show(context)
         messages = self._hooks.fire_before_llm(self._context, context.messages())
         reply = _storable_reply(self._model.reply(messages, self.memory.tools.to_openai()))
-        after = self._hooks.fire_after_llm(self._context, reply.text or "")
+        if reply.usage is not None:
+            total, usage = self._usage, reply.usage
+            self._usage = Usage(total.input_tokens + usage.input_tokens, total.output_tokens + usage.output_tokens)
+        heard = replace(self._context, calls=reply.calls, usage=reply.usage)
+        after = self._hooks.fire_after_llm(heard, reply.text or "")
         text = reply.text if after.replacement_text is None else after.replacement_text
         calls = () if after.block_reason is not None else reply.calls
         recorded = [
@@ -195,22 +265,40 @@ class AgentLoop:
         return _Executed(ToolResult(call.name, SKIPPED, msgspec.json.encode(output), output), output)
 
     def _close_interrupted_calls(self) -> None:
-        """Answer the calls at the end of the window that a process that ended left open."""
+        """Answer the calls at the end of the window that were cut off: with their result, where it is recorded."""
         answered: set[str | None] = set()
         for message in reversed(self.chat.window()):
             if message.role == "tool":
                 answered.add(message.tool_call_id)
-            else:
-                for call in calls_of(message.tool_calls):
-                    if call.id not in answered:
-                        self._append("tool", INTERRUPTED, tool_call_id=call.id, name=call.name)
-                return
+                continue
+            open_calls = [call for call in calls_of(message.tool_calls) if call.id not in answered]
+            outputs = self._outputs(message.seq) if open_calls else {}
+            for call in open_calls:
+                self._append("tool", outputs.get(call.id, INTERRUPTED), tool_call_id=call.id, name=call.name)
+            return
+
+    def _outputs(self, after: int) -> dict[str, str]:
+        """Read the outputs of the calls that were executed after a seq, by the ids of the calls."""
+        outputs: dict[str, str] = {}
+        for event, stamp in self.chat.events(after):
+            if isinstance(event, ToolExecuted) and event.call_id and not stamp.erased:
+                value: object = msgspec.json.decode(event.result)
+                message = value if isinstance(value, str) and event.outcome != OK else ""
+                result = ToolResult(event.name, event.outcome, event.result, message)
+                outputs[event.call_id] = message if event.outcome == SKIPPED else result.text
+        return outputs
 
     def _append(self, role: str, content: str | None, **fields: Any) -> Message:
         """Append a message, and fire the hooks for the messages that it evicts."""
         message = self.chat.append(role, content, **fields)
         self._hooks.compacted(self._context, message.seq)
         return message
+
+
+def _texts_of(message: Message) -> tuple[str, ...]:
+    """Return the text of a message of the user, and what it was before a hook changed it."""
+    original = (message.metadata or {}).get("original")
+    return (text_of(message), original) if isinstance(original, str) else (text_of(message),)
 
 
 def calls_of(tool_calls: Sequence[dict[str, Any]] | None) -> tuple[Call, ...]:
@@ -229,7 +317,9 @@ def _storable_reply(reply: object) -> Reply:
         checks.invalid(f"a model's reply must be a Reply with a text or None, not {checks.shown(reply)}")
     calls = reply.calls if isinstance(cast("object", reply.calls), (tuple, list)) else (reply.calls,)
     text = None if reply.text is None else storable(reply.text, len(reply.text))
-    return Reply(text, tuple(map(_storable_call, calls)))
+    if not isinstance(cast("object", reply.usage), (Usage, NoneType)):
+        checks.invalid(f"a reply's usage must be a Usage or None, not {checks.shown(reply.usage)}")
+    return Reply(text, tuple(map(_storable_call, calls)), reply.usage)
 
 
 def _storable_call(call: object) -> Call:
@@ -325,25 +415,31 @@ class _Rerun(AgentLoop):
     """The same loop over a record, which stands in for the model, the hooks and the tools of others."""
 
     def __init__(self, memory: Memory, chat: Conversation, record: _Record) -> None:
-        hooks = Hooks(memory)
-        super().__init__(memory, chat, self, hooks=hooks)
-        hooks.register(USER_MESSAGE, lambda *_: self._text)
+        super().__init__(memory, chat, self, hooks=Hooks(memory))
         self._record = record
         self._step = _Step(0)
-        self._steps = iter((self._step,))
+        self._steps = deque[_Step]()
         self._executed_count = 0
-        self._text = ""
+        self._said = 0  # The place of the user's message.
         self._next = 0  # The place of the next message that the loop appends.
 
     def rerun(self) -> None:
         for turn in self._record.turns:
             event = self._record.message(turn.place)
-            self._text, self._next = event.text or "", turn.place
-            self._steps, self._steps_count_max = iter(turn.steps), len(turn.steps)
+            self._said = self._next = turn.place
+            self._steps, self._steps_count_max = deque(turn.steps), len(turn.steps)
             self._catch_up(turn.place)
             with suppress(_RecordEnded):  # As the session did, the next message of the user goes on from here.
-                self.run((event.metadata or {}).get("original", self._text))
+                self.run(event.text or "")
+            while any(step.reply is not None for step in self._steps) and self._unanswered() is not None:
+                self._catch_up(self._steps[0].shown)
+                with suppress(_RecordEnded):
+                    self.resume()
         self._catch_up(len(self._record.rows))
+
+    def run(self, text: str) -> Turn:
+        message = self._append("user", text, metadata=self._record.message(self._said).metadata)
+        return self._turn(message, 0)
 
     def reply(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Reply:  # noqa: ARG002 - a model's
         if self._step.reply is None:
@@ -353,7 +449,7 @@ class _Rerun(AgentLoop):
         return Reply(event.text, calls_of(event.tool_calls))
 
     def _ask(self, query: str) -> tuple[Reply, int, str | None]:
-        self._step, self._executed_count = next(self._steps), 0
+        self._step, self._executed_count = self._steps.popleft(), 0
         self._catch_up(self._step.shown)
         return super()._ask(query)
 
@@ -403,12 +499,18 @@ class _Rerun(AgentLoop):
         """Write again the event that stood at a seq."""
         match event:
             case ContextShown():
-                skills = [tuple(skill) for skill in unpack_json(event.skills)]
-                budget = ContextBudget(**unpack_json(event.budget))
-                options = {"project": event.project, "profile": event.profile, "journal": event.journal}
-                self.memory.show(
-                    self.memory.context(self.chat, query=event.query, skills=skills, budget=budget, **options)
+                skills, (budget, plan) = recorded_skills(event), recorded_budget(event)
+                context = self.memory.context(
+                    self.chat,
+                    query=event.query,
+                    project=event.project,
+                    profile=event.profile,
+                    journal=event.journal,
+                    skills=skills,
+                    budget=budget,
+                    tools=plan.topics,
                 )
+                self.memory.show(context)
             case MemoriesExtracted():
                 # With the seq of this conversation's event where the other one had its own.
                 until = sum(stamp.seq <= event.origin for _, stamp in self._record.rows)

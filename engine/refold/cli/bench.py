@@ -192,9 +192,11 @@ def _figure_lines(figures: "list[Figures]", depth: int, heading: str) -> Iterato
 def eviction(budgets: tuple[int, ...], names: tuple[str, ...], ranking: str, **source: Any) -> Output:
     """Measure how much of later needs windows of different policies and budgets keep.
 
-    Replays every conversation in RAM. Shows, for each policy and budget, the part of the evidence that was there when
-    its question came; in conversations without questions, what their tool calls repeat counts. No policy beats the
-    bounds. With --json also regrets, evictions, broken calls, tokens in use, and time per append.
+    Replays every conversation in RAM. Shows, for each policy and budget, the survival: the part of the evidence that
+    was there when its question came; in conversations without questions, what their tool calls repeat counts. Regret is
+    the part of all evidence that had been evicted before it was needed. No policy beats the bounds. The policies are
+    simulated here to compare them: conversations use fifo-groups. With --json also evictions, broken calls, tokens in
+    use, and time per append.
     """
     from refold.evaluation.cases import MEMORIES
     from refold.evaluation.eviction import BUDGETS, POLICIES, evictions, trace_of

@@ -1,53 +1,80 @@
-"""The demonstration: imports recorded sessions, travels through time in one, and kills a writer.
+"""The demonstration: an agent is told something, forgets it and fails; the log says why, and the agent gets it back.
 
-Everything goes through the public API. The output depends on the samples alone and, where REFOLD_CLOCK_NS is set, the
-fixed clock: no paths, no process ids, no timings.
+Everything goes through the public API and the agent's default path; a few rules stand in for the model. The output
+depends on nothing else, where REFOLD_CLOCK_NS fixes the clock: no paths, no process ids, no timings.
 """
 
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from refold.cli.output import Console, changes_text, message_text, token_bar
+from refold.cli.output import Console, shortened, token_bar
 from refold.cli.root import opened
 from refold.errors import InvalidInput, RefoldError
 
 if TYPE_CHECKING:
-    from refold import Memory, Snapshot
+    from refold import Memory, Step
+    from refold.agent import Reply
 
-
-SAMPLE: Final = Path(__file__).parent / "samples" / "airline.jsonl"
-_SESSION: Final = "openai/airline/1"
-_FORK: Final = "what-if"
+_CHAT: Final = "trip"
+_PROJECT: Final = "alice"
+_FORK: Final = "second-try"
 _CRASH: Final = "crash"
-_WINDOW_TOKENS: Final = 600
-# The snapshot is taken behind this message: the agent has offered two flights, the customer is about to choose.
-_SNAPSHOT_MESSAGE: Final = 13
+_WINDOW_TOKENS: Final = 60
 _ACKNOWLEDGED: Final = 20
 _CHILD_SECONDS: Final = 60
+
+_TOLD: Final = "Hi, I am Alice, and I am allergic to nuts."
+_TALK: Final = (
+    (_TOLD, "Noted, Alice: nothing with nuts."),
+    ("Plan a weekend in Oslo for me.", "Gladly. By train or by plane?"),
+    ("By train, please, on Friday.", "There is one at 9:04, with a change in Malmo."),
+    ("Fine. Is there a hotel at the harbour?", "The Brygge has a room with a view of the fjord."),
+    ("I take it, for two nights.", "Booked: Friday to Sunday, breakfast included."),
+)
+_QUESTION: Final = "Pick a snack for the train, please."
+_FACT: Final = "Alice is allergic to nuts."
+_WORD: Final = "allergic to nuts"
+_WRONG: Final = "A bag of roasted nuts. Enjoy!"
+_RIGHT: Final = "An apple. Nothing with nuts, as you are allergic."
+
+
+class _Model:
+    """A model of a few rules; like any other it knows only what stands in the messages that it is shown."""
+
+    def reply(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> "Reply":  # noqa: ARG002 - a model's
+        from refold.agent import Reply
+
+        asked = messages[-1]["content"]
+        if asked == _QUESTION:
+            return Reply(_RIGHT if any(_WORD in str(message["content"]) for message in messages) else _WRONG)
+        return Reply(dict(_TALK)[asked])
 
 
 def demonstrate(path: str, console: Console) -> dict[str, Any]:
     """Run the demonstration in a new store and return its facts; `ok` where every promise was kept."""
-    facts: dict[str, Any] = {}
-    console.line(("refold: state is the fold of a log; a replay folds it again.", "bold"))
+    console.line(("refold: what an agent forgot, why, and how it gets it back", "bold"))
     with opened(path, window_tokens=_WINDOW_TOKENS) as memory:
         if memory.head:
             raise InvalidInput(
                 f"the store at {path} already has {memory.head} events; give the demo a path that is new"
             )
-        facts["imported"] = _import(memory, console)
-        facts["window"] = _fill_window(memory, console)
-        facts["travel"] = _travel(memory, console)
+        facts: dict[str, Any] = {"failure": _fail(memory, console)}
+        facts["reason"] = _explain(memory, console)
+        facts["second"] = _try_again(memory, facts["reason"]["left_seq"], console)
     facts["crash"] = _crash(path, console)
     with opened(path) as memory:
         facts["crash"] |= _reopen(memory, facts["crash"]["acknowledged"], console)
         facts["replay"] = _replay(memory, console)
-    facts["ok"] = facts["travel"]["restored"] and facts["crash"]["survived"] and facts["replay"]["equal"]
+    facts["ok"] = (
+        facts["failure"]["answer"] == _WRONG
+        and facts["second"]["answer"] == _RIGHT
+        and facts["crash"]["survived"]
+        and facts["replay"]["equal"]
+    )
     return facts
 
 
@@ -56,79 +83,90 @@ def _heading(console: Console, text: str) -> None:
     console.line((text, "bold cyan"))
 
 
-def _import(memory: "Memory", console: Console) -> dict[str, Any]:
-    from refold.importers import import_file
+def _say(memory: "Memory", text: str) -> tuple[str, "Sequence[Step]"]:
+    """Say something to the agent; return its answer, and what that did to the conversation."""
+    from refold.agent import AgentLoop
 
-    _heading(console, "1. Import: recorded sessions of an airline's agent (tau-bench, MIT) become events")
-    imported = import_file(memory, SAMPLE)
-    for conversation_id in memory.conversations():
-        chat = memory.conversation(conversation_id)
-        messages = chat.version - 1
-        console.line(f"   {conversation_id}  {messages} messages, {len(chat.window())} of them in the window")
-    console.line(f"   {imported.events} events in the log; state hash {memory.state_hash()[:16]}")
-    again = import_file(memory, SAMPLE)
-    console.line(f"   importing the file again: {again.events} new events")
-    return {"conversations": imported.conversations, "messages": imported.messages, "events": imported.events}
+    before = memory.head
+    chat = memory.conversation(_CHAT, project=_PROJECT)
+    answer = AgentLoop(memory, chat, _Model()).run(text).text
+    return answer, list(chat.replay(after=before))
 
 
-def _fill_window(memory: "Memory", console: Console) -> dict[str, Any]:
-    _heading(console, f"2. The window: a budget of {_WINDOW_TOKENS} tokens; the oldest leave, the log keeps them")
-    evicted = 0
-    fullest = 0
-    for step in memory.conversation(_SESSION).replay(after=1):
-        tokens = step.after.token_count()
-        fullest = max(fullest, tokens)
-        evicted += len(step.evicted)
-        out = [str(message.seq) for message in step.evicted]
+def _fail(memory: "Memory", console: Console) -> dict[str, Any]:
+    _heading(console, "1. An agent is told something, and the talk goes on")
+    console.line("   The model sees only a window: the newest messages that fit a budget, here of")
+    console.line(f"   {_WINDOW_TOKENS} tokens, the pieces in which models count text. The bar shows how full it is.")
+    console.line()
+    for text, _ in _TALK:
+        _show_steps(_say(memory, text)[1], console)
+    _heading(console, "2. It is asked, and has forgotten")
+    answer, steps = _say(memory, _QUESTION)
+    _show_steps(steps, console, style="bold red")
+    return {"answer": answer}
+
+
+def _show_steps(steps: "Sequence[Step]", console: Console, *, style: str = "") -> None:
+    """Print the messages among the steps, the one of the agent in a style, and what left the window."""
+    for step in steps:
+        if type(step.event).__name__ != "MessageAppended":
+            continue
+        message = step.after.window(last=1)[0]
+        is_user = message.role == "user"
         console.line(
-            (f"{step.stamp.seq:>5}", "cyan"),
-            f"  {token_bar(tokens, _WINDOW_TOKENS)}  {message_text(step.after.window(last=1)[0])}",
-            (f"  out: {' '.join(out)}" if out else "", "yellow"),
+            (f"   {token_bar(step.after.token_count(), step.after.window_tokens)}  ", "dim"),
+            ("Alice  " if is_user else "agent  ", "green" if is_user else "magenta"),
+            (str(message.content), "" if is_user else style),
         )
-    return {"evicted": evicted, "fullest_tokens": fullest, "window_tokens": _WINDOW_TOKENS}
+        for gone in step.evicted:
+            console.line((f"{'left the window:':>30}  {shortened(str(gone.content), 44)}", "yellow"))
 
 
-def _travel(memory: "Memory", console: Console) -> dict[str, Any]:
-    chat = memory.conversation(_SESSION)
-    # The event before the first message opens the conversation.
-    seq = [stamp.seq for _, stamp in chat.events()][_SNAPSHOT_MESSAGE]
-    moment = chat.at(seq).snapshot()
-    _heading(console, f"3. Snapshot and fork at seq {seq}: the customer is about to choose a flight")
-    console.line(f"   {moment!r}: a pointer, nothing is copied")
-    changes = _fork(memory, moment, console)
-    _heading(console, "5. Restore: the session goes on from the snapshot; its history stays")
-    console.line(f"   before: {chat!r}")
-    chat.restore(moment)
-    console.line(f"   after:  {chat!r}")
-    restored = chat.window() == chat.at(seq).window() and len(chat.window()) > 0
-    events = sum(1 for _ in chat.events())
-    console.line(f"   the window is that of seq {seq}: {_yes(restored)}; events of the session in the log: {events}")
-    return {"snapshot_seq": seq, "changes": changes, "restored": restored}
+def _explain(memory: "Memory", console: Console) -> dict[str, Any]:
+    _heading(console, "3. Why? Everything that happened is in the log, as numbered events")
+    chat = memory.conversation(_CHAT)
+    said = chat.search(_WORD, roles=["user"])[0].entry
+    step = next(step for step in chat.replay() if said.seq in [message.seq for message in step.evicted])
+    new = step.after.window(last=1)[0]
+    wanted = step.before.token_count() + new.tokens
+    console.line(f"   event {said.seq:>2}  Alice said: {said.content}")
+    console.line(
+        (f"   event {step.stamp.seq:>2}  The agent forgot it", "bold yellow"),
+        f", because {wanted} tokens did not fit into {step.after.window_tokens}:",
+    )
+    console.line(f'             "{new.content}" came in, and the oldest had to go.')
+    shown = [stamp.seq for event, stamp in chat.events() if type(event).__name__ == "ContextShown"][-1]
+    messages = [str(message["content"]) for message in memory.rebuild(shown).context.messages()]
+    was_shown = any(_WORD in message for message in messages)
+    console.line(
+        f"   event {shown:>2}  The model was shown {len(messages)} messages and asked for a snack;"
+        f" the nuts were in {'one' if was_shown else 'none'} of them."
+    )
+    return {"said_seq": said.seq, "left_seq": step.stamp.seq, "was_shown": was_shown}
 
 
-def _fork(memory: "Memory", moment: "Snapshot", console: Console) -> int:
-    """Take another way in a fork and show how it differs; return in how many places."""
-    chat = memory.conversation(_SESSION)
-    fork = chat.fork(_FORK, at=moment.seq)
-    fork.append("user", "I would rather take Flight Number HAT175 at 17:00 EST.")
-    fork.append("assistant", "HAT175 it is. Shall I go ahead with the change?")
-    fork.scratchpad.set("chosen_flight", "HAT175")
-    console.line(f"   {fork!r}")
-    real = chat.at(moment.seq + 2)
-    _heading(console, f"4. Diff: from what really came next (seq {moment.seq + 2}) to the fork")
-    changes = memory.diff(real, fork)
-    for _, text in changes_text(changes):
-        # Without the random id of a message.
-        where, colon, rest = text.partition(": ")
-        view, messages, _ = where.partition(".messages.")
-        line = f"   {view}{' message' if messages else ''}{colon}{rest}"
-        console.line((line, {"+": "green", "-": "red"}.get(text[0], "")))
-    return len(changes)
+def _try_again(memory: "Memory", left_seq: int, console: Console) -> dict[str, Any]:
+    _heading(console, f"4. Go back to event {left_seq - 1}, right before it forgot, and let it remember")
+    fork = memory.fork(_FORK, at=left_seq - 1)
+    console.line("   A fork has the past up to there and a future of its own; nothing is copied. In it the agent")
+    console.line("   keeps one fact for good, which the model is shown above the window; the talk goes on as it did:")
+    console.line()
+    fork.project(_PROJECT).add(_FACT, category="preference", importance=0.9)
+    console.line((f"{'kept:':>30}  {_FACT}", "yellow"))
+    answered = [message.content for message in fork.conversation(_CHAT).window()]
+    for text, answer in _TALK:
+        if answer not in answered:
+            _show_steps(_say(fork, text)[1], console)
+    answer, steps = _say(fork, _QUESTION)
+    _show_steps(steps, console, style="bold green")
+    first = memory.conversation(_CHAT).window(last=1)[0].content
+    console.line(f"   The first try is still in the log, as it was: {first}")
+    return {"forked_at": left_seq - 1, "answer": answer}
 
 
 def _crash(path: str, console: Console) -> dict[str, Any]:
     """Kill a writer inside a commit; return the seqs that were acknowledged before."""
-    _heading(console, "6. Crash: another process appends and is killed with SIGKILL in the middle of a commit")
+    _heading(console, "5. Crash: another process writes messages, and is killed in the middle of one")
     command = [sys.executable, "-P", "-m", "refold.cli.demo", path, _CRASH, str(_ACKNOWLEDGED)]
     acknowledged: list[int] = []
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:  # noqa: S603
@@ -145,7 +183,9 @@ def _crash(path: str, console: Console) -> dict[str, Any]:
         raise RefoldError(
             f"the demo's child ended by itself with {code} after {len(acknowledged)} messages; see what it printed"
         )
-    console.line(f"   {_ACKNOWLEDGED} messages acknowledged; killed in the commit of message {_ACKNOWLEDGED + 1}")
+    console.line(
+        f"   {_ACKNOWLEDGED} messages were acknowledged as safe; killed while it wrote message {_ACKNOWLEDGED + 1}"
+    )
     return {"acknowledged": acknowledged}
 
 
@@ -153,20 +193,23 @@ def _reopen(memory: "Memory", acknowledged: list[int], console: Console) -> dict
     seqs = [stamp.seq for _, stamp in memory.conversation(_CRASH).events()][1:]
     survived = seqs == acknowledged  # And those alone: the unfinished commit left no trace.
     is_sound = memory.verify().ok
-    console.line(f"   opened again: {len(seqs)} messages; exactly those that were acknowledged: {_yes(survived)}")
-    console.line(f"   verify, from the first event on: {'sound' if is_sound else 'DAMAGED'}")
+    console.line(f"   opened again: {len(seqs)} messages, exactly those that were acknowledged: {_yes(survived)}")
+    console.line(f"   every event is as it was written: {_yes(is_sound)}")
     return {"found": seqs, "survived": survived and is_sound}
 
 
 def _replay(memory: "Memory", console: Console) -> dict[str, Any]:
-    _heading(console, f"7. Replay: all {memory.head} events are folded again, from seq 1, without any checkpoint")
+    _heading(console, f"6. Proof: all {memory.head} events are played again, from the first, into an empty memory")
     live, replayed = memory.state_hash(), memory.replay_hash()
-    console.line(f"   live      {live}")
-    console.line(f"   replayed  {replayed}")
+    console.line(f"   hash of the memory  {live}")
+    console.line(f"   hash of the replay  {replayed}")
     equal = live == replayed
-    console.line(("   equal", "bold green") if equal else ("   NOT EQUAL: please report this", "bold red"))
+    console.line(
+        ("   equal, to the last byte", "bold green") if equal else ("   NOT EQUAL: report it, please", "bold red")
+    )
     console.line()
-    console.line("Next: refold import SESSIONS.jsonl --db my.refold; then refold list, show, replay, log, verify.")
+    console.line("Look around: refold demo --db demo.refold, then refold list, replay trip, log --db demo.refold")
+    console.line("Your own sessions: refold import SESSIONS.jsonl --db my.refold")
     return {"live": live, "replayed": replayed, "equal": equal, "events": memory.head}
 
 

@@ -36,7 +36,7 @@ from refold.log.directory import reserved_bytes, wanted_bytes
 from refold.log.inspect import StoreFacts
 from refold.log.lmdb_file import DATA_FILE
 from refold.log.protocol import Table
-from refold.log.record import COMMIT, FORMAT, SEQ, last_seq_of
+from refold.log.record import FORMAT, SEQ, Record
 
 OK: Final = "ok"
 WARN: Final = "warn"
@@ -194,8 +194,9 @@ def _format(facts: StoreFacts) -> CheckResult:
         return _bad(f"the format cannot be read ({error})", "restore a backup")
     if number is None:
         return _bad("the file says no format, so refold did not write it", "give the directory of a store")
-    if number > FORMAT:
-        return _bad(f"format {number}, and this refold reads up to {FORMAT}", "upgrade refold")
+    if number != FORMAT:
+        step = "upgrade refold" if number > FORMAT else "export it with the refold that wrote it, and load the export"
+        return _bad(f"format {number}, and this refold reads format {FORMAT}", step)
     return _ok(f"format {number}")
 
 
@@ -222,19 +223,20 @@ def _readers(facts: StoreFacts) -> CheckResult:
 
 def _log(facts: StoreFacts) -> CheckResult:
     damaged = "run `refold verify`, which says what was changed, then restore a backup"
-    if facts.last_commit is None:
-        is_empty = facts.last_record is None
-        return _ok("no events yet") if is_empty else _bad("there are events and no commit rows", damaged)
-    key, row = facts.last_commit
-    if len(row) != COMMIT.size or SEQ.pack(last_seq_of(row)) != key:
-        return _bad("the last commit row is damaged", damaged)
-    if facts.last_record != key:
-        return _bad(f"the commits end at seq {last_seq_of(row)}, and the records do not", damaged)
-    return _ok(f"the head is seq {last_seq_of(row):,}")
+    if facts.last_record is None:
+        return _ok("no events yet")
+    key, packed = facts.last_record
+    try:
+        record = Record(packed)
+    except (LookupError, ValueError, StructError) as error:
+        return _bad(f"the last record is damaged ({error})", damaged)
+    if SEQ.pack(record.last_seq) != key:
+        return _bad(f"the last record ends at seq {record.last_seq}, and its key says otherwise", damaged)
+    return _ok(f"the head is seq {record.last_seq:,}")
 
 
 def _tail(facts: StoreFacts) -> CheckResult:
-    head = 0 if facts.last_commit is None else SEQ.unpack(facts.last_commit[0])[0]
+    head = 0 if facts.last_record is None else SEQ.unpack(facts.last_record[0])[0]
     applied = facts.rows[_ROWS.index(("checkpoints", APPLIED_KEY))]
     try:
         tail = head - (SEQ.unpack(applied)[0] if applied else 0)

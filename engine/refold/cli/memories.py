@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from refold.cli import EXIT_ERROR, output
 from refold.cli.output import Line
@@ -15,7 +16,10 @@ from refold.cli.root import (
     db_option,
     embedder_option,
     json_option,
+    known_conversation,
+    known_project,
     moment_option,
+    nearest,
     reading,
     seq_of,
     verb,
@@ -24,16 +28,28 @@ from refold.cli.root import (
 from refold.errors import NotFound
 
 if TYPE_CHECKING:
-    from refold import Entry, Hit, Memory, Outcome, Project
+    from refold import Entry, Hit, Hits, Memory, Outcome, Project
     from refold.embedders import Embedder
+    from refold.index.ranking import Ranking
     from refold.mirror import Mirror, MirrorReport
 
 # Written out, as are the statuses, so that the help loads nothing; a test compares.
 _CATEGORIES = ("preference", "convention", "pattern", "correction", "fact")
 _STATUSES = ("active", "pending_review", "rejected", "archived")
-_CONTENT_CHARS = 90
+_ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+
+# The options of `refold search` that are for memories alone, and for messages alone.
+_OF_MEMORIES = {
+    "categories": "--category",
+    "min_importance": "--min-importance",
+    "ranking": "--ranking",
+    "floor": "--floor",
+    "project": "--project",
+}
+_OF_MESSAGES = {"conversation": "--conversation", "roles": "--role"}
 
 _project = click.option("--project", default="default", metavar="NAME", help="Of which project.")
+_full = click.option("--full", is_flag=True, help="Show texts whole, not in one line.")
 _dry_run = click.option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")
 
 
@@ -64,7 +80,8 @@ def add(
     entry = memory.project(project).add(content, keywords=keywords or None, source=origin, **fields)
     is_new = memory.head > head
     document = {"project": project, "added": is_new, "memory": entry_json(entry)}
-    return Output(document, [("" if is_new else "already there: ", *_entry_line(entry))])
+    (line,) = _entry_lines(entry)
+    return Output(document, [("" if is_new else "already there: ", *line)])
 
 
 @verb(
@@ -73,28 +90,110 @@ def add(
     click.option("--top-k", type=int, default=10, metavar="N", help="At most so many."),
     click.option("--category", "categories", type=click.Choice(_CATEGORIES), multiple=True, help="Only these; repeat."),
     click.option("--min-importance", type=float, default=0.1, metavar="0..1"),
-    click.option("--ranking", default="seed", metavar="NAME", help="How they are ranked."),
-    click.option("--explain", is_flag=True, help="Show each signal of each hit."),
+    click.option("--ranking", default="hybrid", metavar="NAME", help="How they are ranked."),
+    click.option(
+        "--floor", type=float, metavar="SCORE", help="Find nothing if the best score is lower; 0 for no floor."
+    ),
+    click.option("--explain", is_flag=True, help="Show the weight and the value of each signal of each hit."),
+    click.option("--messages", "is_of_messages", is_flag=True, help="Find messages by their words, not memories."),
+    click.option("--conversation", metavar="ID", help="With --messages: only those of this one."),
+    click.option(
+        "--role", "roles", type=click.Choice(_ROLES), multiple=True, help="With --messages: only theirs; repeat."
+    ),
+    _full,
     moment_option("--at", help="Search what was known then, not what is."),
     embedder_option,
     _project,
 )
 def search(
-    memory: "Memory", query: str, project: str, at: Moment, categories: tuple[str, ...], *, explain: bool, **fields: Any
+    memory: "Memory",
+    query: str,
+    project: str,
+    at: Moment,
+    categories: tuple[str, ...],
+    conversation: str | None,
+    roles: tuple[str, ...],
+    *,
+    is_of_messages: bool,
+    explain: bool,
+    full: bool,
+    **fields: Any,
 ) -> Output:
-    """Find memories of a project, now or then.
+    """Find memories of a project, or messages, now or then.
 
-    Shows those that answer QUERY best, with their scores; an empty one browses by importance and recency. Nothing is
-    recorded.
+    Shows those that answer QUERY best, with their scores; an empty one browses by importance and recency. With
+    --messages, all that conversations ever held is searched, also what has left their windows. Nothing is recorded.
     """
+    if is_of_messages:
+        _refuse_given("is for memories, and --messages finds messages", _OF_MEMORIES)
+        whole = memory if at is None else memory.at(seq_of(memory, at))
+        options: dict[str, Any] = {"top_k": fields["top_k"], "roles": roles or None, "explain": explain}
+        if conversation is None:
+            return _message_hits(whole.search_messages(query, **options), explain=explain, full=full)
+        known_conversation(memory, conversation)
+        return _message_hits(whole.conversation(conversation).search(query, **options), explain=explain, full=full)
+    from refold.index.ranking import ranking_of
+
+    _refuse_given("is for messages; give --messages too", _OF_MESSAGES)
     hits = _project_at(memory, project, at).search(query, categories=categories or None, explain=explain, **fields)
     document = {
         "query": hits.query,
         "ranking": hits.ranking,
         "exact": hits.exact,
+        "floor": hits.floor,
         "hits": [_hit_json(hit) for hit in hits],
     }
-    return Output(document, (line for hit in hits for line in _hit_lines(hit, explain=explain)))
+    weights = _weights(ranking_of(hits.ranking)) if explain else None
+    return Output(document, (line for hit in hits for line in _hit_lines(hit, weights, full=full)))
+
+
+def _weights(ranking: "Ranking") -> dict[str, float]:
+    """Return the weight of every signal, also of those that count for nothing."""
+    from refold.index.ranking import SIGNALS
+
+    return dict.fromkeys(SIGNALS, 0.0) | ranking.weights()
+
+
+def _refuse_given(why: str, options: dict[str, str]) -> None:
+    """Refuse options that were given and would count for nothing."""
+    context = click.get_current_context()
+    for name, shown in options.items():
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"{shown} {why}")
+
+
+def _message_hits(hits: "Hits", *, explain: bool, full: bool) -> Output:
+    from refold.importers.values import message_json
+    from refold.index.messages import RANKING
+
+    rows = [
+        {
+            "score": hit.score,
+            "parts": hit.parts,
+            "conversation": hit.entry.stamp.stream.partition("/")[2],
+            "message": message_json(hit.entry),
+        }
+        for hit in hits
+    ]
+    document = {"query": hits.query, "ranking": hits.ranking, "exact": hits.exact, "hits": rows}
+    weights = _weights(RANKING) if explain else None
+    return Output(document, (line for hit in hits for line in _message_lines(hit, weights, full=full)))
+
+
+def _message_lines(hit: "Hit", weights: dict[str, float] | None, *, full: bool) -> Iterator[Line]:
+    conversation = output.shortened(hit.entry.stamp.stream.partition("/")[2])
+    head = f"{hit.score:7.4f}  {hit.entry.seq:>8}  {conversation}  "
+    said = f"{output.speaker_of(hit.entry)}: {output.said_by(hit.entry)}"
+    yield from output.block((head, "cyan"), said, full=full)
+    if weights is not None:
+        yield _parts_line(hit, weights)
+
+
+def _parts_line(hit: "Hit", weights: dict[str, float]) -> Line:
+    """Show each signal with its weight, whose products make the score; a message's words have none."""
+    factors = {name: f"{weights[name]:g} x " if name in weights else "" for name in hit.parts}
+    parts = "  ".join(f"{name} {factors[name]}{value:.4f}" for name, value in hit.parts.items())
+    return ((f"         {parts}", "dim"),)
 
 
 def _hit_json(hit: "Hit") -> dict[str, Any]:
@@ -103,11 +202,12 @@ def _hit_json(hit: "Hit") -> dict[str, Any]:
     return {"score": hit.score, "parts": hit.parts, "memory": entry_json(hit.entry)}
 
 
-def _hit_lines(hit: "Hit", *, explain: bool) -> Iterator[Line]:
-    yield (f"{hit.score:7.4f}", "cyan"), "  ", *_entry_line(hit.entry)
-    if explain:
-        parts = "  ".join(f"{name} {value:.4f}" for name, value in hit.parts.items())
-        yield ((f"         {parts}", "dim"),)
+def _hit_lines(hit: "Hit", weights: dict[str, float] | None, *, full: bool) -> Iterator[Line]:
+    first, *rest = _entry_lines(hit.entry, full=full, taken=9)
+    yield (f"{hit.score:7.4f}", "cyan"), "  ", *first
+    yield from rest
+    if weights is not None:
+        yield _parts_line(hit, weights)
 
 
 @verb(
@@ -118,10 +218,13 @@ def _hit_lines(hit: "Hit", *, explain: bool) -> Iterator[Line]:
         "--offset", type=click.IntRange(0), default=0, show_default=False, metavar="N", help="Leave out the first N."
     ),
     click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most N."),
+    _full,
     moment_option("--at", help="Those of then, not those of now."),
     _project,
 )
-def memories(memory: "Memory", project: str, at: Moment, offset: int, limit: int | None, **filters: Any) -> Output:
+def memories(
+    memory: "Memory", project: str, at: Moment, offset: int, limit: int | None, *, full: bool, **filters: Any
+) -> Output:
     """List the memories of a project.
 
     They come in the order in which they were added, each with its id, category, importance and content.
@@ -135,25 +238,110 @@ def memories(memory: "Memory", project: str, at: Moment, offset: int, limit: int
         "count": handle.count(**filters),
         "memories": [entry_json(each) for each in entries],
     }
-    return Output(document, map(_entry_line, entries))
+    return Output(document, (line for entry in entries for line in _entry_lines(entry, full=full)))
 
 
-@verb("history", click.argument("id"), _project)
-def history(memory: "Memory", id: str, project: str) -> Iterator[Output]:  # noqa: A002 - the word of the shape
+@verb("history", click.argument("id"), _full, _project)
+def history(memory: "Memory", id: str, project: str, *, full: bool) -> Iterator[Output]:  # noqa: A002 - the word of the shape
     """List what happened to a memory.
 
     Shows every event that touched the memory ID, the oldest first. With --json, one JSON object a line.
     """
     from refold.importers.values import event_json, event_name
 
-    for recorded in memory.project(project).history(id):
-        line = (
-            (f"{recorded.stamp.seq:>8}", "cyan"),
-            (f"  {output.time_text(recorded.stamp.time_ns)}  ", "dim"),
-            (event_name(recorded), "bold"),
-            f"  {output.event_text(memory, recorded)}",
-        )
-        yield Output(event_json(memory, recorded), [line])
+    for recorded in known_project(memory, project).history(id):
+        name, time = event_name(recorded), output.time_text(recorded.stamp.time_ns)
+        text = "" if full else f"  {output.event_text(memory, recorded, output.left_of(40 + len(name)))}"
+        line = (f"{recorded.stamp.seq:>8}", "cyan"), (f"  {time}  ", "dim"), (name, "bold"), text
+        lines = output.event_lines(memory, recorded) if full else ()
+        yield Output(event_json(memory, recorded, full=full), [line, *lines])
+
+
+@verb(
+    "update",
+    click.argument("id"),
+    click.option("--content", metavar="TEXT"),
+    click.option("--category", type=click.Choice(_CATEGORIES)),
+    click.option("--keyword", "keywords", multiple=True, metavar="WORD", help="Instead of those it has; repeat."),
+    click.option("--importance", type=float, metavar="0..1"),
+    embedder_option,
+    _project,
+    opens="writing",
+)
+def update(memory: "Memory", id: str, project: str, **fields: Any) -> Output:  # noqa: A002 - as above
+    """Change a memory.
+
+    What is not given stays as it is; a new content is embedded.
+    """
+    changed = {field: value for field, value in fields.items() if value not in (None, ())}
+    if not changed:
+        raise click.UsageError("nothing to change; give --content, --category, --keyword or --importance")
+    handle = known_project(memory, project)
+    return _entry_output(project, handle.update(_known_id(handle, id), **changed))
+
+
+@verb("delete", click.argument("id"), _project, opens="writing")
+def delete(memory: "Memory", id: str, project: str) -> Output:  # noqa: A002 - as above
+    """Delete a memory.
+
+    It is found no more; the log keeps it, until `refold erase --seq`.
+    """
+    handle = known_project(memory, project)
+    handle.delete(_known_id(handle, id))
+    return Output({"project": project, "deleted": id}, [(f"{id} deleted",)])
+
+
+@verb("clear", click.option("--yes", is_flag=True, help="Do not ask."), _project, opens="writing")
+def clear(memory: "Memory", project: str, *, yes: bool) -> Output:
+    """Delete all memories of a project.
+
+    The log keeps them, and earlier seqs show them.
+    """
+    handle = known_project(memory, project)
+    count = handle.count()
+    if not yes:
+        click.confirm(f"Delete all {count} memories of {project}?", abort=True, err=True)
+    handle.clear()
+    return Output({"project": project, "deleted": count}, [(f"{project}: {count} memories deleted",)])
+
+
+@verb(
+    "review",
+    click.argument("id", required=False),
+    click.argument("status", required=False, type=click.Choice(_STATUSES)),
+    _full,
+    _project,
+    opens="writing",
+)
+def review(memory: "Memory", id: str | None, status: str | None, project: str, *, full: bool) -> Output:  # noqa: A002 - as above
+    """List the memories that wait for a review, or decide on one.
+
+    With an ID and a STATUS, that memory gets it: only active ones are found.
+    """
+    from refold.importers.values import entry_json
+
+    handle = known_project(memory, project)
+    if id is None:
+        entries = handle.list(status="pending_review")
+        document = {"project": project, "memories": [entry_json(entry) for entry in entries]}
+        return Output(document, (line for entry in entries for line in _entry_lines(entry, full=full)))
+    if status is None:
+        raise click.UsageError(f"give the status of {id} too: one of {', '.join(_STATUSES)}")
+    return _entry_output(project, handle.review(_known_id(handle, id), status))
+
+
+def _known_id(handle: "Project", entry_id: str) -> str:
+    """Return an id that the project has; raises `NotFound`."""
+    if handle.get(entry_id) is None:
+        close = nearest(entry_id, [entry.id for entry in handle.list()])
+        raise NotFound(f"project {handle.name} has no memory {entry_id!r}{close}; `refold memories` shows their ids")
+    return entry_id
+
+
+def _entry_output(project: str, entry: "Entry") -> Output:
+    from refold.importers.values import entry_json
+
+    return Output({"project": project, "memory": entry_json(entry)}, _entry_lines(entry, full=True))
 
 
 @verb("decay", _dry_run, _project, db_option, opens=None)
@@ -199,7 +387,7 @@ def _maintain(
     db: str, project: str, change: "Callable[[Project], Outcome]", *, is_dry: bool, embedder: "Embedder | None" = None
 ) -> Output:
     with (reading if is_dry else writing)(db, embedder=embedder) as memory:
-        outcome = change(memory.project(project))
+        outcome = change(known_project(memory, project))
     counts = {name: getattr(outcome, name) for name in ("changed", "removed", "merged")}
     text = ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "nothing to do"
     would = "would be: " if is_dry and any(counts.values()) else ""
@@ -223,13 +411,19 @@ def reembed(db: str, embedder: "Embedder | None") -> Output:
 
 
 def _project_at(memory: "Memory", name: str, at: Moment) -> "Project":
-    return memory.at(seq_of(memory, at)).project(name) if at is not None else memory.project(name)
+    present = known_project(memory, name)
+    return present if at is None else memory.at(seq_of(memory, at)).project(name)
 
 
-def _entry_line(entry: "Entry") -> Line:
+def _entry_lines(entry: "Entry", *, full: bool = False, taken: int = 0) -> Iterator[Line]:
     status = "" if entry.status == "active" else f"  {entry.status}"
     about = f"  {entry.category} {entry.importance:.2f}{status}  "
-    return (entry.id, "bold"), (about, "dim"), output.shortened(entry.content, _CONTENT_CHARS)
+    if full:
+        yield (entry.id, "bold"), (about, "dim"), ""
+        yield from output.indented(entry.content)
+        return
+    left = output.left_of(taken + len(entry.id) + len(about))
+    yield (entry.id, "bold"), (about, "dim"), output.shortened(entry.content, left)
 
 
 @verb(

@@ -1,6 +1,8 @@
 """Output of the command line: events and messages as text or JSON, with colour on terminals."""
 
 import datetime as dates
+import re
+import shutil
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -19,15 +21,49 @@ Line: TypeAlias = "Sequence[str | tuple[str, str]]"  # Texts, and texts with the
 
 _TEXT_CHARS: Final = 60
 _BAR_CHARS: Final = 20
+_COLUMNS: Final = 120  # Where no terminal says how wide it is.
+_LEAST_CHARS: Final = 40
+_INDENT: Final = " " * 10
+
+# What moves a cursor, colours a terminal or turns the direction of writing; a line break and a tab do neither.
+_UNPRINTABLE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """Replace what a terminal would obey by its number: an escape by a backslash and x1b."""
+    return _UNPRINTABLE.sub(lambda match: match.group().encode("unicode_escape").decode(), text)
+
+
+def left_of(taken: int) -> int:
+    """Return how many characters of a terminal's line are left beside those that are taken."""
+    return max(shutil.get_terminal_size((_COLUMNS, 24)).columns - taken, _LEAST_CHARS)
+
+
+def block(head: str | tuple[str, str], text: str, *, full: bool) -> "Iterator[Line]":
+    """Yield a text behind its head: what one line has room for, or with `full` all of it, indented."""
+    if not full:
+        taken = len(head if isinstance(head, str) else head[0])
+        yield head, shortened(text, left_of(taken))
+        return
+    first, _, rest = text.partition("\n")
+    yield head, first
+    if rest:
+        yield from indented(rest)
+
+
+def indented(text: str) -> "Iterator[Line]":
+    """Yield the lines of a text, indented."""
+    for line in text.split("\n"):
+        yield (f"{_INDENT}{line}",)
 
 
 class Console:
-    """Prints lines of pieces to stdout; a quiet one prints nothing."""
+    """Prints lines of pieces to stdout, with colour on terminals unless it is plain; a quiet one prints nothing."""
 
-    def __init__(self, *, quiet: bool = False) -> None:
+    def __init__(self, *, quiet: bool = False, plain: bool = False) -> None:
         self._quiet = quiet
         self._rich: Any = None
-        if sys.stdout.isatty() and not quiet:
+        if sys.stdout.isatty() and not quiet and not plain:
             from rich.console import Console as RichConsole
 
             self._rich = RichConsole(highlight=False)
@@ -36,24 +72,31 @@ class Console:
         """Print one line."""
         if self._quiet:
             return
+        shown = [printable(piece) if isinstance(piece, str) else (printable(piece[0]), piece[1]) for piece in pieces]
         if self._rich is None:
-            print("".join(piece if isinstance(piece, str) else piece[0] for piece in pieces))
+            print("".join(piece if isinstance(piece, str) else piece[0] for piece in shown))
             return
         from rich.text import Text
 
-        self._rich.print(Text.assemble(*pieces), soft_wrap=True)
+        self._rich.print(Text.assemble(*shown), soft_wrap=True)
 
 
 def print_json(document: Any) -> None:
     """Print a value as one line of JSON."""
+    print(json_text(document))
+
+
+def json_text(document: Any) -> str:
+    """Render a value as one line of JSON; what a terminal would obey is escaped."""
     import msgspec
 
-    print(msgspec.json.encode(document).decode())
+    text = msgspec.json.encode(document).decode()
+    return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
 
 def tell(text: str) -> None:
     """Print a remark to stderr."""
-    print(text, file=sys.stderr)
+    print(printable(text), file=sys.stderr)
 
 
 @contextmanager
@@ -66,7 +109,7 @@ def progress_bar(description: str) -> "Generator[Callable[[int, int], None] | No
     from rich.progress import Progress
 
     with Progress(console=RichConsole(stderr=True), transient=True) as progress:
-        task = progress.add_task(description)
+        task = progress.add_task(printable(description).replace("[", "\\["))
         yield lambda done, whole: progress.update(task, completed=done, total=whole)
 
 
@@ -87,7 +130,7 @@ def shortened(text: str, chars: int = _TEXT_CHARS) -> str:
 _EPOCH: Final = dates.datetime(1970, 1, 1, tzinfo=dates.UTC)
 _NOTHING: Final[tuple[Any, ...]] = (None, [], {})
 _MESSAGE_CHARS: Final = 72
-_VALUE_CHARS: Final = 36
+_VALUE_CHARS: Final = 60
 
 
 def time_text(time_ns: int) -> str:
@@ -96,19 +139,53 @@ def time_text(time_ns: int) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def message_text(message: "Message") -> str:
-    """Render a message on one line: the speaker, the text and the calls."""
-    calls = [str(_field(call.get("function"), "name") or call.get("name")) for call in message.tool_calls or ()]
-    parts = (_content_text(message.content), f"calls {', '.join(calls)}" if calls else "")
-    speaker = message.role if message.name is None else f"{message.role} {message.name}"
-    return shortened(f"{speaker}: {'; '.join(filter(None, parts))}", _MESSAGE_CHARS)
+def message_text(message: "Message", chars: int = _MESSAGE_CHARS) -> str:
+    """Render a message on one line: the speaker, the text, and the calls with their arguments."""
+    return shortened(f"{speaker_of(message)}: {said_by(message, '; ')}", chars)
+
+
+def speaker_of(message: "Message") -> str:
+    """Return the role of a message, and the name where it has one."""
+    return message.role if message.name is None else f"{message.role} {message.name}"
+
+
+def said_by(message: "Message", separator: str = "\n") -> str:
+    """Render what a message says and calls, whole."""
+    if message.erased:
+        return "erased"
+    calls = [_call_text(cast("dict[str, Any]", call.get("function", call))) for call in message.tool_calls or ()]
+    return separator.join(filter(None, (_content_text(message.content), *calls)))
+
+
+def _call_text(call: dict[str, Any]) -> str:
+    arguments = call.get("arguments", call.get("input", {}))
+    return f"calls {call.get('name')}({arguments if isinstance(arguments, str) else json_text(arguments)})"
 
 
 def _content_text(content: object) -> str:
     if isinstance(content, str):
         return content
-    blocks = cast("list[object]", content) if isinstance(content, list) else []
-    return " ".join(str(_field(block, "text") or f"<{_field(block, 'type')}>") for block in blocks)
+    return "\n".join(map(_block_text, cast("list[object]", content) if isinstance(content, list) else []))
+
+
+def _block_text(block: object) -> str:
+    kind = _field(block, "type")
+    if kind == "tool_use":
+        return _call_text(cast("dict[str, Any]", block))
+    if kind == "tool_result":
+        return _content_text(_field(block, "content"))
+    return str(_field(block, "text") or f"<{kind}>")
+
+
+def message_lines(message: "Message", *, full: bool) -> "Iterator[Line]":
+    """Yield a message with its seq and tokens, on one line or whole."""
+    about = f"  {message.tokens}{'  pinned' if message.pinned else ''}"
+    head = f"{message.seq:>8}"
+    if not full:
+        yield (head, "cyan"), f"  {message_text(message, left_of(len(head) + 2 + len(about)))}", (about, "dim")
+        return
+    yield (head, "cyan"), "  ", (speaker_of(message), "bold"), (f"{about} tokens", "dim")
+    yield from indented(said_by(message))
 
 
 def _field(value: object, name: str) -> Any:
@@ -131,19 +208,41 @@ def conversation_json(chat: "Conversation", at: int) -> dict[str, Any]:
     }
 
 
-def event_text(memory: "Memory", recorded: "Recorded") -> str:
+def event_text(memory: "Memory", recorded: "Recorded", chars: int = _MESSAGE_CHARS) -> str:
     """Render an event on one line."""
     from refold import Message
-    from refold.importers.values import event_json
     from refold.message import MessageAppended
 
     event, stamp = recorded
     if stamp.erased:
         return "erased"
     if isinstance(event, MessageAppended):
-        return message_text(Message(event, stamp))
+        return message_text(Message(event, stamp), chars)
+    return shortened("  ".join(f"{key}={_value_text(value)}" for key, value in _fields(memory, recorded)), chars)
+
+
+def event_lines(memory: "Memory", recorded: "Recorded") -> "Iterator[Line]":
+    """Yield an event whole, a field on each line."""
+    from refold import Message
+    from refold.message import MessageAppended
+
+    event, stamp = recorded
+    if isinstance(event, MessageAppended):
+        yield from message_lines(Message(event, stamp), full=True)
+        return
+    for key, value in _fields(memory, recorded):
+        yield from block((f"{_INDENT}{key} = ", "dim"), _value_text(value), full=True)
+
+
+def _fields(memory: "Memory", recorded: "Recorded") -> "Iterator[tuple[str, Any]]":
+    from refold.importers.values import event_json
+
     fields: dict[str, Any] = event_json(memory, recorded)["event"]
-    return shortened("  ".join(f"{key}={value}" for key, value in fields.items() if key not in {"sources", "prior"}))
+    return ((key, value) for key, value in fields.items() if key not in {"sources", "prior"})
+
+
+def _value_text(value: object) -> str:
+    return value if isinstance(value, str) else json_text(value)
 
 
 def origin_text(stamp: "Stamp") -> str:
@@ -178,7 +277,7 @@ def value_text(value: Any) -> str:
     role = _field(value, "role")
     if role is not None:
         return shortened(f"{role}: {_content_text(_field(value, 'content')) or 'calls a tool'}", _MESSAGE_CHARS)
-    return shortened(str(value), _VALUE_CHARS)
+    return shortened(_value_text(value), _VALUE_CHARS)
 
 
 def step_json(memory: "Memory", step: "Step") -> dict[str, Any]:

@@ -12,15 +12,18 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
 import click
+from click.core import ParameterSource
 
 from refold.cli import EXIT_ERROR, EXIT_INTEGRITY, EXIT_INTERRUPTED
-from refold.cli.output import Console, Line, print_json
+from refold.cli.output import Console, Line, print_json, tell
 from refold.errors import InvalidInput, NotFound, RefoldError, StoreCorrupt
 
 if TYPE_CHECKING:
-    from refold import Conversation, Memory
+    from refold import Conversation, Memory, Project
     from refold.embedders import Embedder
     from refold.results import Recovered
+
+_SHOWN_COUNT: Final = 5
 
 Moment: TypeAlias = int | dates.datetime | None  # A seq or a time.
 
@@ -139,7 +142,7 @@ class _ErrorGroup(click.Group):
                 sys.stdout.flush()
             except OSError:  # It is stdout that fails: nothing more can be written there.
                 _discard_stdout()
-            click.echo(f"refold: {error}", err=True)
+            tell(f"refold: {error}")
             ctx.exit(EXIT_INTEGRITY if isinstance(error, StoreCorrupt) else EXIT_ERROR)
 
 
@@ -311,5 +314,28 @@ def known_conversation(memory: "Memory", conversation_id: str) -> "Conversation"
     """Look up a conversation that exists; raises `NotFound`."""
     chat = memory.conversation(conversation_id)
     if not chat.version:
-        raise NotFound(f"there is no conversation {conversation_id!r}; `refold list` shows those that there are")
+        close = nearest(conversation_id, memory.conversations())
+        raise NotFound(f"there is no conversation {conversation_id!r}{close}; `refold list` shows those that there are")
     return chat
+
+
+def known_project(memory: "Memory", name: str) -> "Project":
+    """Look up a project that exists, or the default one; raises `NotFound`."""
+    known = memory.projects()
+    if name not in known:
+        is_given = click.get_current_context().get_parameter_source("project") is ParameterSource.COMMANDLINE
+        if is_given:
+            close = nearest(name, known)
+            raise NotFound(f"there is no project {name!r}{close}; `refold list` shows those that there are")
+        if known:
+            tell(f"the project {name} holds nothing; --project takes one of {', '.join(known[:_SHOWN_COUNT])}")
+    return memory.project(name)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return the known name that is most like another one as the end of a question, nothing where none is."""
+    from difflib import get_close_matches
+
+    names = list(known)
+    alike = get_close_matches(name, names, 1) or [other for other in names if name and name in other]
+    return f"; did you mean {alike[0]!r}?" if alike else ""

@@ -2,7 +2,8 @@
 
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from refold.cli.root import (
     known_conversation,
     moment_of,
     moment_option,
+    nearest,
     opened,
     reading,
     seq_of,
@@ -76,24 +78,44 @@ def _contents_lines(contents: dict[str, Any]) -> Iterator[Line]:
     "show",
     click.argument("conversation", required=False),
     moment_option("--at", help="Show it as it was then, not as it is."),
+    click.option("--full", is_flag=True, help="Show messages and values whole, not in one line."),
+    click.option("--seq", type=click.IntRange(min=1), metavar="SEQ", help="Show this one message or event whole."),
     click.option(
         "--context", type=click.IntRange(min=1), metavar="SEQ", help="Build again what a model was shown there."
     ),
 )
-def show(memory: "Memory", conversation: str | None, at: Moment, context: int | None) -> Output:
-    """Show a conversation, now or then, or what a model was shown of one.
+def show(
+    memory: "Memory", conversation: str | None, at: Moment, seq: int | None, context: int | None, *, full: bool
+) -> Output:
+    """Show a conversation, now or then, one message, or what a model was shown.
 
-    Shows the window, the scratchpad and the state of CONVERSATION. With --context, the context that was recorded at a
-    seq is built again from the log and compared with its digests; the exit code is 1 where they differ.
+    Shows the window, the scratchpad and the state of CONVERSATION. With --seq, what stands there in the log is shown
+    whole. With --context, the context that was recorded at a seq is built again from the log and compared with its
+    digests; the exit code is 1 where they differ.
     """
-    if context is not None and conversation is None:
+    if (conversation is not None) + (seq is not None) + (context is not None) != 1:
+        raise click.UsageError("give a CONVERSATION, --seq and that of an event, or --context and that of a context")
+    if seq is not None:
+        return _event(memory, seq)
+    if context is not None:
         return _context(memory, context)
-    if conversation is None or context is not None:
-        raise click.UsageError("give a CONVERSATION, or --context and the seq at which a context was shown")
-    known_conversation(memory, conversation)
-    seq = seq_of(memory, at)
-    chat = memory.at(seq).conversation(conversation)
-    return Output(output.conversation_json(chat, seq), _conversation_lines(chat, seq))
+    assert conversation is not None, "one of the three was given"
+    first = next(known_conversation(memory, conversation).events()).stamp.seq
+    place = seq_of(memory, at)
+    chat = memory.at(place).conversation(conversation)
+    if not chat.version:
+        raise NotFound(f"{conversation} began at seq {first}, after seq {place}; give --at a seq from there on")
+    return Output(output.conversation_json(chat, place), _conversation_lines(chat, place, full=full))
+
+
+def _event(memory: "Memory", seq: int) -> Output:
+    from refold.importers.values import event_json
+
+    recorded = next(memory.events(after=seq - 1, until=min(seq, memory.head)), None) if seq <= memory.head else None
+    if recorded is None:
+        raise NotFound(f"there is no event {seq} here; the last one is {memory.head}")
+    lines = [_log_line(memory, recorded, ""), *output.event_lines(memory, recorded)]
+    return Output(event_json(memory, recorded, full=True), lines)
 
 
 def _context(memory: "Memory", seq: int) -> Output:
@@ -111,19 +133,18 @@ def _context(memory: "Memory", seq: int) -> Output:
     return Output(document, lines, 0 if rebuilt.matches else EXIT_ERROR)
 
 
-def _conversation_lines(chat: "Conversation", seq: int) -> Iterator[Line]:
+def _conversation_lines(chat: "Conversation", seq: int, *, full: bool) -> Iterator[Line]:
     project = "" if chat.project is None else f"  project {chat.project}"
     yield (chat.id, "bold"), f"  at seq {seq}{project}"
     yield (f"window {output.token_bar(chat.token_count(), chat.window_tokens)} tokens",)
     for message in chat.window():
-        pin = "  pinned" if message.pinned else ""
-        yield (f"{message.seq:>8}", "cyan"), f"  {output.message_text(message)}", (f"  {message.tokens}{pin}", "dim")
+        yield from output.message_lines(message, full=full)
     for key, value in chat.scratchpad.items():
-        yield (f"scratchpad {output.shortened(key)} = {output.value_text(value)}",)
+        yield from output.block(f"scratchpad {output.shortened(key)} = ", value, full=full)
     for note in chat.scratchpad.notes():
-        yield (f"note {output.shortened(note)}",)
+        yield from output.block("note ", note, full=full)
     for key, value in chat.state.items():
-        yield (f"state {output.shortened(key)} = {output.value_text(value)}",)
+        yield from output.block(f"state {output.shortened(key)} = ", output.json_text(value), full=full)
 
 
 @verb(
@@ -133,6 +154,7 @@ def _conversation_lines(chat: "Conversation", seq: int) -> Iterator[Line]:
     moment_option("--until", help="Only events up to this one; with --follow, a seq at which to end."),
     click.option("--stream", metavar="NAME", help="Only this stream, such as conversation/chat-42."),
     click.option("--kind", metavar="NAME", help="Only events of this kind, such as message_appended."),
+    click.option("--full", is_flag=True, help="Show each event whole, not in one line."),
     click.option("--follow", is_flag=True, help="Go on with what is written from now on, until Ctrl-C or --until."),
 )
 def log(
@@ -143,30 +165,27 @@ def log(
     stream: str | None,
     kind: str | None,
     *,
+    full: bool,
     follow: bool,
 ) -> Iterator[Output]:
     """List the events of the log.
 
     The oldest comes first. With --json, one JSON object a line.
     """
-    from refold.importers.values import event_json, event_name, stream_events
+    from refold.importers.values import KIND_NAMES, event_json, event_name, stream_events, stream_names
 
     def matches(recorded: "Recorded") -> bool:
         return stream in (None, recorded.stamp.stream) and kind in (None, event_name(recorded))
 
     def shown(events: "Iterable[Recorded]") -> Iterator[Output]:
         for recorded in events:
-            stamp = recorded.stamp
-            line = (
-                (f"{stamp.seq:>8}", "cyan"),
-                (f"  {output.time_text(stamp.time_ns)}", "dim"),
-                f"  {output.shortened(stamp.stream)}  ",
-                (event_name(recorded), "bold"),
-                f"  {output.event_text(memory, recorded)}",
-                (output.origin_text(stamp), "dim"),
-            )
-            yield Output(event_json(memory, recorded), [line])
+            whole = output.event_lines(memory, recorded) if full else ()
+            line = _log_line(memory, recorded, "" if full else None)
+            yield Output(event_json(memory, recorded, full=full), [line, *whole])
 
+    _refuse_unknown("kind", kind, KIND_NAMES)
+    if not follow:  # What is waited for may be yet to come.
+        _refuse_unknown("stream", stream, stream_names(memory))
     end = until if isinstance(until, int) else None
     if follow and end != until:
         raise click.UsageError("--follow ends at a seq, not at a time; give --until a seq, or leave it out")
@@ -184,6 +203,34 @@ def log(
     yield from shown(matching if tail is None else deque(matching, maxlen=tail))
     if follow:
         yield from shown(filter(matches, _followed(memory, last, end)))
+
+
+def _refuse_unknown(what: str, name: str | None, known: "Iterable[str]") -> None:
+    if name is not None and name not in (names := list(known)):
+        raise NotFound(
+            f"there is no {what} {name!r} here{nearest(name, names)}; `refold log` shows those of its events"
+        )
+
+
+def _log_line(memory: "Memory", recorded: "Recorded", text: str | None) -> Line:
+    """Return the line of an event, with its own text as far as it fits if no other is given."""
+    from refold.importers.values import event_name
+
+    stamp = recorded.stamp
+    head = (
+        f"{stamp.seq:>8}  {output.time_text(stamp.time_ns)}  {output.shortened(stamp.stream)}  {event_name(recorded)}"
+    )
+    origin = output.origin_text(stamp)
+    if text is None:
+        text = f"  {output.event_text(memory, recorded, output.left_of(len(head) + len(origin) + 2))}"
+    return (
+        (head[:8], "cyan"),
+        (f"  {output.time_text(stamp.time_ns)}", "dim"),
+        f"  {output.shortened(stamp.stream)}  ",
+        (event_name(recorded), "bold"),
+        text,
+        (origin, "dim"),
+    )
 
 
 def _followed(memory: "Memory", after: int, until: int | None) -> "Iterator[Recorded]":
@@ -211,8 +258,9 @@ def _followed(memory: "Memory", after: int, until: int | None) -> "Iterator[Reco
     click.argument("conversation"),
     moment_option("--from", "first", default=1, help="The first seq to show.  [default: 1]"),
     moment_option("--to", "last", help="The last seq to show.  [default: the head]"),
+    click.option("--full", is_flag=True, help="Show each event whole, not in one line."),
 )
-def replay(memory: "Memory", conversation: str, first: Moment, last: Moment) -> Iterator[Output]:
+def replay(memory: "Memory", conversation: str, first: Moment, last: Moment, *, full: bool) -> Iterator[Output]:
     """Step through a conversation.
 
     Shows each event of CONVERSATION, what it changed, and what left the window. With --json, one JSON object a line.
@@ -220,20 +268,24 @@ def replay(memory: "Memory", conversation: str, first: Moment, last: Moment) -> 
     chat = known_conversation(memory, conversation)
     after = max(first - 1, 0) if isinstance(first, int) else seq_of(memory, first)
     for step in chat.replay(after=after, until=seq_of(memory, last)):
-        yield Output(output.step_json(memory, step), _step_lines(memory, step))
+        yield Output(output.step_json(memory, step), _step_lines(memory, step, full=full))
 
 
-def _step_lines(memory: "Memory", step: "Step") -> Iterator[Line]:
+def _step_lines(memory: "Memory", step: "Step", *, full: bool) -> Iterator[Line]:
     from refold import Recorded
     from refold.importers.values import event_name
 
     recorded = Recorded(step.event, step.stamp)
     bar = output.token_bar(step.after.token_count(), step.after.window_tokens)
-    name, text = event_name(recorded), output.event_text(memory, recorded)
-    origin = output.origin_text(step.stamp)
-    yield (f"{step.stamp.seq:>8}", "cyan"), f"  {bar}  ", (name, "bold"), f"  {text}", (origin, "dim")
+    name, origin = event_name(recorded), output.origin_text(step.stamp)
+    taken = 14 + len(bar) + len(name) + len(origin)
+    text = "" if full else f"  {output.event_text(memory, recorded, output.left_of(taken))}"
+    yield (f"{step.stamp.seq:>8}", "cyan"), f"  {bar}  ", (name, "bold"), text, (origin, "dim")
+    if full:
+        yield from output.event_lines(memory, recorded)
     for message in step.evicted:
-        yield ((f"{'evicted':>18} {message.seq}  {output.message_text(message)}", "yellow"),)
+        head = f"{'evicted':>18} {message.seq}  "
+        yield ((f"{head}{output.message_text(message, output.left_of(len(head)))}", "yellow"),)
     for change, text in output.changes_text(step.changes):
         # The lines above show the message that was added, and those that it evicted.
         if change.view != "window" or change.path[0] not in {"messages", "tokens"}:
@@ -266,7 +318,10 @@ def _side(memory: "Memory", side: str) -> Any:
     if chat.version:
         return chat
     if moment is None:
-        raise NotFound(f"{side!r} is no seq, no time, and no conversation here; `refold list` shows the conversations")
+        close = nearest(side, memory.conversations())
+        raise NotFound(
+            f"{side!r} is no seq, no time, and no conversation here{close}; `refold list` shows the conversations"
+        )
     return moment
 
 
@@ -306,6 +361,12 @@ def restore(memory: "Memory", conversation: str, name: str) -> Output:
     CONVERSATION goes on from its snapshot NAME; what happened since stays in the log.
     """
     chat = known_conversation(memory, conversation)
+    known = [each.name or "" for each in memory.snapshots() if each.stream == f"conversation/{conversation}"]
+    if name not in known:
+        close = nearest(name, known)
+        raise NotFound(
+            f"{conversation} has no snapshot named {name!r}{close}; `refold list` shows those that there are"
+        )
     chat.restore(name)
     return Output(output.conversation_json(chat, memory.head), [(f"{conversation} goes on from {name}: {chat!r}",)])
 
@@ -313,20 +374,23 @@ def restore(memory: "Memory", conversation: str, name: str) -> Output:
 # Import and export.
 
 # Written out, so that the help does not load the importers; a test compares.
-_FORMATS = ("swe-agent", "locomo", "beam", "openai", "refold")
+_FORMATS = ("claude-code", "otel", "swe-agent", "locomo", "beam", "openai", "refold")
 _MEMORY_FORMATS = ("locomo", "mem0", "memories")  # The same for `--facts`.
 _IMPORT_FORMATS = tuple(dict.fromkeys((*_FORMATS, *_MEMORY_FORMATS)))
 _EXPORT_FORMATS = ("openai", "refold")
 
 
 @cli.command("import")
-@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument(
+    "files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
+)
 @click.option(
     "--format",
     "format_name",
     type=click.Choice(_IMPORT_FORMATS),
     help="The files' format, instead of the detected one.",
 )
+@click.option("--name", metavar="NAME", help="With `-`: what its conversations are named after.  [default: stdin]")
 @click.option("--window-tokens", type=int, metavar="N", help="The token budget of conversations that begin here.")
 @click.option("--facts", is_flag=True, help="The files hold memories, not sessions.")
 @click.option("--project", metavar="NAME", help="With --facts: where they go, instead of what the files say.")
@@ -337,6 +401,7 @@ def import_command(
     *,
     files: tuple[Path, ...],
     format_name: str | None,
+    name: str | None,
     window_tokens: int | None,
     facts: bool,
     project: str | None,
@@ -346,9 +411,11 @@ def import_command(
 ) -> None:
     """Import recorded sessions, or memories.
 
-    The format of each of FILES is detected from its content. A store that does not exist is created; importing a file
-    again changes nothing. With --facts, the files hold memories: LoCoMo's observations, which bring the sessions along
-    that they cite, JSON or JSON Lines of memories, or mem0's history.db.
+    The format of each of FILES is detected from its content; - is what comes in on stdin. A store that does not exist
+    is created; importing a file again changes nothing. A file that turns out to be malformed is imported up to there,
+    and it says what was taken; of a store that would hold nothing, nothing is left. With --facts, the files hold
+    memories: LoCoMo's observations, which bring the sessions along that they cite, JSON or JSON Lines of memories, or
+    mem0's history.db.
     """
     known = _MEMORY_FORMATS if facts else _FORMATS
     if format_name is not None and format_name not in known:
@@ -356,24 +423,95 @@ def import_command(
         raise click.UsageError(f"{message} {', '.join(known)}")
     if project is not None and not facts:
         raise click.UsageError("--project says where memories go; give it with --facts")
+    if name is not None and Path("-") not in files:
+        raise click.UsageError("--name is for what comes in on stdin; give - as a file too")
     from refold.importers import format_of, import_file, import_memories, memory_format_of
 
     detect = memory_format_of if facts else format_of
-    formats = [detect(file) if format_name is None else format_name for file in files]
     if window_tokens is not None:
         options["window_tokens"] = window_tokens
     imported: list[Imported | ImportedMemories] = []
-    with opened(db, **options) as memory:
-        for file, name in zip(files, formats, strict=True):
-            with output.progress_bar(file.name) as progress:
-                if facts:
-                    imported.append(import_memories(memory, file, format=name, project=project, progress=progress))
-                else:
-                    imported.append(import_file(memory, file, format=name, progress=progress))
+    with ExitStack() as stack:
+        paths = [stack.enter_context(_stdin_file(name or "stdin")) if str(file) == "-" else file for file in files]
+        formats = [detect(file) if format_name is None else format_name for file in paths]
+        memory = stack.enter_context(_store_to_fill(db, options))
+        for file, form in zip(paths, formats, strict=True):
+            head = memory.head
+            try:
+                with output.progress_bar(file.name) as progress:
+                    if facts:
+                        imported.append(import_memories(memory, file, format=form, project=project, progress=progress))
+                    else:
+                        imported.append(import_file(memory, file, format=form, progress=progress))
+            except Exception:
+                _tell_taken(memory, file, head)
+                raise
             if not as_json:
                 output.Console().line(_imported_text(imported[-1]))
     if as_json:
         output.print_json({"files": imported})
+
+
+@contextmanager
+def _stdin_file(name: str) -> Generator[Path]:
+    """Write what comes in on stdin to a file that is there for the block."""
+    import shutil
+    import tempfile
+
+    if not name or Path(name).name != name:
+        raise click.UsageError(f"--name is {name!r}; give a name without slashes")
+    with tempfile.TemporaryDirectory(prefix="refold-import-") as directory:
+        path = Path(directory, name)
+        with path.open("wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+        yield path
+
+
+@contextmanager
+def _store_to_fill(db: str, options: dict[str, Any]) -> "Generator[Memory]":
+    """Open a store; a new one stands under its name once it is filled, and nowhere if it stays empty."""
+    path = Path(db)
+    if path.exists() and (path.is_file() or any(path.iterdir())):
+        with opened(db, **options) as memory:
+            yield memory
+        return
+    import shutil
+    import tempfile
+
+    if not path.absolute().parent.is_dir():
+        raise NotFound(f"the directory {path.absolute().parent} of the store does not exist; create it first")
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.absolute().parent) as directory:
+        filled = Path(directory, "store")
+        head = 0
+        try:
+            with opened(str(filled), **options) as memory:
+                try:
+                    yield memory
+                finally:
+                    head = memory.head
+        finally:
+            if head:
+                if path.exists():
+                    path.rmdir()
+                filled.rename(path)
+            else:
+                shutil.rmtree(filled, ignore_errors=True)
+
+
+def _tell_taken(memory: "Memory", file: Path, head: int) -> None:
+    """Say what was taken of a file before its import failed."""
+    from refold.message import MessageAppended
+
+    taken = list(memory.events(after=head))
+    messages = sum(isinstance(recorded.event, MessageAppended) for recorded in taken)
+    streams = len({recorded.stamp.stream for recorded in taken})
+    if taken:
+        output.tell(
+            f"{file}: what comes before that was taken: {len(taken)} events with {messages} messages, in {streams} "
+            f"streams; mend the file and import it again, and the rest follows"
+        )
+    else:
+        output.tell(f"{file}: nothing of it was taken")
 
 
 def _imported_text(imported: "Imported | ImportedMemories") -> str:

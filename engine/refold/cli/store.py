@@ -233,18 +233,20 @@ def mcp_command(
 
 @cli.command("demo")
 @click.option("--db", metavar="PATH", help="Keep the store there; it must be new. REFOLD_DB is not read here.")
+@click.option("--plain", is_flag=True, help="Without colour, on terminals too.")
 @json_option
 @click.pass_context
-def demo_command(context: click.Context, *, db: str | None, as_json: bool) -> None:
-    """See it at work on recorded sessions.
+def demo_command(context: click.Context, *, db: str | None, plain: bool, as_json: bool) -> None:
+    """See in a minute what it is for.
 
-    Imports them into a new store and travels through one: fork, diff, restore, a crash, a replay.
+    An agent forgets what it was told and fails. The log says when and why; in a fork from before that, it remembers and
+    answers. At last a writer is killed, and a replay proves that nothing was lost.
     """
     import tempfile
 
     from refold.cli.demo import demonstrate
 
-    console = Console(quiet=as_json)
+    console = Console(quiet=as_json, plain=plain)
     with ExitStack() as stack:
         if db is None:
             db = str(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="refold-demo-"))) / "store")

@@ -19,7 +19,7 @@ from refold.engine.repair import Rebuild, Repair, check_end, seeds
 from refold.engine.streams import STORE_STREAM
 from refold.engine.transaction import Mutation
 from refold.engine.verify import MANIFEST_FILE
-from refold.engine.walk import SlowWalk, swept
+from refold.engine.walk import Walk
 from refold.errors import NotFound, RefoldError, StoreCorrupt, StoreVersion
 from refold.event import Erased
 from refold.limits import MEMORY_BYTES_DEFAULT
@@ -27,7 +27,7 @@ from refold.log.directory import directory_at
 from refold.log.disk import building
 from refold.log.lmdb_log import LmdbLog
 from refold.log.protocol import Log
-from refold.log.record import COMMIT, CommitRow
+from refold.log.record import Record
 from refold.results import DAMAGE, Backup, Recovered, Report
 
 Progress = Callable[[int, int], None]
@@ -128,9 +128,8 @@ def check_manifest(path: str, log: Log) -> None:
         return
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise StoreCorrupt(f"{MANIFEST_FILE} in {path} cannot be read ({error}); take another backup") from error
-    row = log.commit_at(manifest.head) if manifest.head else None
-    commit = CommitRow._make(COMMIT.unpack(row)) if row else None
-    is_there = commit.next_seq == manifest.head + 1 and commit.link.hex() == manifest.link if commit else False
+    last = log.read(manifest.head - 1, manifest.head) if manifest.head else []
+    is_there = any(seq == manifest.head and Record(packed).link.hex() == manifest.link for seq, packed in last)
     if (log.row("meta", STORE_ID_KEY) or b"").hex() != manifest.store or not (is_there or not manifest.head):
         raise StoreCorrupt(
             f"{path} does not hold the log that its {MANIFEST_FILE} speaks of, that of store {manifest.store} up to "
@@ -158,7 +157,7 @@ def recover(
     """Make a new store of a backup: all of it, or what its log holds up to the seq that ``seq_of`` says.
 
     Any store will do; its writers wait while it is read. Raises ``InvalidInput`` where something is at ``new_path`` or
-    the seq is inside a commit, ``StoreCorrupt`` where bytes of the log were changed; then nothing is left at
+    the seq is inside a command, ``StoreCorrupt`` where bytes of the log were changed; then nothing is left at
     ``new_path``.
     """
     try:
@@ -168,11 +167,11 @@ def recover(
     try:
         check_manifest(path, log)
         with building(new_path, "a recovered store", outside=path, may_be_empty=False) as made:
-            seq, repair, bare = log.in_stillness(lambda _: _copied(log, made, seq_of))
+            seq, repair, erased = log.in_stillness(lambda _: _copied(log, made, seq_of))
             with opened(made, clock_ns=clock_ns, random_bytes=random_bytes, readonly=False) as new:
                 Rebuild(new).run()
-                if bare:
-                    new.writer.submit(Mutation(STORE_STREAM, Erased((), tuple(bare))))
+                if erased is not None:
+                    new.writer.submit(Mutation(STORE_STREAM, erased))
                 report = checked(new, progress)
                 hashed = history.state_hash(new, 0, None)
                 if hashed != report.state_hash:
@@ -188,12 +187,12 @@ def recover(
     )
 
 
-def _copied(log: LmdbLog, made: str, seq_of: Callable[[Log], int] | None) -> tuple[int, Repair, list[int]]:
+def _copied(log: LmdbLog, made: str, seq_of: Callable[[Log], int] | None) -> tuple[int, Repair, Erased | None]:
     seq = log.head() if seq_of is None else seq_of(log)
     return (seq, *_repaired(log, made, seq))
 
 
-def _repaired(log: LmdbLog, made: str, seq: int) -> tuple[Repair, list[int]]:
+def _repaired(log: LmdbLog, made: str, seq: int) -> tuple[Repair, Erased | None]:
     """Write the log anew; damaged bytes fail to be read in many ways, and each is damage."""
     check_end(log, seq)
     try:
@@ -214,10 +213,9 @@ def _repaired(log: LmdbLog, made: str, seq: int) -> tuple[Repair, list[int]]:
 
 def _check_intact(log: Log, seq: int) -> None:
     """Raise ``StoreCorrupt`` where the bytes of the log up to a seq are not those that were written."""
-    if swept(log, seq, lambda _page: None, lambda _done, _whole: None) is not None:
-        return
-    for finding in SlowWalk(log, seq).findings(lambda _done, _whole: None):
-        if finding.fault == DAMAGE:
+    for finding in Walk(log, seq).findings(lambda _done, _whole: None):
+        # What is left of a record that was erased from may be proved behind the seq: the repair sees to that.
+        if finding.fault == DAMAGE and finding.check != "erasure":
             raise StoreCorrupt(
                 f"the backup is damaged: {finding.check} at seq {finding.seq}: {finding.message}; run `refold verify` "
                 f"on it, and recover another one, or what this one held at an earlier seq"

@@ -129,7 +129,7 @@ class Engine:
     def _store(self, rows: list[Row], turn: LogTurn) -> None:
         if turn.moved:
             self.reader.catch_up()
-        turn.write(0, (), (), self.reader.checkpoints.allowed(rows))
+        turn.write((), self.reader.checkpoints.allowed(rows))
 
     def close(self) -> None:
         """End the subscriptions, store what is worth storing and release the log.

@@ -5,6 +5,7 @@ streams another name, and removes every cached row that may hold what is gone. T
 copy. Between the two a row says that this is still to be done: whoever opens the store next does it.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, cast
@@ -14,7 +15,7 @@ import msgspec
 from refold import fold
 from refold.engine.engine import Engine
 from refold.engine.origin import origin_in
-from refold.engine.reader import TAGS_KEY, UNSWEPT_KEY, checked_time
+from refold.engine.reader import FORGOTTEN, TAGS_KEY, UNSWEPT_KEY, checked_time, record_at
 from refold.engine.streams import (
     APPLIED_KEY,
     STORE_STREAM,
@@ -25,14 +26,24 @@ from refold.engine.streams import (
     name_key,
     number_key,
     number_of,
+    records_of,
+    reports_damage,
     session_board,
 )
 from refold.engine.transaction import CommitSeed, Group, Mutation, build_commit
 from refold.errors import InvalidInput, StoreCorrupt, StoreError
 from refold.event import FLAG_BASE, FLAG_ERASED, Erased, Event, Forked, Restored, SnapshotNamed, unpack_json
-from refold.limits import ERASED_SEQS_COUNT, MARKER_BYTES_MIN, PAGE_EVENTS, SALT_BYTES
+from refold.limits import (
+    ERASED_SEQS_COUNT,
+    HASH_BYTES,
+    KEYED_HASH_BYTES,
+    MARKER_BYTES_MIN,
+    PAGE_EVENTS,
+    SALT_BYTES,
+    SEED_BYTES,
+)
 from refold.log.protocol import Row, scan
-from refold.log.record import SEQ, STAMP, blanked, header_of
+from refold.log.record import SEQ, Sealed, digest_of, erased_from
 from refold.results import Receipt
 from refold.views.store import ERASED_PREFIX
 
@@ -145,8 +156,8 @@ def mentions_of(engine: Engine, branch: int, conversation: str) -> set[int]:
 def _mentions_in(engine: Engine, page: Sequence[int], tags: Collection[int], conversation: str) -> Iterator[int]:
     """Yield the seqs of the events with these tags that name a conversation; few others are decoded."""
     name = conversation.encode()
-    records = zip(page, engine.reader.log.read_at(page), strict=True)
-    seqs = [seq for seq, record in records if name in record and header_of(record).tag in tags]
+    found = engine.reader.log.events_at(page)
+    seqs = [each.seq for each in found if name in each.array and fold.tag_of(each.array) in tags]
     for event, stamp in engine.reader.loader.recorded(seqs):
         if conversation in event.mentions():
             yield stamp.seq
@@ -156,10 +167,8 @@ def unerased(engine: Engine, seqs: Iterable[int]) -> list[int]:
     """Return those of the seqs, in order, whose events still have a body to erase."""
     left: list[int] = []
     for page in pages(sorted(seqs)):
-        for seq, record in zip(page, engine.reader.log.read_at(page), strict=True):
-            header = header_of(record)
-            if not header.flags & FLAG_ERASED and header.tag != fold.TAGS[Erased]:
-                left.append(seq)
+        found = [each for each in engine.reader.log.events_at(page) if not each.flags & FLAG_ERASED]
+        left += [each.seq for each in found if fold.tag_of(each.array) != fold.TAGS[Erased]]
     return left
 
 
@@ -179,14 +188,13 @@ def bases(engine: Engine) -> list[Base]:
     found: list[Base] = []
     after = 0
     while after < engine.reader.head:
-        records = engine.reader.log.read(after + 1, min(PAGE_EVENTS, engine.reader.head - after))
-        for seq, record in enumerate(records, after + 1):
-            number, *_, flags, _ = STAMP.unpack_from(record)
-            if flags & FLAG_BASE:
-                event = engine.reader.loader.recorded([seq])[0].event
+        for record in records_of(engine.reader.log, after, min(after + PAGE_EVENTS, engine.reader.head)):
+            for place in [place for place, mark in enumerate(record.marks) if mark & FLAG_BASE]:
+                seq, number, *_, packed = record.event(place)
+                event = fold.decode(packed)
                 if isinstance(event, (Forked, Restored)):
                     found.append(Base(seq, number, isinstance(event, Forked), event.base_stream, event.base_seq))
-        after += len(records)
+            after = record.last_seq
     return found
 
 
@@ -253,8 +261,8 @@ def affected(engine: Engine, seqs: Sequence[int], bases: Sequence[Base]) -> dict
     """Return from which seq on the state of which stream may hold what the events at the seqs held."""
     found: dict[int, int] = {}
     for page in pages(seqs):
-        for seq, record in zip(page, engine.reader.log.read_at(page), strict=True):
-            found.setdefault(STAMP.unpack_from(record)[0], seq)
+        for each in engine.reader.log.events_at(page):
+            found.setdefault(each.number, each.seq)
     before: dict[int, int] = {}
     while found != before:
         before = dict(found)
@@ -345,10 +353,11 @@ def _renamed(engine: Engine, stream: Stream, known: Sequence[Base], *, forks: bo
     """Return the new names of a stream and of its forks, by number; refuse where live forks are not to go along."""
     kin, dependents = family(engine, stream, known)
     if dependents and not forks:
-        raise InvalidInput(
-            f"{dependents[0]} and {len(dependents) - 1} more go on from {stream.name}; drop the forks with "
-            f"close(drop=True), or erase them too with forks='erase'"
-        )
+        more = f" and {len(dependents) - 1} more go" if len(dependents) > 1 else " goes"
+        advice = "erase them too with forks='erase'"
+        if stream.kind == "conversation":  # A fork of the whole memory stays as long as the store.
+            advice = f"drop forks of the conversation with close(drop=True), or {advice}"
+        raise InvalidInput(f"{dependents[0]}{more} on from {stream.name}; {advice}")
     streams = kin if forks else [stream.number]
     return {number: new_name(engine, streams, number) for number in streams}
 
@@ -360,6 +369,7 @@ def _erase(engine: Engine, plan: Callable[[Sequence[Base]], Plan]) -> Receipt:
         return engine.reader.log.alone(partial(_erase_alone, engine, plan))
 
 
+@reports_damage
 def _erase_alone(engine: Engine, plan: Callable[[Sequence[Base]], Plan]) -> Receipt:
     with engine.reader.state_lock:
         engine.reader.notice()
@@ -395,22 +405,27 @@ def _finish(engine: Engine) -> None:
 
 def _commit(engine: Engine, seqs: Sequence[int], renamed: Mapping[int, str], known: Sequence[Base]) -> int:
     """Write the erasure as one transaction and begin anew from what is left; return how many cached rows went."""
+    reader = engine.reader
     begins = affected(engine, seqs, known) | dict.fromkeys(renamed, 1)
     stale = _stale_rows(engine, begins)
     row = engine.reader.log.row("checkpoints", APPLIED_KEY)
     applied = SEQ.unpack(row)[0] if row else 0
     uncovered = _uncovered(engine, begins, applied)
+    left = list(left_of(engine, seqs))
+    digests = {last: digest_of(record[HASH_BYTES:]) for last, record in left}
     group = Group(engine.reader)
     for begin in range(0, max(len(seqs), 1), ERASED_SEQS_COUNT):
-        erased = Erased((), tuple(seqs[begin : begin + ERASED_SEQS_COUNT]))
-        group.admit(Mutation(STORE_STREAM, erased, origin=origin_in(engine.reader)))
-    reader = engine.reader
-    salts = reader.random_bytes(SALT_BYTES * len(group.events))
-    seed = CommitSeed(checked_time(reader.clock_ns()), salts)
+        named = tuple(seqs[begin : begin + ERASED_SEQS_COUNT])
+        # A record's digest stands where its last erased event does: what is behind them is in later records.
+        until = seqs[begin + ERASED_SEQS_COUNT] if begin + ERASED_SEQS_COUNT < len(seqs) else reader.head + 1
+        proofs = tuple((last, digests.pop(last)) for last in list(digests) if last < until)
+        group.admit(Mutation(STORE_STREAM, Erased((), named, proofs), origin=origin_in(engine.reader)))
+    seed = CommitSeed(checked_time(reader.clock_ns()), reader.random_bytes(SEED_BYTES))
     commit = build_commit(group, seed, first_seq=reader.head + 1, after_ns=reader.time_ns, link=reader.link)
     rows: list[Row] = [
         *stale,
         *_renaming(engine, renamed),
+        *_forgotten(engine, seqs),
         *engine.reader.streams.rows_of(list(group.new_streams.values())),
     ]
     rows.append(
@@ -423,21 +438,23 @@ def _commit(engine: Engine, seqs: Sequence[int], renamed: Mapping[int, str], kno
     rows.append(("meta", UNSWEPT_KEY, b"\1"))
     lowest = min([applied, *(seqs_left[0] - 1 for _, seqs_left in uncovered.values() if seqs_left)])
     rows.append(("checkpoints", APPLIED_KEY, SEQ.pack(lowest)))
-    blanked_records = list(_blanked(engine, seqs))
-    engine.reader.log.in_turn(
-        lambda turn: turn.write(commit.first_seq, commit.records, [commit.row], rows, blanked_records)
-    )
+    engine.reader.log.in_turn(lambda turn: turn.write(commit.records, rows, left))
     engine.reader.restart(CheckpointGaps(applied, uncovered))
     for number in uncovered:
         engine.reader.packer.settle(engine.reader.streams.at_number(number))
     return len(stale)
 
 
-def _blanked(engine: Engine, seqs: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-    for page in pages(seqs):
-        for seq, record in zip(page, engine.reader.log.read_at(page), strict=True):
-            kind = fold.EVENT_TYPES[header_of(record).tag]
-            yield seq, blanked(record, 1 + len(fold.STRUCTURAL[kind]))
+def left_of(engine: Engine, seqs: Sequence[int]) -> Iterator[Sealed]:
+    """Yield what is left of each record once the bodies at the seqs, which are in order, are gone."""
+    begin = 0
+    while begin < len(seqs):
+        record = record_at(engine.reader.log, seqs[begin])
+        end = bisect_right(seqs, record.last_seq)
+        places = [seq - record.first_seq for seq in seqs[begin:end]]
+        salt = engine.reader.random_bytes(SALT_BYTES)
+        yield record.last_seq, erased_from(record.packed, places, fold.blanked, salt)
+        begin = end
 
 
 def _stale_rows(engine: Engine, begins: Mapping[int, int]) -> list[Row]:
@@ -471,6 +488,19 @@ def _renaming(engine: Engine, renamed: Mapping[int, str]) -> Iterator[Row]:
         yield "names", name_key(stream.branch, stream.name), None
         yield "names", name_key(stream.branch, name), number_key(number)
         yield "streams", number_key(number), msgspec.msgpack.encode((name, stream.branch))
+
+
+def _forgotten(engine: Engine, seqs: Sequence[int]) -> Iterator[Row]:
+    """Yield the rows of the requests that made the events at the seqs, without the hash of what was asked.
+
+    Whoever has the file has the key of that hash, and could try what was asked until it fits. A request that changed
+    nothing may have asked for what is erased.
+    """
+    for key, row in scan(engine.reader.log, "requests", b"", PAGE_EVENTS):
+        first, last = (SEQ.unpack_from(row, KEYED_HASH_BYTES + offset)[0] for offset in (0, SEQ.size))
+        place = bisect_left(seqs, first)
+        if not last or (place < len(seqs) and seqs[place] <= last):
+            yield "requests", key, FORGOTTEN + row[KEYED_HASH_BYTES:]
 
 
 # What the receipt says.

@@ -1,6 +1,6 @@
 """Questions to the whole log: hashes, differences, counts, and whether everything is as it should be."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final, cast
 
 import msgspec
@@ -20,33 +20,42 @@ _ABSENT = object()
 """What stands at a path where there is nothing: not the same as a JSON null."""
 
 
-def changes_between(stream: str, before: dict[str, Any], after: dict[str, Any]) -> Iterator[Change]:
-    """Return the changes from one plain state to another, view by view, in a fixed order."""
+def changes_between(
+    stream: str, before: dict[str, Any], after: dict[str, Any], *, by_order: Collection[str] = ()
+) -> Iterator[Change]:
+    """Return the changes from one plain state to another, view by view, in a fixed order.
+
+    In the views of ``by_order``, dicts with the same keys in another order differ too.
+    """
     for view in sorted({*before, *after}):
-        for path, old, new in _differences((), before.get(view, {}), after.get(view, {})):
+        sides = before.get(view, {}), after.get(view, {})
+        for path, old, new in _differences((), *sides, by_order=view in by_order):
             yield Change(stream, view, path, old, new)
 
 
 def _differences(
-    path: tuple[str | int, ...], before: object, after: object
+    path: tuple[str | int, ...], before: object, after: object, *, by_order: bool = False
 ) -> Iterator[tuple[tuple[str | int, ...], Any, Any]]:
     old: Any = before
     new: Any = after
     if isinstance(before, dict) and isinstance(after, dict):
         olds, news = cast("dict[str, object]", before), cast("dict[str, object]", after)
+        if by_order and list(olds) != list(news):
+            yield path, _shown(old), _shown(new)
+            return
         for key in dict.fromkeys((*olds, *news)):
-            yield from _differences((*path, key), olds.get(key, _ABSENT), news.get(key, _ABSENT))
+            yield from _differences((*path, key), olds.get(key, _ABSENT), news.get(key, _ABSENT), by_order=by_order)
     elif isinstance(before, list) and isinstance(after, list):
         firsts, seconds = cast("list[object]", before), cast("list[object]", after)
         for place in range(max(len(firsts), len(seconds))):
-            yield from _differences((*path, place), _item(firsts, place), _item(seconds, place))
+            yield from _differences((*path, place), _item(firsts, place), _item(seconds, place), by_order=by_order)
     elif not _same(old, new):
         yield path, _shown(old), _shown(new)
 
 
 def _same(before: object, after: object) -> bool:
-    """Return whether two values are the same JSON: ``1``, ``1.0`` and ``true`` are not."""
-    return type(before) is type(after) and before == after
+    """Return whether two values are the same JSON: ``1``, ``1.0`` and ``true`` are not, nor ``0.0`` and ``-0.0``."""
+    return type(before) is type(after) and before == after and (type(before) is not float or str(before) == str(after))
 
 
 def _item(items: list[object], place: int) -> object:
@@ -115,9 +124,17 @@ def diff(engine: Engine, a: Side, b: Side) -> list[Change]:
         pairs = [(a.stream or b.stream or "", b.stream or a.stream or "")]
     changes: list[Change] = []
     for before, after in pairs:
-        plain_before = engine.reader.read(key_of(a.branch, before), fold.plain, a.seq)
-        plain_after = engine.reader.read(key_of(b.branch, after), fold.plain, b.seq)
-        changes.extend(changes_between(after, plain_before, plain_after))
+        keys = key_of(a.branch, before), key_of(b.branch, after)
+        first, second = (engine.reader.read(key, fold.plain, side.seq) for key, side in zip(keys, (a, b), strict=True))
+        found = list(changes_between(after, first, second))
+        if not found:
+            # Of what differs and reads the same, the order of keys differs: of a JSON value, or of facts.
+            ours, theirs = (
+                set(engine.reader.read(key, fold.digests, side.seq)) for key, side in zip(keys, (a, b), strict=True)
+            )
+            by_order = {view for view, _ in ours ^ theirs}
+            found = list(changes_between(after, first, second, by_order=by_order))
+        changes += found
     return changes
 
 

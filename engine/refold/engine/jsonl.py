@@ -21,6 +21,7 @@ from refold.event import (
     NAMED_ACTORS_FROM,
     BranchForked,
     ConversationOpened,
+    Erased,
     Event,
     ForkDropped,
     Forked,
@@ -112,8 +113,11 @@ def line_of(line: bytes, number: int) -> Line:
 
 
 def event_to_json(event: Event, names: Names, *, erased: bool) -> dict[str, Any]:
-    """Return an event's fields by their public names, those that were not given left out; no body once erased."""
-    fields = fold.STRUCTURAL[type(event)] if erased else event.__struct_fields__
+    """Return an event's fields by their public names, those that were not given left out; no body once erased.
+
+    Nor that of an ``Erased`` event: another store has other records.
+    """
+    fields = fold.STRUCTURAL[type(event)] if erased or isinstance(event, Erased) else event.__struct_fields__
     shown: dict[str, Any] = {}
     for field in fields:
         value = getattr(event, field)
@@ -164,7 +168,8 @@ def event_from_json(line: Line, numbers: Numbers) -> Event:
 
 
 def _refuse_surplus(shown: dict[str, Any], event_type: type[Event]) -> None:
-    known = {_PACKED.get(field, field) for field in event_type.__struct_fields__}
+    fields = fold.STRUCTURAL[event_type] if event_type is Erased else event_type.__struct_fields__
+    known = {_PACKED.get(field, field) for field in fields}
     surplus = set(shown) - known - ({"base_branch"} if "base_stream" in known else set())
     if surplus:
         raise msgspec.ValidationError(f"unknown fields {', '.join(sorted(surplus))}")

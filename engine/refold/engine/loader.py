@@ -5,10 +5,10 @@ A fork or a restore starts from the state of another place; the chain of such pl
 recursion, so that it may be of any length.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import starmap
-from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -21,6 +21,7 @@ from refold.engine.streams import (
     Stream,
     Streams,
     kind_of,
+    records_of,
     reports_damage,
 )
 from refold.errors import StoreCorrupt
@@ -35,19 +36,21 @@ from refold.event import (
     Restored,
     Stamp,
 )
-from refold.limits import PAGE_EVENTS
+from refold.limits import PAGE_EVENTS, RECORD_EVENTS
 from refold.log.protocol import Log
-from refold.log.record import ARRAY_BEGIN, STAMP, array_of, branch_of, header_of
+from refold.log.record import Record
 from refold.views.actors import ActorNamed
 from refold.views.store import ERASED_PREFIX, SETTINGS, Branch
 
-_ARRAY: Final[Callable[[bytes], bytes]] = itemgetter(slice(ARRAY_BEGIN, None))
-"""A record's array, cut out by C code."""
+_DENSE: Final = 1.25
+"""Events are read whole record by whole record where so many of them at most are read for each that is wanted."""
 
-
-_ACTOR_NAMED: Final = fold.TAGS[ActorNamed]
 _STRETCH_EVENTS: Final = 32
 """Events that are read first when looking back for a base pointer."""
+
+
+Numbered: TypeAlias = tuple[int, Event, Stamp]
+"""An event with its stamp, and the number of its stream in front."""
 
 
 class _Segment(NamedTuple):
@@ -68,12 +71,11 @@ class ActorNames(dict[int, str]):
         seq = number - NAMED_ACTORS_FROM
         if not 0 < seq <= self._log.head():
             return f"unknown-{number}"
-        (record,) = self._log.read_at([seq])
-        header = header_of(record)
-        event = fold.decode(array_of(record), header.tag) if header.tag == _ACTOR_NAMED else None
+        (found,) = self._log.events_at([seq])
+        event = fold.decode(found.array)
         if not isinstance(event, ActorNamed):
             return f"unknown-{number}"
-        name = self[number] = f"{ERASED_PREFIX}{seq}" if header.flags & FLAG_ERASED else event.name
+        name = self[number] = f"{ERASED_PREFIX}{seq}" if found.flags & FLAG_ERASED else event.name
         return name
 
 
@@ -100,40 +102,81 @@ class Loader:
     @reports_damage
     def recorded(self, seqs: Sequence[int]) -> list[Recorded]:
         """Return the events at the seqs, in the given order."""
-        return list(starmap(Recorded, self._read(seqs, self._log.read_at(seqs))))
+        return list(starmap(Recorded, self._read(seqs)))
 
     @reports_damage
     def vectors(self, seqs: Sequence[int]) -> list[bytes]:
         """Return the vectors that the events at the seqs hold, as raw float32; needs no lock."""
-        records = self._log.read_at(seqs)
-        events = decoded(records, _heads(seqs, records))
+        events = fold.decode_all([found.array for found in self._log.events_at(seqs)])
         return [getattr(event, "vector") for event in events]  # noqa: B009 - several kinds of events have one
 
     @reports_damage
-    def page(self, first_seq: int, limit: int, bounds: Mapping[int, int] | None = None) -> list[Recorded]:
-        """Return those of ``limit`` events from ``first_seq`` on that count within the bounds of branches."""
-        seqs, records = counted(first_seq, self._log.read_at(range(first_seq, first_seq + limit)), bounds)
-        return list(starmap(Recorded, self._read(seqs, records)))
+    def page(self, after: int, until: int, bounds: Mapping[int, int] | None = None) -> tuple[list[Recorded], int]:
+        """Return the first events behind ``after`` that count within the bounds of branches, and how far they reach."""
+        page: list[Recorded] = []
+        for record in records_of(self._log, after, min(after + PAGE_EVENTS, until)):
+            items = self._items(record, after, until, self._streams.name_of, bounds)
+            page += [Recorded(event, stamp) for _, event, stamp in items]
+            after = min(record.last_seq, until)
+        return page, after
 
     @reports_damage
-    def numbered(self, first_seq: int, limit: int) -> list[tuple[int, Event, Stamp]]:
-        """Return up to ``limit`` events of the whole log from ``first_seq`` on, with the numbers of their streams."""
-        seqs = range(first_seq, first_seq + limit)
-        records = self._log.read_at(seqs)
-        events = self._read(seqs, records)
-        return [(head[0], *pair) for head, pair in zip(_heads(seqs, records), events, strict=True)]
+    def numbered(self, after: int, until: int) -> list[Numbered]:
+        """Return the first events of the whole log behind ``after``, with the numbers of their streams."""
+        page: list[Numbered] = []
+        for record in records_of(self._log, after, min(after + PAGE_EVENTS, until)):
+            page += self._items(record, after, until, self._streams.name_of)
+        return page
 
-    def _read(self, seqs: Sequence[int], records: list[bytes]) -> list[tuple[Event, Stamp]]:
-        """Return the events of records with their stamps; plain pairs, because most are folded and forgotten."""
-        heads = _heads(seqs, records)
-        self.bytes_read += sum(map(len, records))
-        self._events_read += len(records)
+    def _items(
+        self,
+        record: Record,
+        after: int,
+        until: int,
+        names: Callable[[int], str],
+        bounds: Mapping[int, int] | None = None,
+    ) -> list[Numbered]:
+        """Return the events of a record with ``after < seq <= until`` that count within the bounds of branches."""
+        self.bytes_read += len(record.packed)
+        self._events_read += record.count
+        actors = self.actors
+        items = [
+            (number, event, Stamp(seq, names(number), version, time_ns, occurred_ns, cause, actors[actor], flags))
+            for event, (seq, number, version, time_ns, occurred_ns, cause, actor, flags) in zip(
+                events_of(record), record.rows(), strict=True
+            )
+        ]
+        if record.first_seq <= after or record.last_seq > until:
+            items = items[max(after + 1 - record.first_seq, 0) : until + 1 - record.first_seq]
+        if bounds is not None:
+            ends = {head.number: bounds.get(head.branch, 0) for head in record.heads}
+            items = [item for item in items if item[2].seq <= ends[item[0]]]
+        return items
+
+    def _read(self, seqs: Sequence[int]) -> list[tuple[Event, Stamp]]:
+        """Return the events at the seqs with their stamps; plain pairs, because most are folded and forgotten."""
+        if len(seqs) > 2 * RECORD_EVENTS and 0 < seqs[-1] - seqs[0] < len(seqs) * _DENSE:
+            pairs = self._read_between(seqs[0], seqs[-1])
+            with suppress(KeyError):  # Of an order of its own, they need not lie between the first and the last.
+                return [pairs[seq] for seq in seqs]
+        found = self._log.events_at(seqs)
+        arrays = [each.array for each in found]
+        self.bytes_read += sum(map(len, arrays))
+        self._events_read += len(arrays)
         names, actors = self._streams.name_of, self.actors
         stamps = [
             Stamp(seq, names(number), version, time_ns, occurred_ns, cause, actors[actor], flags)
-            for seq, (number, version, time_ns, occurred_ns, cause, actor, flags, _) in zip(seqs, heads, strict=True)
+            for seq, number, version, time_ns, occurred_ns, cause, actor, flags, _ in found
         ]
-        return list(zip(decoded(records, heads), stamps, strict=True))
+        return list(zip(fold.decode_all(arrays), stamps, strict=True))
+
+    def _read_between(self, first: int, last: int) -> dict[int, tuple[Event, Stamp]]:
+        """Return all events from one seq to another, by seq."""
+        pairs: dict[int, tuple[Event, Stamp]] = {}
+        for record in records_of(self._log, first - 1, last):
+            for _, event, stamp in self._items(record, first - 1, last, self._streams.name_of):
+                pairs[stamp.seq] = (event, stamp)
+        return pairs
 
     @reports_damage
     def replayed(self, until: int, bounds: Mapping[int, int] | None = None) -> dict[int, fold.State]:
@@ -145,21 +188,14 @@ class Loader:
         """
         states = _States(self._streams.name_of)
         apply = fold.fold
-        begin = 0
-        while begin < until:
-            page = self._log.read_at(range(begin + 1, min(begin + PAGE_EVENTS, until) + 1))
-            seqs, records = counted(begin + 1, page, bounds)
-            begin += len(page)
-            heads = _heads(seqs, records)
-            names, actors = states.names, self.actors
-            for seq, (number, version, time_ns, occurred_ns, cause, actor, flags, _), event in zip(
-                seqs, heads, decoded(records, heads), strict=True
-            ):
-                if flags & FLAG_BASE:
-                    states[number] = self.base_state(event, states[number].kind.name)
-                state = states[number]
-                stamp = Stamp(seq, names[number], version, time_ns, occurred_ns, cause, actors[actor], flags)
-                apply(state, stamp, event)
+        after = 0
+        while after < until:
+            for record in records_of(self._log, after, min(after + PAGE_EVENTS, until)):
+                for number, event, stamp in self._items(record, after, until, self._streams.name_of, bounds):
+                    if stamp.flags & FLAG_BASE:
+                        states[number] = self.base_state(event, states[number].kind.name)
+                    apply(states[number], stamp, event)
+                after = min(record.last_seq, until)
         return states
 
     def seqs_between(self, stream: Stream, after: int, until: int) -> Iterator[int]:
@@ -251,7 +287,7 @@ class Loader:
         end, size = len(seqs), _STRETCH_EVENTS
         while end:
             wanted = seqs[max(end - size, 0) : end]
-            stretch = self._read(wanted, self._log.read_at(wanted))
+            stretch = self._read(wanted)
             place = _last_base(stretch)
             if place is not None:
                 return stretch[place:] + events
@@ -276,49 +312,33 @@ class Loader:
 
 
 class _States(dict[int, fold.State]):
-    """States by stream number, empty at first sight; keeps each stream's name.
+    """States by stream number, empty at first sight.
 
     The first own event of a branch's stream takes over the state of the stream that it goes on from.
     """
 
     def __init__(self, name_of: Callable[[int], str]) -> None:
         super().__init__()
-        self.names: dict[int, str] = {}
         self._numbers: dict[str, int] = {}
         self._name_of = name_of
 
     def __missing__(self, number: int) -> fold.State:
-        name = self.names[number] = self._name_of(number)
+        name = self._name_of(number)
         elder = self._numbers.get(name)
         state = self[number] = fold.empty(kind_of(name)) if elder is None else self.pop(elder)
         self._numbers[name] = number
         return state
 
 
-def counted(
-    first_seq: int, records: list[bytes], bounds: Mapping[int, int] | None
-) -> tuple[Sequence[int], list[bytes]]:
-    """Return the seqs and records, from ``first_seq`` on, that count: those up to the bound of their branch."""
-    if bounds is None:
-        return range(first_seq, first_seq + len(records)), records
-    _heads(range(first_seq, first_seq + len(records)), records)
-    pairs = [pair for pair in enumerate(records, first_seq) if pair[0] <= bounds.get(branch_of(pair[1]), 0)]
-    return [seq for seq, _ in pairs], [record for _, record in pairs]
-
-
-def _heads(seqs: Sequence[int], records: list[bytes]) -> list[tuple[int, ...]]:
-    """Return the front of each record's header; ``StoreCorrupt`` where a record is too short to have one."""
-    if records and min(map(len, records)) < ARRAY_BEGIN:
-        raise StoreCorrupt(f"a record at or behind seq {seqs[0]} is cut off; run `refold verify` and restore a backup")
-    return list(map(STAMP.unpack_from, records))
-
-
-def decoded(records: Sequence[bytes], heads: Iterable[tuple[int, ...]]) -> list[Event]:
-    """Return the events of records: all in one sweep, one by one only where a tag is unknown or bytes are damaged."""
+def events_of(record: Record) -> list[Event]:
+    """Return the events of a record: all in one sweep, one by one only where a tag is unknown or bytes are damaged."""
     try:
-        return list(map(fold.decode_known, map(_ARRAY, records)))
+        events = fold.decode_known(record.events)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return [fold.decode(_ARRAY(record), head[-1]) for record, head in zip(records, heads, strict=True)]
+        return list(map(fold.decode, record.arrays))
+    if len(events) != record.count:
+        raise StoreCorrupt(f"{len(events)} of {record.count} events from seq {record.first_seq}; run `refold verify`")
+    return events
 
 
 def _last_base(events: Sequence[tuple[Event, Stamp]]) -> int | None:

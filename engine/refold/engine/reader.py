@@ -7,7 +7,7 @@ take the state lock alone, so they never wait for a disk.
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
@@ -27,13 +27,21 @@ from refold.engine.streams import (
     Streams,
     kind_of,
     number_key,
+    records_of,
     reports_damage,
 )
-from refold.errors import Closed, InvalidInput, ReadOnly, StoreCorrupt
+from refold.errors import Closed, InvalidInput, ReadOnly
 from refold.event import Event, Forked, Recorded, Restored
-from refold.limits import EVICTED_COUNT_MIN, FROZEN_STATES_MAX, PAGE_EVENTS, SETTLE_COUNT_MAX, TIME_NS_MAX
+from refold.limits import (
+    EVICTED_COUNT_MIN,
+    FROZEN_STATES_MAX,
+    KEYED_HASH_BYTES,
+    PAGE_EVENTS,
+    SETTLE_COUNT_MAX,
+    TIME_NS_MAX,
+)
 from refold.log.protocol import Log
-from refold.log.record import BRANCH, COMMIT, NO_LINK, SEQ, STAMP, CommitRow, branch_of, keyed_hash
+from refold.log.record import BRANCH, MARK_COMMAND, NO_LINK, SEQ, Record, keyed_hash
 from refold.views.store import SETTINGS, Branch
 
 if TYPE_CHECKING:
@@ -41,7 +49,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# From times to seqs and back, by the commit rows of the log: every event of a commit has the commit's time.
+# From times to seqs and back: every event of a record has the time of its commit.
 
 
 def checked_time(time_ns: int) -> int:
@@ -57,38 +65,36 @@ def seq_at_time(log: Log, head: int, time_ns: int) -> int:
     """Return the last seq that was acknowledged at or before a time, 0 if none was, by bisection."""
     low, high = 0, head
     while low < high:
-        middle = (low + high + 1) // 2
-        commit = _commit_at(log, middle)
-        if not commit.first_seq <= middle < commit.next_seq:
-            raise StoreCorrupt(f"the commit row of seq {middle} is damaged; run `refold verify` and restore a backup")
-        if commit.time_ns <= time_ns:
-            low = commit.next_seq - 1
+        record = record_at(log, (low + high + 1) // 2)
+        if record.time_ns <= time_ns:
+            low = record.last_seq
         else:
-            high = commit.first_seq - 1
+            high = record.first_seq - 1
     return min(low, head)
 
 
 def time_at_seq(log: Log, seq: int) -> int:
     """Return when the commit that wrote ``seq`` was made, 0 for seq 0."""
-    return _commit_at(log, seq).time_ns if seq else 0
+    return record_at(log, seq).time_ns if seq else 0
 
 
-def end_of_commit(log: Log, seq: int) -> int:
-    """Return the last seq of the commit that wrote ``seq``."""
-    return _commit_at(log, seq).next_seq - 1
+def end_of_command(log: Log, seq: int) -> int:
+    """Return the last seq of the command that wrote ``seq``."""
+    head = log.head()
+    while True:
+        record = record_at(log, seq)
+        for place, mark in enumerate(record.marks):
+            if mark & MARK_COMMAND and record.first_seq + place > seq:
+                return record.first_seq + place - 1
+        if record.last_seq >= head or record_at(log, record.last_seq + 1).marks[0] & MARK_COMMAND:
+            return record.last_seq
+        seq = record.last_seq + 1
 
 
 @reports_damage
-def _commit_at(log: Log, seq: int) -> CommitRow:
-    row = log.commit_at(seq)
-    assert row is not None, f"seq {seq} has no commit row"
-    return CommitRow._make(COMMIT.unpack(row))
-
-
-# What a batch is made of before it is written: events with their streams, and what they depend on.
-#
-# A batch keeps one open while user code runs. Its events have provisional seqs, -1 for the first, so that later ones
-# can name them.
+def record_at(log: Log, seq: int) -> Record:
+    """Return the record that holds an event."""
+    return records_of(log, seq - 1, seq)[0]
 
 
 class Request(NamedTuple):
@@ -99,6 +105,9 @@ class Request(NamedTuple):
     elders: tuple[tuple[bytes, int], ...] = ()
     """In a branch: the id's hashes in the branches that it goes on from, and up to which seq their answers count."""
 
+
+FORGOTTEN: Final = bytes(KEYED_HASH_BYTES)
+"""What stands for the hash of what was asked once an event of the request is erased: it fits whatever is asked."""
 
 STORE_ID_KEY: Final = b"store_id"
 HASH_KEY: Final = b"hash_key"
@@ -164,14 +173,11 @@ class Reader:
         self.is_torn = False
 
     def _read_marks(self) -> None:
-        """Read what moves with the log's head: its last commit, the next number of a stream, the tags it holds."""
-        last = self.log.commit_at(self.head) if self.head else None
-        commit = CommitRow._make(COMMIT.unpack(last)) if last else CommitRow(0, 1, 0, NO_LINK)
-        if commit.next_seq != self.head + 1:
-            raise StoreCorrupt(
-                f"the last commit row ends at seq {commit.next_seq - 1}, the log at {self.head}; run `refold verify`"
-            )
-        self.link, self.time_ns = commit.link, commit.time_ns
+        """Read what moves with the log's head: its last record, the next number of a stream, the tags it holds."""
+        self.link, self.time_ns = NO_LINK, 0
+        if self.head:
+            last = record_at(self.log, self.head)
+            self.link, self.time_ns = last.link, last.time_ns
         self.streams.renumber()
         self.tags: set[int] = set(msgspec.msgpack.decode(self.log.row("meta", TAGS_KEY) or b"\x90", type=list[int]))
         self.types_written = {fold.EVENT_TYPES[tag] for tag in self.tags if fold.is_known(tag)}
@@ -341,11 +347,11 @@ class Reader:
             if self.head < head:
                 while self.head < head:
                     self.loader.bytes_read = 0
-                    page = self.loader.numbered(self.head + 1, min(PAGE_EVENTS, head - self.head))
-                    record_bytes = self.loader.bytes_read // len(page)
+                    page = self.loader.numbered(self.head, head)
+                    event_bytes = self.loader.bytes_read // len(page)
                     for number, event, stamp in page:
-                        self.streams.fold_foreign(number, event, stamp, record_bytes)
-                    self.head += len(page)
+                        self.streams.fold_foreign(number, event, stamp, event_bytes)
+                    self.head = page[-1][2].seq
                 self._read_marks()
             self.log.saw(mark)
         except BaseException:
@@ -428,8 +434,7 @@ class Reader:
         """Return the first events of a branch with ``after < seq <= until``, at most a page, and how far they reach."""
         with self.state_lock:
             self.check_open()
-            size = min(PAGE_EVENTS, until - after)
-            return self.loader.page(after + 1, size, self.bounds(branch, until)), after + size
+            return self.loader.page(after, until, self.bounds(branch, until))
 
     def digests(self, stream: Stream, at: int | None) -> list[tuple[str, bytes]]:
         """Return the digests of a stream's views, live or at a seq; those of the head are kept until it moves."""
@@ -457,7 +462,7 @@ class Reader:
         row = self.log.row("requests", request.id_hash) or self._answered_before(request)
         if row is None:
             raise LookupError
-        if row[: len(request.content_hash)] != request.content_hash:
+        if row[:KEYED_HASH_BYTES] not in (request.content_hash, FORGOTTEN):
             raise InvalidInput("this request_id was used for another request; give each request an id of its own")
         (last,) = SEQ.unpack(row[-SEQ.size :])
         return self.loader.recorded([last])[0] if last else None
@@ -518,6 +523,7 @@ class Reader:
         known = ["", *(branch.name for branch in self.branches_at(None))]
         return Names(self.streams.name_of, known.__getitem__, self.streams.branch_of, self.loader.actors)
 
+    @reports_damage
     def differing(self, a: "Side", b: "Side") -> set[str]:
         """Return the names of the streams that have events on one side only, leaving out the store's own."""
         with self.state_lock:
@@ -529,11 +535,14 @@ class Reader:
         changed = [(low, high) for low, high in spans.values() if low < high]
         after, until = min((low for low, _ in changed), default=0), max((high for _, high in changed), default=0)
         numbers: set[int] = set()
-        for begin in range(after + 1, until + 1, PAGE_EVENTS):
-            seqs = range(begin, min(begin + PAGE_EVENTS, until + 1))
-            for seq, (number, branch) in zip(seqs, _streams_of(self.log.read_at(seqs)), strict=True):
-                if branch in spans and spans[branch][0] < seq <= spans[branch][1]:
-                    numbers.add(number)
+        while after < until:
+            for record in records_of(self.log, after, min(after + PAGE_EVENTS, until)):
+                branches = {head.number: head.branch for head in record.heads}
+                for seq, number in enumerate(record.numbers, record.first_seq):
+                    low, high = spans.get(branches[number], (0, 0))
+                    if low < seq <= high:
+                        numbers.add(number)
+                after = record.last_seq
         return {self.streams.name_of(number) for number in numbers} - {STORE_STREAM}
 
 
@@ -565,9 +574,3 @@ def depth_of(branches: list[Branch], branch: int) -> int:
     while branch:
         branch, depth = branches[branch - 1].parent, depth + 1
     return depth
-
-
-@reports_damage
-def _streams_of(records: Sequence[bytes]) -> list[tuple[int, int]]:
-    """Return the number of the stream and the branch of each record."""
-    return [(STAMP.unpack_from(record)[0], branch_of(record)) for record in records]

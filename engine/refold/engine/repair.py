@@ -1,14 +1,14 @@
 """Repair: a log written anew into an empty store, up to a seq and in order, with the checkpoints that it had.
 
-Records, commit rows and links come along byte for byte as long as they are in order. From the first place on at which a
-faulty writer counted or linked wrongly, every event stands once, in the order of the log, behind the last one of its
-stream, and the links are made anew; bodies, salts and commitments never change. Nothing is deleted: no byte of a later
+Records come along byte for byte as long as they are in order. From the first place on at which a faulty writer counted
+or linked wrongly, every event stands once, in the order of the log, behind the last one of its stream, and the links
+are made anew; bodies never change. Nothing is deleted: no byte of a later
 event is ever in the new file. What is only a cache stays behind.
 """
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -18,8 +18,8 @@ from refold.engine import transfer
 from refold.engine.cache import CheckpointPacker, StreamEviction
 from refold.engine.engine import Engine
 from refold.engine.jsonl import Positions
-from refold.engine.loader import Loader
-from refold.engine.reader import HASH_KEY, STORE_ID_KEY, TAGS_KEY
+from refold.engine.loader import Loader, events_of
+from refold.engine.reader import HASH_KEY, STORE_ID_KEY, TAGS_KEY, end_of_command, record_at
 from refold.engine.streams import (
     NEXT_NUMBER_KEY,
     Checkpoints,
@@ -29,6 +29,7 @@ from refold.engine.streams import (
     name_of,
     number_key,
     place_in,
+    records_of,
     split_key,
 )
 from refold.engine.walk import Seen
@@ -43,21 +44,22 @@ from refold.limits import (
     KEYED_HASH_BYTES,
     PACKED_COUNT_MIN,
     PAGE_EVENTS,
+    TIME_NS_MAX,
 )
 from refold.log.protocol import TABLES, Log, Row, Table, scan
 from refold.log.record import (
-    ARRAY_BEGIN,
     BRANCH,
-    COMMIT,
-    HEADER,
-    HEADER_BYTES,
+    MARK_COMMAND,
     NO_LINK,
-    PREFIX_BYTES,
     SEQ,
-    CommitRow,
-    Header,
-    covered,
-    header_of,
+    Columns,
+    Head,
+    Record,
+    Sealed,
+    StreamHead,
+    digest_of,
+    encode,
+    keyed_hash,
     link_after,
 )
 from refold.views.store import Branch
@@ -129,16 +131,17 @@ class StreamNumbers:
         """Return whether two streams have one number anywhere."""
         return bool(self._shared)
 
-    def of(self, seq: int, header: Header) -> NewStream:
-        """Return the stream of the event at a seq, the events before which were asked for."""
-        if header.stream not in self._shared:
-            return self._stream(header.stream, 0)
-        seqs, places = self._shared[header.stream]
-        before = bisect_left(seqs, header.prev_seq)
-        is_of_one = before < len(seqs) and seqs[before] == header.prev_seq
-        places.append(places[before] if is_of_one else int(bool(seqs)))
-        seqs.append(seq)
-        return self._stream(header.stream, places[-1])
+    def of(self, seqs: Sequence[int], head: StreamHead) -> NewStream:
+        """Return the stream of the events at the seqs, which have a head in one record; call it in their order."""
+        if head.number not in self._shared:
+            return self._stream(head.number, 0)
+        known, places = self._shared[head.number]
+        before = bisect_left(known, head.seq)
+        is_of_one = before < len(known) and known[before] == head.seq
+        place = places[before] if is_of_one else int(bool(known))
+        known += seqs
+        places += [place] * len(seqs)
+        return self._stream(head.number, place)
 
     def number(self, number: int, seq: int) -> int:
         """Return the number of the stream that had a number at a seq."""
@@ -195,12 +198,16 @@ def _begun(log: Log, numbers: set[int]) -> Counter[int]:
     """Return how often events of streams with these numbers go on from none of the events before them."""
     begun = Counter[int]()
     seqs: dict[int, set[int]] = {number: set() for number in numbers}
-    for begin in range(1, log.head() + 1 if numbers else 1, PAGE_EVENTS):
-        for seq, record in enumerate(log.read(begin, PAGE_EVENTS), begin):
-            header = header_of(record)
-            if header.stream in numbers:
-                begun[header.stream] += header.prev_seq not in seqs[header.stream]
-                seqs[header.stream].add(seq)
+    after, head = 0, log.head() if numbers else 0
+    while after < head:
+        for record in records_of(log, after, min(after + PAGE_EVENTS, head)):
+            for stream in record.heads:
+                if stream.number in numbers:
+                    begun[stream.number] += stream.seq not in seqs[stream.number]
+            for seq, number in enumerate(record.numbers, record.first_seq):
+                if number in numbers:
+                    seqs[number].add(seq)
+            after = record.last_seq
     return begun
 
 
@@ -228,24 +235,24 @@ class Rebuild:
         head, seq = self._log.head(), 0
         while seq < head:
             self._loader.bytes_read = 0
-            page = self._loader.numbered(seq + 1, min(PAGE_EVENTS, head - seq))
-            record_bytes = self._loader.bytes_read // len(page)
+            page = self._loader.numbered(seq, head)
+            event_bytes = self._loader.bytes_read // len(page)
             for number, event, stamp in page:
-                self._fold(number, event, stamp, record_bytes)
-            seq += len(page)
+                self._fold(number, event, stamp, event_bytes)
+            seq = page[-1][2].seq
             self._tidy_up(seq, len(page))
         for rows in self._packer.rest(head, []):
             self._log.write_rows(rows)
         self._engine.reload()
 
-    def _fold(self, number: int, event: Event, stamp: Stamp, record_bytes: int) -> None:
+    def _fold(self, number: int, event: Event, stamp: Stamp, event_bytes: int) -> None:
         slot = self._streams.at_number(number)
         if not slot.seq and slot.base is not None:
             slot.stand(0, slot.base[1])  # The first event of a branch's stream goes on from what that inherited.
         is_base = stamp.flags & FLAG_BASE
         slot.state = self._loader.base_state(event, slot.kind) if is_base else self._loader.live(slot)
         fold.fold(slot.state, stamp, event)
-        self._streams.advance(slot, stamp, record_bytes)
+        self._streams.advance(slot, stamp, event_bytes)
         if len(slot.seqs) >= (slot.due or CHECKPOINT_EVENTS):
             self._packer.keep(slot)
         if is_base:
@@ -271,13 +278,15 @@ _WRITTEN: Final[frozenset[Table]] = frozenset(("derived", "meta", "names", "requ
 
 
 def check_end(log: Log, seq: int) -> None:
-    """Raise ``InvalidInput`` unless a commit ends at a seq: what was written at once is there at once or not at all."""
-    row = log.commit_at(seq) if seq else None
-    commit = CommitRow._make(COMMIT.unpack(row)) if row else None
-    if commit is not None and commit.next_seq != seq + 1:
-        first, last = commit.first_seq, commit.next_seq - 1
+    """Raise ``InvalidInput`` unless a command ends at a seq: what was written at once is there whole or not at all."""
+    if not 0 < seq < log.head():
+        return
+    last = end_of_command(log, seq)
+    if last != seq:
+        record = record_at(log, seq)
+        first = record.commands[seq - record.first_seq]
         raise InvalidInput(
-            f"seq {seq} stands inside the commit of seqs {first} to {last}, which is kept whole or not at all; "
+            f"seq {seq} stands inside the command of seqs {first} to {last}, which is kept whole or not at all; "
             f"recover to {first - 1} or to {last}"
         )
 
@@ -298,7 +307,11 @@ class Repair:
         self._seqs = Seqs()
         self.head = 0
         """The seq of the last event in the new log."""
-        self._last = CommitRow(0, 1, 0, NO_LINK)
+        self._link, self._time_ns = NO_LINK, -TIME_NS_MAX
+        self._commands: dict[int, int] = {}
+        """Where the last command began in the old log, and where it begins in the new one."""
+        self._copied: set[int] = set()
+        """The records, by the seqs of their last events, that were erased from and are what they were."""
         self._tags: set[int] = set()
         self._bare: set[int] = set()
         """The seqs, in the new log, of events whose bodies are gone."""
@@ -309,27 +322,34 @@ class Repair:
         self._left_out: dict[str, list[int]] = {}
         """By key of a stream: the seqs of the events that are left out."""
         self._relinked = self._redated = 0
-        """The first seqs of the commits from which on links and times are others."""
-        self._records: list[bytes] = []
+        """The first seqs from which on links and times are others."""
+        self._records: list[Sealed] = []
         self._bytes = 0
-        self._commits: list[bytes] = []
         self._rows: list[Row] = []
 
-    def run(self) -> list[int]:
-        """Write everything; return the seqs of bodies that were erased by an event behind the end, sorted."""
-        following = 1
-        while following <= self._until:
-            for row in self._log.commits(following - 1, PAGE_EVENTS):
-                commit = CommitRow._make(COMMIT.unpack(row))
-                assert commit.first_seq == following < commit.next_seq, f"no commit row covers seq {following}"
-                self._commit(commit)
-                following = commit.next_seq
-                if following > self._until:
-                    break
+    def run(self) -> Erased | None:
+        """Write everything; return what is to say of bodies that an event behind the end erased that they are gone."""
+        after = 0
+        while after < self._until:
+            for record in records_of(self._log, after, min(after + PAGE_EVENTS, self._until)):
+                self._record(record, min(record.count, self._until - record.first_seq + 1))
+                after = min(record.last_seq, self._until)
         self._rows += [*self._streams.rows(), *self._requests(), *self._marks()]
         self._write()
-        missing = self._bare - self._erased
-        return sorted(missing & self._erased_behind()) if missing else []
+        missing, proved = self._bare - self._erased, self._seen.proved
+        unproved = {last for last, digest in self._seen.left.items() if proved.get(last) != digest}
+        if not missing and not unproved:
+            return None
+        erased, digests = self._erased_behind()
+        for last in unproved:
+            if digests.get(last) != self._seen.left[last]:
+                raise StoreCorrupt(
+                    f"the record that ends at seq {last} was erased from, and is not what the erasure left; "
+                    f"run `refold verify`, and recover another backup"
+                )
+        left = {last: digest for last, digest in self._seen.left.items() if last in unproved & self._copied}
+        found = Erased((), tuple(sorted(missing & erased)), tuple(sorted(left.items())))
+        return found if found.seqs or found.digests else None
 
     def repairs(self) -> tuple[str, ...]:
         """Say what is other than it was; seqs and versions are those of the old log."""
@@ -346,84 +366,119 @@ class Repair:
 
     # The log.
 
-    def _commit(self, commit: CommitRow) -> None:
-        """Write a commit; one of which no event is left is none."""
-        first, time_ns = self.head + 1, max(commit.time_ns, self._last.time_ns)
-        if time_ns != commit.time_ns:
-            self._redated = self._redated or commit.first_seq
-        parts = [b""]
-        commands: dict[int, int] = {}
-        for begin in range(commit.first_seq, commit.next_seq, PAGE_EVENTS):
-            for record in self._page(range(begin, min(begin + PAGE_EVENTS, commit.next_seq)), time_ns, commands):
-                parts += covered(record)
-                self._put(record)
-        if self.head >= first:
-            blank = CommitRow(first, self.head + 1, time_ns, NO_LINK)
-            parts[0] = COMMIT.pack(*blank)
-            self._last = blank._replace(link=link_after(self._last.link, parts))
-            self._commits.append(COMMIT.pack(*self._last))
-        if self._last.link != commit.link:
-            self._relinked = self._relinked or commit.first_seq
+    def _record(self, record: Record, count: int) -> None:
+        """Write a record's first events, byte for byte where nothing of it is other than it was."""
+        events, columns = events_of(record)[:count], record.unpacked()
+        repeats = self._seen.repeats(self._log, record, events)
+        self._seen.note(record, events)
+        time_ns = max(record.time_ns, self._time_ns)
+        if time_ns != record.time_ns:
+            self._redated = self._redated or record.first_seq
+        first, was_moved = self.head + 1, bool(self._seqs or self._streams)
+        heads = self._heads(record, repeats, count)
+        kept = [place for place in range(count) if record.first_seq + place not in repeats]
+        if not kept:
+            self._relinked = self._relinked or record.first_seq
+            return
+        before = self._commands
+        marks = self._marks_of(record, kept)
+        is_whole = len(kept) == record.count and [*heads.values()] == columns.streams
+        if is_whole and not was_moved and time_ns == record.time_ns:
+            content, covered = record.content, record.covered()
+            if record.was_erased_from:
+                self._copied.add(record.last_seq)
+        else:
+            owners = {owner: place for place, owner in enumerate(heads)}
+            causes, actors, flags = record.causes, record.actors, record.flags
+            occurred = [when if flags[place] & FLAG_OCCURRED else time_ns for place, when in enumerate(record.occurred)]
+            part = Columns(
+                list(heads.values()),
+                [owners[columns.owners[place]] for place in kept],
+                marks,
+                [moved_actor(actors[place], self._seqs.of) for place in kept],
+                [self._seqs.of(causes[place]) for place in kept],
+                [occurred[place] for place in kept] if columns.occurred else (),
+                [self._array(columns.arrays[place], events[place]) for place in kept],
+            )
+            # What the chain covered before is gone with what is other now: the link is of what is there.
+            command = first if marks[0] & MARK_COMMAND else before[record.commands[kept[0]]]
+            # Another salt: under the same one, what is left out here could be guessed once it is erased there.
+            content = encode(Head(first, time_ns, command, keyed_hash(record.salt, SEQ.pack(first))), part)
+            covered = digest_of(content)
+        self._note(first, [events[place] for place in kept], marks)
+        self._time_ns, self._link = time_ns, link_after(self._link, covered)
+        self._put(self._link + content)
+        if self._link != record.link:
+            self._relinked = self._relinked or record.first_seq
 
-    def _page(self, seqs: range, time_ns: int, commands: dict[int, int]) -> Iterator[bytes]:
-        """Return the new records of a page, one by one: the head moves on with each."""
-        records = self._log.read_at(seqs)
-        headers = list(map(header_of, records))
-        events = [
-            fold.decode(record[ARRAY_BEGIN:], header.tag) for record, header in zip(records, headers, strict=True)
-        ]
-        numbers = [header.stream for header in headers]
-        repeats = self._seen.repeats(self._log, seqs, numbers, [header.commitment for header in headers], events)
-        for seq, record, header, event in zip(seqs, records, headers, events, strict=True):
-            stream = self._streams.of(seq, header)
+    def _heads(self, record: Record, repeats: Mapping[int, int], count: int) -> dict[int, StreamHead]:
+        """Return the head of each stream in a record, by its place there, behind the last one of the stream.
+
+        Takes note of where they stand behind the record, and of what is left out. The head of the log moves on.
+        """
+        seqs_of: dict[int, list[int]] = {}
+        heads: dict[int, StreamHead] = {}
+        streams: dict[int, NewStream] = {}
+        for seq, owner in enumerate(record.owners[:count], record.first_seq):
+            seqs_of.setdefault(owner, []).append(seq)
+        for owner, seqs in sorted(seqs_of.items()):
+            old = record.heads[owner]
+            stream = streams[owner] = self._streams.of(seqs, old)
+            key = key_of(stream.branch, stream.name)
+            left_out = [seq for seq in seqs if seq in repeats]
+            if left_out:
+                self._left_out.setdefault(key, []).extend(left_out)
+            if len(left_out) == len(seqs):
+                continue
+            version, last = self._positions.at(stream.branch, stream.name)
+            if (old.version, self._seqs.of(old.seq)) != (version, last):
+                self._recounted.setdefault(key, [seqs[0], old.version + 1, version + 1, 0])[-1] += len(seqs)
+            heads[owner] = StreamHead(stream.number, version, last, stream.branch)
+        for seq, owner in enumerate(record.owners[:count], record.first_seq):
             if seq in repeats:
                 self._seqs.leave_out(seq, repeats[seq])
-                self._left_out.setdefault(key_of(stream.branch, stream.name), []).append(seq)
-                continue
-            self.head += 1
-            stamped = self._stamped(seq, header, stream)
-            if header.time_ns < time_ns:
-                occurred_ns = header.occurred_ns if header.flags & FLAG_OCCURRED else time_ns
-                stamped = stamped._replace(time_ns=time_ns, occurred_ns=occurred_ns)
-            if self._seqs:
-                command = commands.setdefault(header.command, self.head)
-                stamped = stamped._replace(
-                    command=command,
-                    cause=self._seqs.of(header.cause),
-                    actor=moved_actor(header.actor, self._seqs.of),
-                )
-            yield self._record(record, header, stamped, event, stream)
+            else:
+                self.head += 1
+                self._positions.note(streams[owner].branch, streams[owner].name, self.head)
+        return heads
 
-    def _stamped(self, seq: int, header: Header, stream: NewStream) -> Header:
-        """Return the header of an event behind the last one of its stream."""
-        version, last = self._positions.at(stream.branch, stream.name)
-        if (header.version, self._seqs.of(header.prev_seq)) != (version + 1, last):
-            key = key_of(stream.branch, stream.name)
-            self._recounted.setdefault(key, [seq, header.version, version + 1, 0])[-1] += 1
-        self._positions.note(stream.branch, stream.name, self.head)
-        return header._replace(stream=stream.number, version=version + 1, prev_seq=last, branch=stream.branch)
+    def _marks_of(self, record: Record, kept: Sequence[int]) -> list[int]:
+        """Return the marks of the events that are kept: a command begins with the first of it that is."""
+        marks: list[int] = []
+        commands, flags = record.commands, record.flags
+        for seq, place in enumerate(kept, self.head + 1 - len(kept)):
+            command = commands[place]
+            if command not in self._commands:
+                self._commands = {command: seq}
+            marks.append(flags[place] | (MARK_COMMAND if self._commands[command] == seq else 0))
+        return marks
 
-    def _record(self, record: bytes, header: Header, stamped: Header, event: Event, stream: NewStream) -> bytes:
-        """Return a record under its new header; take note of what other rows have to say of it."""
-        array = record[ARRAY_BEGIN:]
-        if self._seqs or self._streams:
+    def _array(self, packed: bytes, event: Event) -> bytes:
+        """Return an event's array with the seqs and the streams that it names as they are in the new log."""
+        if not (self._seqs or self._streams):
+            return packed
+        if isinstance(event, fold.Unknown):
+            raise StoreVersion(
+                f"an event of tag {event.tag} may name seqs that are others now, and is not known; upgrade refold"
+            )
+        moved = msgspec.structs.replace(event, **self._named(event))
+        return packed[:1] + fold.encode(moved)[1 : fold.body_begin(moved)] + packed[fold.body_begin(event) :]
+
+    def _note(self, first: int, events: Sequence[Event], marks: Sequence[int]) -> None:
+        """Take note of what other rows have to say of events."""
+        for seq, (event, mark) in enumerate(zip(events, marks, strict=True), first):
+            if mark & FLAG_ERASED:
+                self._bare.add(seq)
             if isinstance(event, fold.Unknown):
-                raise StoreVersion(
-                    f"an event of tag {event.tag} may name seqs that are others now, and is not known; upgrade refold"
-                )
-            event = msgspec.structs.replace(event, **self._named(event))
-            begin = fold.body_begin(event)
-            array = array[:PREFIX_BYTES] + fold.encode(event)[PREFIX_BYTES:begin] + array[header.body_begin :]
-            stamped = stamped._replace(body_begin=begin)
-        self._tags.add(header.tag)
-        self._rows.extend(("derived", SEQ.pack(source) + SEQ.pack(self.head), b"") for source in event.sources)
-        if header.flags & FLAG_ERASED:
-            self._bare.add(self.head)
-        if isinstance(event, Erased):
-            self._erased.update(event.seqs)
-        if isinstance(event, BranchForked):
-            self._positions.forks.append(Branch(stream.name, event.base_branch, event.base_seq))
-        return HEADER.pack(*stamped) + record[HEADER_BYTES:ARRAY_BEGIN] + array
+                self._tags.add(event.tag)
+                continue
+            self._tags.add(fold.TAGS[type(event)])
+            sources = tuple(map(self._seqs.of, event.sources))
+            self._rows.extend(("derived", SEQ.pack(source) + SEQ.pack(seq), b"") for source in sources)
+            if isinstance(event, Erased):
+                self._erased.update(map(self._seqs.of, event.seqs))
+            if isinstance(event, BranchForked):
+                self._positions.forks.append(Branch(event.name, event.base_branch, self._seqs.until(event.base_seq)))
 
     def _named(self, event: Event) -> dict[str, Any]:
         """Return the fields of an event that name seqs or a stream, as they are in the new log."""
@@ -441,16 +496,15 @@ class Repair:
         return found
 
     def _put(self, record: bytes) -> None:
-        self._records.append(record)
+        self._records.append((self.head, record))
         self._bytes += len(record)
         if len(self._records) >= CUT_ROWS or self._bytes >= CUT_BYTES:
             self._write()
 
     def _write(self) -> None:
         """Write what waits in transactions that are not too long."""
-        first_seq = self.head + 1 - len(self._records)
-        self._into.write(first_seq, self._records, self._commits, self._rows)
-        self._records, self._commits, self._rows, self._bytes = [], [], [], 0
+        self._into.write(self._records, self._rows)
+        self._records, self._rows, self._bytes = [], [], 0
 
     # The rows beside it.
 
@@ -475,16 +529,18 @@ class Repair:
             yield transfer.joined_until(self._log, self._until)
             yield transfer.loaded_until(self._log, self._until)
 
-    def _erased_behind(self) -> set[int]:
-        """Return the seqs of bodies that events behind the end erased."""
-        found: set[int] = set()
-        for begin in range(self._until + 1, self._log.head() + 1, PAGE_EVENTS):
-            for record in self._log.read(begin, PAGE_EVENTS):
-                header = header_of(record)
-                event = fold.decode(record[ARRAY_BEGIN:], header.tag) if header.tag == fold.TAGS[Erased] else None
-                if isinstance(event, Erased):
-                    found.update(map(self._seqs.of, event.seqs))
-        return found
+    def _erased_behind(self) -> tuple[set[int], dict[int, bytes]]:
+        """Return the seqs of bodies that events behind the end erased, and what they say is left of records."""
+        seqs, digests, after = set[int](), dict[int, bytes](), self._until
+        while after < self._log.head():
+            for record in records_of(self._log, after, min(after + PAGE_EVENTS, self._log.head())):
+                for seq, packed in enumerate(record.arrays, record.first_seq):
+                    event = fold.decode(packed) if fold.tag_of(packed) == fold.TAGS[Erased] else None
+                    if isinstance(event, Erased) and seq > self._until:
+                        seqs.update(map(self._seqs.of, event.seqs))
+                        digests.update(event.digests)
+                after = record.last_seq
+        return seqs, digests
 
 
 assert set(TABLES) == _CACHES | _WRITTEN, "a table that a repair would leave out"

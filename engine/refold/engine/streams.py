@@ -17,6 +17,7 @@ from refold import fold
 from refold.errors import RefoldError, StoreCorrupt
 from refold.event import Event, Stamp
 from refold.limits import (
+    CHECKPOINT_EVENT_BYTES,
     CHECKPOINT_EVENTS,
     EVENT_OVERHEAD_BYTES,
     ID_HEX_CHARS,
@@ -25,7 +26,7 @@ from refold.limits import (
     STREAM_OVERHEAD_BYTES,
 )
 from refold.log.protocol import Log, Row, scan
-from refold.log.record import BRANCH, SEQ, STAMP
+from refold.log.record import BRANCH, SEQ, Record
 from refold.views.store import Branch
 
 if TYPE_CHECKING:
@@ -66,6 +67,19 @@ def reports_damage(function: Callable[P, T]) -> Callable[P, T]:
             ) from error
 
     return reporting
+
+
+def records_of(log: Log, after: int, until: int) -> list[Record]:
+    """Return the records with the events behind ``after`` up to ``until``; ``StoreCorrupt`` if one is missing."""
+    records = [Record(packed) for _, packed in log.read(after, until)]
+    reached = min(after, records[0].first_seq - 1) if records else after
+    for record in records:
+        if record.first_seq != reached + 1:
+            break
+        reached = record.last_seq
+    if reached < until:
+        raise StoreCorrupt(f"no record holds seq {reached + 1}; run `refold verify` and restore a backup")
+    return records
 
 
 # Random ids, drawn from the memory's random source in large pools: one draw serves two hundred ids.
@@ -169,7 +183,7 @@ class Checkpoint(NamedTuple):
     @property
     def due(self) -> int:
         """Return how many events may follow before the next kept row."""
-        return max(CHECKPOINT_EVENTS, len(self.pointed))
+        return max(CHECKPOINT_EVENTS, len(self.pointed), len(self.inline) // CHECKPOINT_EVENT_BYTES)
 
 
 class _Stored(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -419,6 +433,17 @@ def _stay(_seq: int) -> None:
     """Know what is known: nobody else writes."""
 
 
+class _StreamNames(dict[int, str]):
+    """The names of streams by number; one that is not known yet is met."""
+
+    def __init__(self, meet: Callable[[int], tuple[str, int]]) -> None:
+        super().__init__()
+        self._meet = meet
+
+    def __missing__(self, number: int) -> str:
+        return self._meet(number)[0]
+
+
 class Streams:
     """All streams of a log, loaded as they are touched."""
 
@@ -427,7 +452,9 @@ class Streams:
         self._checkpoints = checkpoints
         self._by_key: dict[str, Stream] = {}
         self._by_number: dict[int, Stream] = {}
-        self._names: dict[int, str] = {}
+        self._names = _StreamNames(self._meet)
+        self.name_of: Callable[[int], str] = self._names.__getitem__
+        """Returns the name of a stream, given its number."""
         self._branch_of: dict[int, int] = {}
         self.reach: Callable[[int], None] = _stay
         """Makes the events up to a seq known, where other processes may have written them."""
@@ -462,13 +489,14 @@ class Streams:
 
     @reports_damage
     def scan_tail(self, applied_seq: int, head: int) -> None:
-        """Read the headers of the tail: which streams have events that no checkpoint row covers."""
+        """Read the columns of the tail: which streams have events that no checkpoint row covers."""
         seq = applied_seq
         while seq < head:
-            for record in self._log.read_at(range(seq + 1, min(seq + PAGE_EVENTS, head) + 1)):
-                seq += 1
-                number, version, *_ = STAMP.unpack_from(record)
-                self._note_tail(number, version, seq)
+            for record in records_of(self._log, seq, min(seq + PAGE_EVENTS, head)):
+                for place, (number, version) in enumerate(zip(record.numbers, record.versions, strict=True)):
+                    if seq < record.first_seq + place <= head:
+                        self._note_tail(number, version, record.first_seq + place)
+                seq = min(record.last_seq, head)
 
     def expect(self, uncovered: CheckpointGaps) -> None:
         """Know of events in front of the tail that no row covers."""
@@ -518,10 +546,6 @@ class Streams:
         """Return the slot of a stream that a header or a base pointer names."""
         return self._by_number.get(number) or self._load(number, self.name_of(number), self.branch_of(number))
 
-    def name_of(self, number: int) -> str:
-        """Return the name of a stream."""
-        return self._names.get(number) or self._meet(number)[0]
-
     def branch_of(self, number: int) -> int:
         """Return the branch of a stream."""
         branch = self._branch_of.get(number)
@@ -569,7 +593,7 @@ class Streams:
             return None
         slot = Stream(0, name, branch)
         slot.base = base
-        slot.stand(STAMP.unpack_from(self._log.read_at([base[1]])[0])[1], base[1])
+        slot.stand(self._log.events_at([base[1]])[0].version, base[1])
         try:
             self._enter(slot)
         except BaseException:

@@ -30,20 +30,9 @@ from refold.event import (
     Restored,
     Stamp,
 )
-from refold.limits import BATCH_EVENTS_MAX, SALT_BYTES
+from refold.limits import BATCH_EVENTS_MAX
 from refold.log.protocol import Row
-from refold.log.record import (
-    COMMIT,
-    FORMAT,
-    FRESH,
-    NO_LINK,
-    PREFIX_BYTES,
-    SCHEMA,
-    SEQ,
-    commit_to,
-    in_branch,
-    link_after,
-)
+from refold.log.record import MARK_COMMAND, SEQ, Columns, Sealed, StreamHead, pack
 from refold.message import Message, MessageAppended
 from refold.views.actors import ACTORS, ActorNamed
 from refold.views.profile import Note
@@ -548,25 +537,26 @@ def _check_current(reader: Reader, transaction: Transaction, streams: dict[str, 
         )
 
 
-# The commit of a group: header, salt, commitment, and the rows that go beside the records.
+# The commit of a group: its records, and the rows that go beside them.
 
 
 class CommitSeed(NamedTuple):
     """What a commit is made with and cannot be derived: drawn before the turn, so that no caller's code runs in it."""
 
     time_ns: int
-    salts: bytes
-    """For all events at once: a draw for each event could cost a switch of threads each time."""
+    salt: bytes
+    """What the salts of the records are derived from."""
 
 
 class Commit(NamedTuple):
     """A group as the log takes it, with the stamps to fold its events under once it is durable."""
 
     first_seq: int
-    records: list[bytes]
-    row: bytes
+    records: list[Sealed]
     link: bytes
     stamps: list[Stamp]
+    sizes: list[int]
+    """The bytes of each event."""
     rows: list[Row]
     """What goes beside the records: of sources, and of requests."""
 
@@ -576,54 +566,46 @@ _BASE_FLAGS: Final = {event_type: FLAG_BASE if event_type in fold.BASE_TYPES els
 
 def build_commit(group: Group, seed: CommitSeed, *, first_seq: int, after_ns: int, link: bytes) -> Commit:
     """Return the commit of a group's events, stamped from ``first_seq`` on and not before ``after_ns``."""
-    events = group.events
-    time_ns, salts = max(seed.time_ns, after_ns), seed.salts
-    covered: list[bytes] = [COMMIT.pack(first_seq, first_seq + len(events), time_ns, NO_LINK)]
-    records: list[bytes] = []
+    events, base_flags, time_ns = group.events, _BASE_FLAGS, max(seed.time_ns, after_ns)
+    arrays = list(map(fold.encode, events))
     stamps: list[Stamp] = []
-    heads: dict[int, tuple[int, int]] = {}
-    pack, tag_of, base_flags, commitment, encode, body_begin = (
-        FRESH.pack,
-        fold.TAGS,
-        _BASE_FLAGS,
-        commit_to,
-        fold.encode,
-        fold.body_begin,
-    )
-    seq, salt_begin = first_seq, 0
-    for stream, event, origin, command in zip(group.streams, events, group.origins, group.commands, strict=True):
-        kind, number = type(event), stream.number
-        array, begin = encode(event), body_begin(event)
-        salt = salts[salt_begin : salt_begin + SALT_BYTES]
-        salt_begin += SALT_BYTES
-        version, last_seq = heads.get(number) or (stream.version, stream.seq)
-        version += 1
-        flags = base_flags[kind]
-        occurred_ns, cause, actor, actor_number = origin.occurred_ns, origin.cause, origin.actor, origin.number
-        if actor_number is None:
-            actor_number = group.named[actor]
+    heads: list[StreamHead] = []
+    versions: list[int] = []
+    places: dict[int, int] = {}
+    owners: list[int] = []
+    marks: list[int] = []
+    actors: list[int] = []
+    causes: list[int] = []
+    occurred: list[int] = []
+    is_dated = False
+    for place, (stream, event, origin, command) in enumerate(
+        zip(group.streams, events, group.origins, group.commands, strict=True)
+    ):
+        number = stream.number
+        owner = places.get(number, -1)
+        if owner < 0:
+            owner = places[number] = len(heads)
+            heads.append(StreamHead(number, stream.version, stream.seq, stream.branch))
+            versions.append(stream.version)
+        version = versions[owner] = versions[owner] + 1
+        flags, occurred_ns, cause, actor = base_flags[type(event)], origin.occurred_ns, origin.cause, origin.actor
         if occurred_ns is None:
             occurred_ns = time_ns  # What was not said is the time of the commit.
         else:
             flags |= FLAG_OCCURRED
-        # fmt: off
-        header = pack(
-            number, version, time_ns, occurred_ns, cause, actor_number, flags, tag_of[kind], last_seq,
-            first_seq + command, begin, 1, SCHEMA, FORMAT, commitment(salt, array[begin:]),
-        )
-        # fmt: on
-        if stream.branch:
-            header = in_branch(header, stream.branch)
-        heads[number] = version, seq
-        records.append(header + salt + array)
-        covered += (header, array[PREFIX_BYTES:begin])
-        stamps.append(Stamp(seq, stream.name, version, time_ns, occurred_ns, cause, actor, flags))
-        seq += 1
-    link = link_after(link, covered)
+            is_dated = True
+        owners.append(owner)
+        marks.append(flags | MARK_COMMAND if command == place else flags)
+        actors.append(group.named[actor] if origin.number is None else origin.number)
+        causes.append(cause)
+        occurred.append(occurred_ns)
+        stamps.append(Stamp(first_seq + place, stream.name, version, time_ns, occurred_ns, cause, actor, flags))
+    columns = Columns(heads, owners, marks, actors, causes, occurred if is_dated else (), arrays)
+    packed = pack(columns, first_seq=first_seq, time_ns=time_ns, command=0, seed=seed.salt, link=link)
     rows = derived_rows(events, stamps) if group.is_citing else []
     if group.requests:
         rows += request_rows(group, first_seq)
-    return Commit(first_seq, records, COMMIT.pack(first_seq, seq, time_ns, link), link, stamps, rows)
+    return Commit(first_seq, packed.records, packed.link, stamps, list(map(len, arrays)), rows)
 
 
 def bases_of(group: Group, commit: Commit) -> Iterator[tuple[int, Forked | Restored, str]]:

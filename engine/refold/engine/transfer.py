@@ -32,26 +32,31 @@ from refold.engine.jsonl import (
     line_of,
 )
 from refold.engine.reader import TAGS_KEY, checked_time
-from refold.engine.streams import STORE_STREAM, Names, Stream, key_of, name_key, number_key, reports_damage
+from refold.engine.streams import (
+    STORE_STREAM,
+    Names,
+    Stream,
+    key_of,
+    name_key,
+    number_key,
+    records_of,
+    reports_damage,
+)
 from refold.errors import InvalidInput, NotFound, StoreBusy, StoreCorrupt, StoreError
-from refold.event import FLAG_BASE, FLAG_ERASED, FLAG_OCCURRED, BranchForked, Event, SnapshotNamed, Stamp, moved_actor
-from refold.limits import PAGE_EVENTS, RETRIES_COUNT_MAX, SALT_BYTES
+from refold.event import FLAG_BASE, FLAG_ERASED, FLAG_OCCURRED, BranchForked, Erased, Event, SnapshotNamed, moved_actor
+from refold.limits import PAGE_EVENTS, RETRIES_COUNT_MAX, SEED_BYTES
 from refold.log.protocol import Log, LogTurn, Row, TurnLost
 from refold.log.record import (
-    ARRAY_BEGIN,
-    COMMIT,
-    FORMAT,
-    HEADER,
+    MARK_COMMAND,
     NO_LINK,
-    SCHEMA,
     SEQ,
-    CommitRow,
-    blanked,
-    commit_to,
-    covered,
-    header_of,
-    is_intact,
+    Columns,
+    Record,
+    Sealed,
+    StreamHead,
+    keyed_hash,
     link_after,
+    pack,
 )
 from refold.results import Loaded
 
@@ -249,10 +254,10 @@ class _Join:
         """Write a page of events in one transaction, and fold it."""
         engine = self._engine
         now_ns = checked_time(engine.reader.clock_ns())
-        salts = engine.reader.random_bytes(SALT_BYTES * len(page))
         for attempts in range(RETRIES_COUNT_MAX, 0, -1):
+            seed = engine.reader.random_bytes(SEED_BYTES)
             try:
-                engine.reader.log.in_turn(partial(self._take_turn, page, now_ns, salts))
+                engine.reader.log.in_turn(partial(self._take_turn, page, now_ns, seed))
             except TurnLost:
                 if attempts == 1:
                     raise
@@ -261,7 +266,7 @@ class _Join:
         with engine.reader.state_lock:
             engine.reader.catch_up()
 
-    def _take_turn(self, page: Sequence[Ready], now_ns: int, salts: bytes, turn: LogTurn) -> None:
+    def _take_turn(self, page: Sequence[Ready], now_ns: int, seed: bytes, turn: LogTurn) -> None:
         engine = self._engine
         seq_map = SeqMap(self._seqs.events, list(self._seqs.runs))
         with engine.reader.state_lock:
@@ -269,20 +274,19 @@ class _Join:
                 engine.reader.catch_up()
             engine.reader.check_writable()
             seq_map.note(engine.reader.head + 1, len(page))
-            built = _Page(engine, self._names, seq_map, max(now_ns, engine.reader.time_ns))
-            for place, ready in enumerate(page):
-                built.add(ready, salts[place * SALT_BYTES :][:SALT_BYTES])
-            commits = list(built.commits(page))
+            built = _Page(engine, self._names, seq_map, max(now_ns, engine.reader.time_ns), seed)
+            for ready in page:
+                built.add(ready)
         joined = msgspec.msgpack.encode(_joined(engine.reader.log) | {self._key: seq_map})
         rows: list[Row] = [*built.all_rows(), ("meta", _JOINED_KEY, joined)]
-        turn.write(engine.reader.head + 1, built.records, commits, rows)
+        turn.write(built.pending.finish(), rows)
         self._seqs.events, self._seqs.runs = seq_map.events, seq_map.runs
 
 
 class _Page:
     """The records of one transaction, and the rows beside them."""
 
-    def __init__(self, engine: Engine, names: Mapping[str, str], seq_map: SeqMap, time_ns: int) -> None:
+    def __init__(self, engine: Engine, names: Mapping[str, str], seq_map: SeqMap, time_ns: int, seed: bytes) -> None:
         self._engine = engine
         self._names = names
         self._seqs = seq_map
@@ -293,7 +297,7 @@ class _Page:
         """Number of a stream -> version and seq of its last event, those of this page included."""
         self._tags = set(engine.reader.tags)
         self._rows: list[Row] = []
-        self.records: list[bytes] = []
+        self.pending = Pending(engine.reader.head + 1, engine.reader.link, seed)
 
     def _slot(self, stream: str) -> Stream:
         """Return the slot, here, of a stream of the file; a stream that begins gets the next number."""
@@ -308,8 +312,8 @@ class _Page:
             self._heads[slot.number] = (slot.version, slot.seq)
         return slot
 
-    def add(self, ready: Ready, salt: bytes) -> None:
-        """Add the record of an event under its new stamp."""
+    def add(self, ready: Ready) -> None:
+        """Add an event under its new stamp."""
         line, event, actor = ready
         number, seq = self._slot(line.stream).number, self._seqs.seq(line.seq)
         version, prev_seq = self._heads[number]
@@ -317,11 +321,17 @@ class _Page:
         event = self._moved(line, event)
         self._tags.add(fold.TAGS[type(event)])
         self._rows.extend(("derived", SEQ.pack(source) + SEQ.pack(seq), b"") for source in event.sources)
-        # When it happened is what its line says: only the time of writing is a new one.
-        occurred_ns = line.time_ns if line.occurred_ns is None else line.occurred_ns
-        stamp = Stamp(seq, line.stream, version + 1, self._time_ns, occurred_ns, self._seqs.seq(line.cause))
-        place = RecordPlace(number, 0, prev_seq, self._seqs.seq(line.command), moved_actor(actor, self._seqs.seq))
-        self.records.append(build_record(event, stamp, place, salt, is_dated=True, erased=line.erased))
+        self.pending.add(
+            event,
+            StreamHead(number, version, prev_seq),
+            time_ns=self._time_ns,
+            # When it happened is what its line says: only the time of writing is a new one.
+            occurred_ns=line.time_ns if line.occurred_ns is None else line.occurred_ns,
+            command=self._seqs.seq(line.command),
+            cause=self._seqs.seq(line.cause),
+            actor=moved_actor(actor, self._seqs.seq),
+            erased=line.erased,
+        )
 
     def _moved(self, line: Line, event: Event) -> Event:
         """Return the event with the seqs, the stream and the project that it names as they are here."""
@@ -344,51 +354,71 @@ class _Page:
         tags = msgspec.msgpack.encode(sorted(self._tags))
         return [*self._rows, *self._engine.reader.streams.rows_of(self._born), ("meta", TAGS_KEY, tags)]
 
-    def commits(self, page: Sequence[Ready]) -> Iterator[bytes]:
-        """Return a commit row for each command: what was one commit stays one."""
-        commands = [(ready.line.command, self._time_ns) for ready in page]
-        return commit_rows(commands, self.records, self._engine.reader.head + 1, self._engine.reader.link)
 
+class Pending:
+    """Events of an export on their way into records: those of one time together."""
 
-class RecordPlace(NamedTuple):
-    """Where an event stands among others, and the number of its actor."""
+    def __init__(self, first_seq: int, link: bytes, seed: bytes) -> None:
+        self.link = link
+        self._first_seq = first_seq
+        self._seed = seed
+        self._records: list[Sealed] = []
+        self._time_ns = self._command = 0
+        self._heads: dict[int, StreamHead] = {}
+        """Number of a stream -> where it stands before the events that wait, in their order."""
+        self._waiting: list[tuple[int, int, int, int, int, bytes]] = []
+        """Number of the stream, mark, actor, cause, time and array of each event of the record to come."""
+        self._is_dated = False
 
-    stream: int
-    branch: int
-    prev_seq: int
-    command: int
-    actor: int
+    def add(
+        self,
+        event: Event,
+        head: StreamHead,
+        *,
+        time_ns: int,
+        occurred_ns: int | None,
+        command: int,
+        cause: int,
+        actor: int,
+        erased: bool,
+    ) -> None:
+        """Add an event; ``head`` is where its stream stands before it, ``occurred_ns`` when it happened, if known."""
+        if self._waiting and time_ns != self._time_ns:
+            self._pack()
+        if not self._waiting:
+            self._time_ns, self._command = time_ns, command
+        self._heads.setdefault(head.number, head)
+        mark = FLAG_BASE if type(event) in fold.BASE_TYPES else 0
+        if occurred_ns is not None:
+            mark |= FLAG_OCCURRED
+            self._is_dated = True
+        if command == self._first_seq + len(self._waiting):
+            mark |= MARK_COMMAND
+        array = fold.encode(event)
+        if erased:
+            mark, array = mark | FLAG_ERASED, fold.blanked(array)
+        happened_ns = time_ns if occurred_ns is None else occurred_ns
+        self._waiting.append((head.number, mark, actor, cause, happened_ns, array))
 
+    def _pack(self) -> None:
+        first_seq, places = self._first_seq, {number: place for place, number in enumerate(self._heads)}
+        numbers, marks, actors, causes, occurred, arrays = zip(*self._waiting, strict=True)
+        owners = [places[number] for number in numbers]
+        heads = list(self._heads.values())
+        columns = Columns(heads, owners, marks, actors, causes, occurred if self._is_dated else (), arrays)
+        seed = keyed_hash(self._seed, SEQ.pack(first_seq))
+        packed = pack(
+            columns, first_seq=first_seq, time_ns=self._time_ns, command=self._command, seed=seed, link=self.link
+        )
+        self._records += packed.records
+        self.link, self._first_seq = packed.link, first_seq + len(arrays)
+        self._heads, self._waiting, self._is_dated = {}, [], False
 
-def build_record(event: Event, stamp: Stamp, place: RecordPlace, salt: bytes, *, is_dated: bool, erased: bool) -> bytes:
-    """Return the record of an event of an export; ``is_dated`` where its line says when it happened."""
-    kind = type(event)
-    flags = (FLAG_OCCURRED if is_dated else 0) | (FLAG_BASE if kind in fold.BASE_TYPES else 0)
-    array, begin = fold.encode(event), fold.body_begin(event)
-    header = HEADER.pack(
-        *(place.stream, stamp.version, stamp.time_ns, stamp.occurred_ns, stamp.cause, place.actor, flags),
-        *(fold.TAGS[kind], place.prev_seq, place.command, place.branch, 0, begin, 0, 1, SCHEMA, FORMAT),
-        commit_to(salt, array[begin:]),
-    )
-    record = header + salt + array
-    return blanked(record, 1 + len(fold.STRUCTURAL[kind])) if erased else record
-
-
-def commit_rows(
-    commands: Sequence[tuple[int, int]], records: Sequence[bytes], first_seq: int, link: bytes
-) -> Iterator[bytes]:
-    """Return a commit row for each run of records of one command, given the command and time of each record."""
-    begin = 0
-    for _, run in groupby(commands, key=itemgetter(0)):
-        times = [time_ns for _, time_ns in run]
-        end = begin + len(times)
-        span = (first_seq + begin, first_seq + end, times[-1])
-        parts = [COMMIT.pack(*span, NO_LINK)]
-        for record in records[begin:end]:
-            parts.extend(covered(record))
-        link = link_after(link, parts)
-        yield COMMIT.pack(*span, link)
-        begin = end
+    def finish(self) -> list[Sealed]:
+        """Return the records of all events."""
+        if self._waiting:
+            self._pack()
+        return self._records
 
 
 _LOAD_KEY: Final = b"loaded"
@@ -423,44 +453,64 @@ def lines(engine: Engine, until: int) -> Iterator[bytes]:
     """Return the export's lines: its head, then every event up to ``until``, read in short pages."""
     yield msgspec.json.encode(Head(JSONL_FORMAT, engine.reader.store_id.hex(), until)) + b"\n"
     names = engine.reader.names()
-    seq = 1
-    while seq <= until:
+    link, after = NO_LINK, 0
+    while after < until:
         with engine.reader.state_lock:
             engine.reader.check_open()
-            records = engine.reader.log.read_at(range(seq, min(seq + PAGE_EVENTS, until + 1)))
-            page = [_line(names, place, record) for place, record in enumerate(records, seq)]
+            page, link, after = _page_of_lines(engine, names, link, after, until)
         yield from page
-        seq += len(page)
 
 
 @reports_damage
-def _line(names: Names, seq: int, record: bytes) -> bytes:
-    header = header_of(record)
-    if not is_intact(record, header):
-        raise StoreCorrupt(
-            f"the body of seq {seq} is not what its header commits to; run `refold verify`, and restore a backup"
+def _page_of_lines(engine: Engine, names: Names, link: bytes, after: int, until: int) -> tuple[list[bytes], bytes, int]:
+    """Return the lines of some records, the link behind them, and how far they reach."""
+    page: list[bytes] = []
+    for record in records_of(engine.reader.log, after, min(after + PAGE_EVENTS, until)):
+        is_intact = link_after(link, record.covered()) == record.link
+        if record.was_erased_from:
+            is_intact &= _proofs(engine).get(record.last_seq) == record.digest()
+        if not is_intact:
+            raise StoreCorrupt(
+                f"the record that ends at seq {record.last_seq} is not what was written; run `refold verify`, and "
+                f"restore a backup"
+            )
+        page += _lines_in(names, record, until)
+        link, after = record.link, min(record.last_seq, until)
+    return page, link, after
+
+
+def _proofs(engine: Engine) -> dict[int, bytes]:
+    """Return what was left of each record that was erased from, by the seq of its last event: its digest."""
+    recorded = engine.reader.events(STORE_STREAM, 0)
+    return dict(proof for event, _ in recorded if isinstance(event, Erased) for proof in event.digests)
+
+
+def _lines_in(names: Names, record: Record, until: int) -> Iterator[bytes]:
+    branches = {head.number: head.branch for head in record.heads}
+    for row, command, array in zip(record.rows(), record.commands, record.arrays, strict=True):
+        seq, number, version, time_ns, occurred_ns, cause, actor, flags = row
+        if seq > until:
+            return
+        event, erased = fold.decode(array), bool(flags & FLAG_ERASED)
+        if isinstance(event, fold.Unknown):
+            raise StoreCorrupt(
+                f"seq {seq} is of tag {event.tag}, which this refold does not know; upgrade it before exporting"
+            )
+        line = Line(
+            seq,
+            names.stream(number),
+            version,
+            time_ns,
+            command,
+            fold.NAMES[type(event)],
+            event_to_json(event, names, erased=erased),
+            occurred_ns if flags & FLAG_OCCURRED else None,
+            cause,
+            names.actors[actor],
+            erased,
+            names.branch(branches[number]),
         )
-    event = fold.decode(record[ARRAY_BEGIN:], header.tag)
-    if isinstance(event, fold.Unknown):
-        raise StoreCorrupt(
-            f"seq {seq} is of tag {header.tag}, which this refold does not know; upgrade it before exporting"
-        )
-    erased = bool(header.flags & FLAG_ERASED)
-    line = Line(
-        seq,
-        names.stream(header.stream),
-        header.version,
-        header.time_ns,
-        header.command,
-        fold.NAMES[type(event)],
-        event_to_json(event, names, erased=erased),
-        header.occurred_ns if header.flags & FLAG_OCCURRED else None,
-        header.cause,
-        names.actors[header.actor],
-        erased,
-        names.branch(header.branch),
-    )
-    return msgspec.json.encode(line) + b"\n"
+        yield msgspec.json.encode(line) + b"\n"
 
 
 class _CheckedLine(NamedTuple):
@@ -582,28 +632,24 @@ class _FullLoad:
         self._streams = engine.reader.streams
         self._numbers: dict[str, int] = {}
         self.seq = engine.reader.head
-        last = engine.reader.log.commit_at(engine.reader.head) if engine.reader.head else None
-        self._link = COMMIT.unpack(last)[3] if last else bytes(32)
+        self._link = engine.reader.link
         self._tags: set[int] = set(engine.reader.tags)
 
     def write(self, page: Sequence[_CheckedLine]) -> None:
-        """Write a page of events in one transaction, with the commit rows of the commits they came in."""
-        first_seq = self.seq + 1
-        salts = self._engine.reader.random_bytes(SALT_BYTES * len(page))
+        """Write a page of events in one transaction."""
         rows: list[Row] = []
-        records = [
-            self._record(ready, salts[place * SALT_BYTES :][:SALT_BYTES], rows) for place, ready in enumerate(page)
-        ]
-        commands = [(ready.line.command, ready.line.time_ns) for ready in page]
-        commits = list(commit_rows(commands, records, first_seq, self._link))
-        self._link = CommitRow._make(COMMIT.unpack(commits[-1])).link
+        pending = Pending(self.seq + 1, self._link, self._engine.reader.random_bytes(SEED_BYTES))
+        for ready in page:
+            self._add(pending, ready, rows)
+        records = pending.finish()
+        self._link = pending.link
         rows.append(("meta", TAGS_KEY, msgspec.msgpack.encode(sorted(self._tags))))
         rows.append(("meta", _LOAD_KEY, _part(self._digest, self.seq)))
 
         def use(turn: LogTurn) -> None:
             if turn.moved:
                 raise StoreBusy("another process wrote to the store while an export was loaded into it; load it again")
-            turn.write(first_seq, records, commits, rows)
+            turn.write(records, rows)
 
         self._engine.reader.log.in_turn(use)
 
@@ -620,7 +666,7 @@ class _FullLoad:
             number = self._numbers[key] = int.from_bytes(packed, "big")
         return number
 
-    def _record(self, ready: _CheckedLine, salt: bytes, rows: list[Row]) -> bytes:
+    def _add(self, pending: Pending, ready: _CheckedLine, rows: list[Row]) -> None:
         line, event, actor, branch, prev_seq = ready
         number = self._number(branch, line.stream, rows)
         if type(event) in fold.REFERRING and line.event.get("base_stream"):
@@ -629,8 +675,13 @@ class _FullLoad:
         self.seq += 1
         self._tags.add(fold.TAGS[type(event)])
         rows.extend(("derived", SEQ.pack(source) + SEQ.pack(self.seq), b"") for source in event.sources)
-        is_dated = line.occurred_ns is not None
-        occurred_ns = line.time_ns if line.occurred_ns is None else line.occurred_ns
-        stamp = Stamp(self.seq, line.stream, line.version, line.time_ns, occurred_ns, line.cause)
-        place = RecordPlace(number, branch, prev_seq, line.command, actor)
-        return build_record(event, stamp, place, salt, is_dated=is_dated, erased=line.erased)
+        pending.add(
+            event,
+            StreamHead(number, line.version - 1, prev_seq, branch),
+            time_ns=line.time_ns,
+            occurred_ns=line.occurred_ns,
+            command=line.command,
+            cause=line.cause,
+            actor=actor,
+            erased=line.erased,
+        )

@@ -13,7 +13,7 @@ from refold import fold
 from refold.engine import history, streams
 from refold.engine.cache import digests_of
 from refold.engine.engine import Engine
-from refold.engine.loader import Loader, decoded
+from refold.engine.loader import Loader, events_of
 from refold.engine.reader import HASH_KEY, STORE_ID_KEY, TAGS_KEY
 from refold.engine.streams import (
     APPLIED_KEY,
@@ -26,8 +26,9 @@ from refold.engine.streams import (
     number_key,
     number_of,
     place_in,
+    records_of,
 )
-from refold.engine.walk import Page, Seen, SlowWalk, swept
+from refold.engine.walk import Page, Seen, Walk
 from refold.errors import RefoldError, StoreCorrupt, StoreError
 from refold.event import FLAG_BASE, Event, Recorded, Stamp
 from refold.limits import (
@@ -44,7 +45,7 @@ from refold.log.directory import WRITER_LOCK, directory_at, holds_store
 from refold.log.lmdb_file import DATA_FILE, problems
 from refold.log.lmdb_log import LmdbLog
 from refold.log.protocol import Log, LogTurn, scan
-from refold.log.record import BRANCH, SEQ, STAMP, STREAM
+from refold.log.record import BRANCH, SEQ, StreamHead
 from refold.results import CACHE, DAMAGE, WRITER, Finding, Report
 
 # The rows beside the log, held against what a walk over it has seen: names, erasures, sources, requests, meta.
@@ -70,12 +71,12 @@ def check_names(log: Log, seen: Seen) -> Iterator[Finding]:
             yield Finding("names", 0, str(error), CACHE if number in given else DAMAGE)
             continue
         named[number] = key_of(branch, name)
-        if seen.branches.get(number, branch) != branch:
+        if number in seen.heads and seen.heads[number].branch != branch:
             said = f"stream number {number} is of branch {branch}, its events are of another"
             yield Finding("names", 0, said, WRITER if given[number] > 1 else DAMAGE)
     for number in sorted(seen.heads.keys() - named.keys()):
         said = f"stream number {number} has events and no name"
-        yield Finding("names", seen.heads[number][1], said, CACHE if number in given else DAMAGE)
+        yield Finding("names", seen.heads[number].seq, said, CACHE if number in given else DAMAGE)
     for number in sorted(named.keys() - seen.heads.keys()):
         yield Finding("names", 0, f"stream number {number} is named {named[number]!r}, and has no event", CACHE)
     for number, name in sorted(named.items()):
@@ -145,7 +146,7 @@ def check_graphs(log: Log, seen: Seen) -> Iterator[Finding]:
         if number not in seen.heads:
             yield Finding("graphs", 0, f"a graph is stored for stream number {number}, which has no event", CACHE)
         elif not is_intact(blob):
-            yield Finding("graphs", seen.heads[number][1], f"the graph of stream number {number} is damaged", CACHE)
+            yield Finding("graphs", seen.heads[number].seq, f"the graph of stream number {number} is damaged", CACHE)
 
 
 ROW_CHECKS: Final = (
@@ -158,13 +159,11 @@ ROW_CHECKS: Final = (
 """What is checked of any log, by the name of the finding for a row that cannot be read, and its fault."""
 
 
-# Folding the whole log anew beside the sweep, and holding every cache against it: checkpoints, digests, live states.
+# Folding the whole log anew beside the walk, and holding every cache against it: checkpoints, digests, live states.
 #
 # A stream whose last event has a checkpoint row leaves RAM there. States of streams that do not fit into their part
 # of ``memory_bytes`` together are left to another pass over the log.
 
-_STAMPED: Final = 7
-"""How many of the header's fields, from the first on, a stamp holds or is found by."""
 
 UNREADABLE: Final = (RefoldError, *streams.UNREADABLE)
 
@@ -196,7 +195,7 @@ class _Stream:
 
 
 class FoldCheck:
-    """One fold of the whole log; takes the pages of a sweep, and then what was left out in passes of its own."""
+    """One fold of the whole log; takes the pages of a walk, and then what was left out in passes of its own."""
 
     def __init__(self, engine: Engine, zero: Callable[[], tuple[Streams, Loader]]) -> None:
         self._engine = engine
@@ -259,8 +258,8 @@ class FoldCheck:
         """Fold a page, and hold what is cached at its seqs against the states."""
         streams, stops, actors = self._streams, self._stops, self._engine.reader.loader.actors
         apply = fold.fold
-        for seq, event, number, version, time_ns, occurred_ns, cause, actor, flags in zip(
-            page.seqs, page.events, *page.columns[:_STAMPED], strict=True
+        for (seq, number, version, time_ns, occurred_ns, cause, actor, flags), event in zip(
+            page.rows, page.events, strict=True
         ):
             stream = streams.get(number) or self._begin(number)
             if stream is None:
@@ -274,8 +273,8 @@ class FoldCheck:
             stream.seqs.append(seq)
             if seq in stops:
                 self._compare(number, stream, seq, version)
-        page_bytes = sum(map(len, page.records)) + EVENT_OVERHEAD_BYTES * len(page.records)
-        self._folded += len(page.records)
+        page_bytes = page.nbytes + EVENT_OVERHEAD_BYTES * len(page.events)
+        self._folded += len(page.events)
         self._folded_bytes += page_bytes
         self._weight += page_bytes
         if self._weight > self._memory_bytes:
@@ -362,39 +361,41 @@ class FoldCheck:
         # What a single stream takes, it takes.
         self._weight = min(self._weight, self._memory_bytes // 2)
 
-    def finish(self, heads: dict[int, tuple[int, int]]) -> Iterator[Finding]:
+    def finish(self, heads: Mapping[int, StreamHead]) -> Iterator[Finding]:
         """Return what is wrong with the caches: of the streams folded so far, and then of those left out."""
         yield from self._rest(heads)
         while self._postponed:
             self._wanted, self._postponed = self._postponed, set()
             self._weight = 0
-            for begin in range(0, self._engine.reader.head, PAGE_EVENTS):
-                self.take(self._again(range(begin + 1, min(begin + PAGE_EVENTS, self._engine.reader.head) + 1)))
-                self._wanted -= self._postponed
+            after, head = 0, self._engine.reader.head
+            while after < head:
+                after = self._again(self._wanted, after, min(after + PAGE_EVENTS, head))
             yield from self._rest(heads)
         for number, left in self._left.items():
-            if heads[number] != left:
-                yield _other_head(self._engine.reader.streams.at_number(number), heads[number])
+            if heads[number][1:3] != left:
+                yield _other_head(self._engine.reader.streams.at_number(number), heads[number][1:3])
         yield from self._findings
         for seq, number in sorted(self._digests_due.items()):
             yield _stray(seq, number)
         for number in sorted(self._doubtful.union(self._due[seq] for seq in self._due.keys() - self._held)):
             yield from self._closely(number)
 
-    def _again(self, seqs: range) -> Page:
-        """Return a page once more: those of its events that are of the streams of this pass."""
-        wanted = self._wanted or ()
-        numbered = zip(seqs, self._engine.reader.log.read_at(seqs), strict=True)
-        found = [(seq, record) for seq, record in numbered if STREAM.unpack_from(record)[0] in wanted]
-        records = [record for _, record in found]
-        heads = list(map(STAMP.unpack_from, records))
-        columns = list(zip(*heads, strict=True)) or [()] * _STAMPED
-        return Page([seq for seq, _ in found], records, decoded(records, heads), columns)
+    def _again(self, wanted: set[int], after: int, until: int) -> int:
+        """Take the events of some records once more, those of the wanted streams; return how far they reach."""
+        for record in records_of(self._engine.reader.log, after, until):
+            after = record.last_seq
+            if any(head.number in wanted for head in record.heads):
+                pairs = zip(record.rows(), events_of(record), strict=True)
+                found = [(row, event) for row, event in pairs if row[1] in wanted]
+                nbytes = len(record.packed) * len(found) // record.count
+                self.take(Page([row for row, _ in found], [event for _, event in found], nbytes))
+                wanted -= self._postponed
+        return after
 
-    def _rest(self, heads: dict[int, tuple[int, int]]) -> Iterator[Finding]:
+    def _rest(self, heads: Mapping[int, StreamHead]) -> Iterator[Finding]:
         """Hold the streams that are still here against their live states, and let go of them."""
         for number, stream in self._streams.items():
-            yield from self._against_live(number, stream, heads[number])
+            yield from self._against_live(number, stream, heads[number][1:3])
         self._streams = {}
 
     def _against_live(self, number: int, stream: _Stream, head: tuple[int, int]) -> Iterator[Finding]:
@@ -475,7 +476,7 @@ def _advance(loader: Loader, slot: Stream, state: fold.State, after: int, until:
 
 
 class Inspection:
-    """One pass over a log and its rows; ``findings`` says what is wrong."""
+    """One walk over a log and its rows; ``findings`` says what is wrong."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -511,26 +512,15 @@ class Inspection:
             # LMDB would follow the pointers of a damaged file, and take the process with it.
             yield from (Finding("file", 0, problem) for problem in problems)
             return
-        seen = self._swept(progress)
-        if seen is None:
-            walk = SlowWalk(log, head)
-            seen = walk.seen
-            found = list(readable("chain", walk.findings(progress)))
-            yield from found or [Finding("chain", 0, "the log is not sound, and looks sound event by event")]
-        self._seen = seen
-        for check, findings, fault in ROW_CHECKS:
-            yield from readable(check, findings(log, seen), fault)
-
-    def _swept(self, progress: Callable[[int, int], None]) -> Seen | None:
-        """Walk the log page by page and fold it anew on the way; ``None`` if it is not sound."""
         try:
             self._fold_check = self._refold()
         except UNREADABLE as error:
             self._failure = unreadable("checkpoint", error, CACHE)
-        try:
-            return swept(self._engine.reader.log, self._engine.reader.head, self._take, progress)
-        except StoreError:
-            return None
+        walk = Walk(log, head, self._take)
+        self._seen = walk.seen
+        yield from readable("chain", walk.findings(progress))
+        for check, findings, fault in ROW_CHECKS:
+            yield from readable(check, findings(log, walk.seen), fault)
 
     def _take(self, page: Page) -> None:
         if self._failure is not None or self._fold_check is None:
@@ -650,7 +640,7 @@ def report_of(path: str, reason: StoreError, progress: Callable[[int, int], None
             raise reason from None
     else:
         try:
-            walk = SlowWalk(log, 0)
+            walk = Walk(log, 0)
             found += log.in_stillness(lambda _: readable("chain", _log_findings(log, walk, progress or _silent)))
             events, streams = walk.head, len(walk.seen.heads)
         finally:
@@ -678,7 +668,7 @@ def _file_findings(path: str) -> Iterator[Finding]:
         yield Finding("file", 0, problem)
 
 
-def _log_findings(log: LmdbLog, walk: SlowWalk, progress: Callable[[int, int], None]) -> Iterator[Finding]:
+def _log_findings(log: LmdbLog, walk: Walk, progress: Callable[[int, int], None]) -> Iterator[Finding]:
     structure = log.verify()
     if structure:
         yield from (Finding("file", 0, problem) for problem in structure)

@@ -1,84 +1,85 @@
-"""The two walks over a log: a fast one, which says whether anything is wrong, and a slow one, which says what."""
+"""The walk over a log: every record checked against its digest, the chain, and the records before it."""
 
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from itertools import compress
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from refold import fold
-from refold.engine.loader import decoded
-from refold.errors import StoreCorrupt
-from refold.event import FLAG_BASE, FLAG_BODY_ELSEWHERE, FLAG_ERASED, FLAG_OCCURRED, Erased, Event
-from refold.fold import TAGS
-from refold.limits import HASH_BYTES, PAGE_EVENTS, RECENT_EVENTS_COUNT, STALE_LINK_BYTES_MAX
+from refold.engine.loader import events_of
+from refold.engine.streams import UNREADABLE
+from refold.errors import StoreCorrupt, StoreError
+from refold.event import ACTORS, FLAG_ERASED, NAMED_ACTORS_FROM, Erased, Event
+from refold.limits import HASH_BYTES, PAGE_EVENTS, RECENT_EVENTS_COUNT, STALE_LINKS_COUNT
 from refold.log.protocol import Log
-from refold.log.record import (
-    ARRAY_BEGIN,
-    COMMIT,
-    FORMAT,
-    HEADER,
-    HEADER_BYTES,
-    NO_LINK,
-    NO_SALT,
-    PREFIX_BYTES,
-    SEQ,
-    CommitRow,
-    Header,
-    commitments,
-    covered,
-    header_of,
-    is_intact,
-    last_seq_of,
-    link_after,
-)
+from refold.log.record import HEAD_BEGIN, MARK_COMMAND, NO_LINK, SEQ, Record, StreamHead, link_after
 from refold.results import WRITER, Finding
+from refold.views.actors import ActorNamed
 
 # What one walk over the log has seen: what the rows beside the log are held against.
 
 Mark: TypeAlias = bytes | tuple[int, str]
-"""What two events have in common only where they are one: a commitment, or a stream with an id drawn for one event."""
+"""What two events have in common only where they are one: a salt, or a stream with an id drawn for one event."""
 
 
 class Seen:
     """Where streams stand, which bodies are gone, which rows have to be there; all of it from records alone."""
 
     def __init__(self) -> None:
-        self.heads: dict[int, tuple[int, int]] = {}
-        """Number of a stream -> version and seq of its last event."""
+        self.heads: dict[int, StreamHead] = {}
+        """Number of a stream -> version and seq of its last event, and its branch."""
         self.begins: dict[int, tuple[int, int, int]] = {}
         """Number of a branch's stream -> seq of its first event, and version and seq that it says it goes on from."""
-        self.branches: dict[int, int] = {}
-        """Number of a stream -> branch of its events."""
         self.marked: set[int] = set()
-        """Seqs of the events whose headers say that the body was erased."""
+        """Seqs of the events whose marks say that the body was erased."""
         self.erased: set[int] = set()
         """Seqs that ``Erased`` events name."""
+        self.left: dict[int, bytes] = {}
+        """The records that were erased from, by the seqs of their last events, and their digests."""
+        self.proved: dict[int, bytes] = {}
+        """The digests of such records, as the last ``Erased`` event that names one has it."""
         self.derived: set[bytes] = set()
         """The keys that the index of sources has to hold."""
         self.tags: set[int] = set()
         self.commands = array("Q")
         """For each event the first seq of the command that it belongs to."""
+        self.actors: set[int] = set(range(len(ACTORS)))
+        """The numbers of the actors that have a name so far."""
         self._marks: dict[Mark, int] = {}
         """The marks of the last events, with their seqs."""
         self._elder_marks: dict[Mark, int] = {}
         """Those of the events before; both together reach back at least ``RECENT_EVENTS_COUNT`` events."""
 
-    def derive(self, seq: int, sources: tuple[int, ...]) -> None:
-        """Take note of what an event was derived from."""
-        self.derived.update(SEQ.pack(source) + SEQ.pack(seq) for source in sources)
+    def note(self, record: Record, events: Sequence[Event]) -> None:
+        """Take note of a record's events."""
+        first, marks = record.first_seq, record.marks
+        if any(mark & FLAG_ERASED for mark in set(marks)):
+            seqs = range(first, first + record.count)
+            self.marked.update(compress(seqs, [mark & FLAG_ERASED for mark in marks]))
+        if record.was_erased_from:
+            self.left[record.last_seq] = record.digest()
+        for seq, event in enumerate(events, first):
+            if event.sources:
+                self.derived.update(SEQ.pack(source) + SEQ.pack(seq) for source in event.sources)
+        kinds = set(map(type, events))
+        self.tags |= {fold.TAGS[kind] for kind in kinds if kind is not fold.Unknown}
+        if not kinds.isdisjoint(_NOTED):
+            for seq, event in enumerate(events, first):
+                if isinstance(event, Erased):
+                    self.erased.update(event.seqs)
+                    self.proved.update(event.digests)
+                elif isinstance(event, ActorNamed):
+                    self.actors.add(NAMED_ACTORS_FROM + seq)
+                elif isinstance(event, fold.Unknown):
+                    self.tags.add(event.tag)
+        self.commands.extend(record.commands)
 
-    def repeats(
-        self,
-        log: Log,
-        seqs: Sequence[int],
-        numbers: Sequence[int],
-        commitments: Sequence[bytes],
-        events: Sequence[Event],
-    ) -> dict[int, int]:
-        """Take note of events; return those that are one of the last before them once more: seq -> seq of that one."""
-        marks: list[Mark] = list(commitments)
-        places = list(seqs)
-        for seq, number, event in zip(seqs, numbers, events, strict=True):
+    def repeats(self, log: Log, record: Record, events: Sequence[Event]) -> dict[int, int]:
+        """Take note of a record's events; return those that are one of the last before them once more, seq -> seq."""
+        first = record.first_seq
+        marks: list[Mark] = [record.salt]
+        places = [first]
+        for seq, number, event in zip(range(first, first + len(events)), record.numbers, events, strict=False):
             if event.has_own_id:
                 marks.append((number, getattr(event, "id")))  # noqa: B009 - those that have one
                 places.append(seq)
@@ -90,308 +91,183 @@ class Seen:
             known = (self._marks, self._elder_marks)
             firsts = {mark: each[mark] for each in known for mark in fresh.keys() & each.keys()}
             for mark, seq in zip(marks, places, strict=True):
-                first = firsts.setdefault(mark, seq)
-                if first != seq and _is_same(log, first, seq):
-                    found[seq] = first
+                elder = firsts.setdefault(mark, seq)
+                if elder != seq:
+                    count = record.count if isinstance(mark, bytes) else 1
+                    found |= _same(log, elder, seq, count)
         self._marks |= fresh
         if len(self._marks) > 2 * RECENT_EVENTS_COUNT:
             self._marks, self._elder_marks = {}, self._marks
         return found
 
 
-def _is_same(log: Log, first: int, seq: int) -> bool:
-    """Return whether two records of a stream hold one event, byte for byte; salts of zeros tell nothing."""
-    elder, record = log.read_at([first, seq])
-    if header_of(elder).stream != header_of(record).stream or elder[ARRAY_BEGIN:] != record[ARRAY_BEGIN:]:
-        return False
-    return NO_SALT not in (elder[HEADER_BYTES:ARRAY_BEGIN], record[HEADER_BYTES:ARRAY_BEGIN])
+_NOTED: Final = frozenset((Erased, ActorNamed, fold.Unknown))
 
 
-FLAGS: Final = FLAG_ERASED | FLAG_BASE | FLAG_OCCURRED
-"""Every flag that something of this format sets."""
-
-
-class SlowWalk:
-    """One walk over commit rows and records up to the head; ``seen`` is what it met on the way."""
-
-    def __init__(self, log: Log, head: int) -> None:
-        self._log = log
-        self.head = head
-        self.seen = Seen()
-        self._links = bytearray(NO_LINK)
-        """The links of the commits so far, from the one before the first on."""
-        self._stale_bytes = STALE_LINK_BYTES_MAX
-
-    def findings(self, progress: Callable[[int, int], None]) -> Iterator[Finding]:
-        """Walk the commit rows: they must follow one another, and each link must be that of its records."""
-        previous = CommitRow(0, 1, 0, NO_LINK)
-        while previous.next_seq <= self.head:
-            page = self._log.commits(previous.next_seq - 1, PAGE_EVENTS)
-            if not page:
-                yield Finding("chain", previous.next_seq, f"no commit row covers seq {previous.next_seq}")
-                return
-            for row in page:
-                commit = CommitRow._make(COMMIT.unpack(row))
-                yield from self._commit(previous, commit)
-                if commit.next_seq <= previous.next_seq:
-                    return
-                self._links += commit.link
-                previous = commit
-                progress(commit.next_seq - 1, self.head)
-        if self.head >= self._log.head() and self._log.read(previous.next_seq, 1):
-            yield Finding("chain", previous.next_seq, "there are records behind the last commit row")
-
-    def _commit(self, previous: CommitRow, commit: CommitRow) -> Iterator[Finding]:
-        first = commit.first_seq
-        if first != previous.next_seq or not first < commit.next_seq <= self.head + 1:
-            span = f"from seq {first} to {commit.next_seq - 1}"
-            yield Finding("gap", first, f"a commit goes {span}, the one before ended at {previous.next_seq - 1}")
-            return
-        if commit.time_ns < previous.time_ns:
-            yield Finding("time", first, f"the commit's time {commit.time_ns} is before its predecessor's", WRITER)
-        try:
-            records = self._log.read_at(range(first, commit.next_seq))
-        except StoreCorrupt as error:
-            yield Finding("gap", first, str(error))
-            return
-        parts = [COMMIT.pack(first, commit.next_seq, commit.time_ns, NO_LINK)]
-        for seq, record in enumerate(records, first):
-            if len(record) < ARRAY_BEGIN:
-                yield Finding("record", seq, f"the record has {len(record)} bytes, fewer than a header")
-                return
-            header = header_of(record)
-            yield from self._record(seq, record, header)
-            parts += covered(record, header)
-        if link_after(previous.link, parts) != commit.link:
-            said = f"the link over seqs {first} to {commit.next_seq - 1}"
-            if self._is_stale(parts, commit.link):
-                said += " goes on from an earlier commit than the one before it"
-                yield Finding("chain", first, f"{said}: whoever wrote it had not read what others wrote", WRITER)
-            else:
-                yield Finding("chain", first, f"{said} does not fit its records")
-
-    def _is_stale(self, parts: list[bytes], link: bytes) -> bool:
-        """Return whether a link is that of its records behind an earlier commit, the latest ones first."""
-        content = b"".join(parts)
-        for begin in range(len(self._links) - HASH_BYTES, -1, -HASH_BYTES):
-            self._stale_bytes -= len(content)
-            if self._stale_bytes < 0:
-                return False
-            if link_after(bytes(self._links[begin : begin + HASH_BYTES]), (content,)) == link:
-                return True
-        return False
-
-    def _record(self, seq: int, record: bytes, header: Header) -> Iterator[Finding]:
-        if header.format > FORMAT:
-            yield Finding("record", seq, f"format {header.format} is newer than {FORMAT}")
-        if header.flags & ~FLAGS:
-            yield Finding("record", seq, f"flags {header.flags:#06x} hold a bit that nothing of this format sets")
-        if not is_intact(record, header):
-            yield Finding("commitment", seq, "the body is not what the header commits to")
-        yield from self._order(seq, header)
-        try:
-            event = fold.decode(record[ARRAY_BEGIN:], header.tag)
-        except StoreCorrupt as error:
-            yield Finding("record", seq, str(error))
-            return
-        if header.flags & FLAG_ERASED:
-            self.seen.marked.add(seq)
-        if isinstance(event, Erased):
-            self.seen.erased.update(event.seqs)
-        self.seen.tags.add(header.tag)
-        self.seen.derive(seq, event.sources)
-        for first in self.seen.repeats(self._log, [seq], [header.stream], [header.commitment], [event]).values():
-            yield Finding("twice", seq, f"the event is that of seq {first} once more", WRITER)
-
-    def _order(self, seq: int, header: Header) -> Iterator[Finding]:
-        seen = self.seen
-        if header.branch != seen.branches.setdefault(header.stream, header.branch):
-            yield Finding("order", seq, f"stream {header.stream} goes over into branch {header.branch}", WRITER)
-        version, last = seen.heads.get(header.stream, (0, 0))
-        if header.branch and header.stream not in seen.heads:
-            version, last = max(header.version, 1) - 1, header.prev_seq
-            seen.begins[header.stream] = (seq, version, last)
-        if header.version != version + 1 or header.prev_seq != last:
-            yield Finding(
-                "order",
-                seq,
-                f"stream {header.stream} goes from version {version} at seq {last} "
-                f"to version {header.version} after seq {header.prev_seq}",
-                WRITER,
-            )
-        seen.heads[header.stream] = (header.version, seq)
-
-
-# The fast walk over a log: pages checked as a whole, which says no more than whether anything is wrong.
-#
-# A page is taken apart into columns by code in C, and each check is one over a column. Where one of them fails the
-# sweep ends, and ``walking`` looks at every event to say what it is. So what is found, and how it is told, is the
-# slow walk's.
-
-_ERASED_TAG: Final = TAGS[Erased]
-_STRUCTURAL_BEGIN: Final = ARRAY_BEGIN + PREFIX_BYTES
-_MASKED: Final = FLAG_ERASED | FLAG_BODY_ELSEWHERE
-
-
-class DamageFound(Exception):
-    """Something is wrong in the log; the slow walk says what."""
+def _same(log: Log, elder: int, seq: int, count: int) -> dict[int, int]:
+    """Return those of some events in a row that hold what the elder ones hold, byte for byte, in the same stream."""
+    pairs = [(elder + place, seq + place) for place in range(count) if elder + place < seq]
+    events = log.events_at([each for pair in pairs for each in pair])
+    both = zip(events[::2], events[1::2], strict=True)
+    return {
+        late.seq: early.seq
+        for early, late in both
+        if (early.number, early.array) == (late.number, late.array) and not (early.flags | late.flags) & FLAG_ERASED
+    }
 
 
 class Page(NamedTuple):
-    """A page that holds what it should: seqs, records, their events, and the headers, column by column."""
+    """The events of a sound record with what their stamps say: the row that ``Record.rows`` gives of each."""
 
-    seqs: Sequence[int]
-    records: Sequence[bytes]
+    rows: Sequence[tuple[int, int, int, int, int, int, int, int]]
     events: Sequence[Event]
-    columns: Sequence[Sequence[Any]]
+    nbytes: int
 
 
-class FastWalk:
-    """One sweep over a log up to its head; ``seen`` is what it met on the way."""
+_READ_EVENTS: Final = 4 * PAGE_EVENTS
+"""Events that are read at a time: their records are large, and a read costs more than what one page takes of it."""
 
-    def __init__(self, log: Log, head: int) -> None:
+
+class Walk:
+    """One walk over the records up to a head; ``seen`` is what it met on the way.
+
+    Every sound record is handed to ``take``, up to the first that is not.
+    """
+
+    def __init__(self, log: Log, head: int, take: Callable[[Page], None] | None = None) -> None:
         self._log = log
-        self._head = head
-        self._commits = self._commit_rows()
-        self._previous = CommitRow(0, 1, 0, NO_LINK)
-        self._current: CommitRow | None = None
-        self._parts: list[bytes] = []
-        """What the link of the current commit covers, as far as it was read."""
-        self._expected: dict[int, tuple[int, int, int]] = {}
-        """Number of a stream -> version and ``prev_seq`` that its next event has to have, and its branch."""
+        self.head = head
         self.seen = Seen()
+        self._take = take
+        self._links = bytearray(NO_LINK)
+        """The links of the records so far, from the one before the first on."""
+        self._stale_links = STALE_LINKS_COUNT
+        self._time_ns: int | None = None
+        self._is_sound = True
 
-    def pages(self) -> Iterator[Page]:
-        """Return the pages of the log, each found sound but for the link of a commit that goes on behind it.
-
-        Raises ``DamageFound`` where anything is wrong.
-        """
-        for begin in range(1, self._head + 1, PAGE_EVENTS):
-            yield self._page(range(begin, min(begin + PAGE_EVENTS, self._head + 1)))
-        if self._current is not None or (self._head >= self._log.head() and self._log.read(self._head + 1, 1)):
-            raise DamageFound
-        self.seen.heads = {number: (place[0] - 1, place[1]) for number, place in self._expected.items()}
-        self.seen.branches = {number: place[2] for number, place in self._expected.items()}
-
-    def _page(self, seqs: range) -> Page:
-        try:
-            records = self._log.read_at(seqs)
-        except StoreCorrupt as error:
-            raise DamageFound from error
-        if min(map(len, records)) < ARRAY_BEGIN:
-            raise DamageFound
-        columns = list(zip(*map(HEADER.unpack_from, records), strict=True))
-        flags, tags, begins, commands, formats = columns[6], columns[7], columns[12], columns[9], columns[16]
-        if max(formats) > FORMAT or any(flag & ~FLAGS for flag in set(flags)):
-            raise DamageFound
-        is_plain = not any(flag & _MASKED for flag in set(flags))
-        self._check_bodies(seqs, records, columns, is_plain=is_plain)
-        self._check_order(seqs, columns)
-        self._check_links(seqs, _parts(records, begins, is_plain=is_plain))
-        try:
-            events = decoded(records, zip(tags, strict=True))
-        except StoreCorrupt as error:
-            raise DamageFound from error
-        if self.seen.repeats(self._log, seqs, columns[0], columns[17], events):
-            raise DamageFound
-        self.seen.tags.update(tags)
-        self.seen.commands.extend(commands)
-        self._note(seqs, tags, events)
-        return Page(seqs, records, events, columns)
-
-    def _check_bodies(
-        self, seqs: range, records: Sequence[bytes], columns: Sequence[Sequence[Any]], *, is_plain: bool
-    ) -> None:
-        if is_plain:
-            if commitments(records, columns[12]) != columns[17]:
-                raise DamageFound
-            return
-        if not all(map(is_intact, records)):
-            raise DamageFound
-        self.seen.marked.update(compress(seqs, [flag & FLAG_ERASED for flag in columns[6]]))
-
-    def _check_order(self, seqs: range, columns: Sequence[Sequence[int]]) -> None:
-        """Check that each event goes on from the last one of its stream, in the stream's branch."""
-        expected = self._expected
-        get = expected.get
-        # version, prev_seq and branch, as one tuple for each event.
-        for seq, number, place in zip(
-            seqs, columns[0], zip(columns[1], columns[8], columns[10], strict=True), strict=True
-        ):
-            if get(number) != place:
-                self._check_first(seq, number, place)
-            expected[number] = (place[0] + 1, seq, place[2])
-
-    def _check_first(self, seq: int, number: int, place: tuple[int, int, int]) -> None:
-        """Check the first event of a stream; in a branch it goes on from what ``begins`` is to be held against."""
-        version, prev_seq, branch = place
-        if number in self._expected or not version or (not branch and (version, prev_seq) != (1, 0)):
-            raise DamageFound
-        if branch:
-            self.seen.begins[number] = (seq, version - 1, prev_seq)
-
-    def _commit_rows(self) -> Iterator[CommitRow]:
+    def findings(self, progress: Callable[[int, int], None]) -> Iterator[Finding]:
+        """Walk the records: they must follow one another, each link be that of what it covers, and each be sound."""
         after = 0
-        while rows := self._log.commits(after, PAGE_EVENTS):
-            for row in rows:
-                if len(row) != COMMIT.size:
-                    raise DamageFound
-                yield CommitRow._make(COMMIT.unpack(row))
-            after = max(last_seq_of(rows[-1]), after + 1)
+        while after < self.head:
+            page = self._log.read(after, min(after + _READ_EVENTS, self.head))
+            if not page:
+                yield Finding("gap", after + 1, f"no record holds seq {after + 1}")
+                return
+            for last, packed in page:
+                for finding in self._record(after, last, packed):
+                    self._is_sound = False
+                    yield finding
+                if last <= after:
+                    return
+                after = last
+            progress(min(after, self.head), self.head)
+        for last, digest in self.seen.left.items():
+            if self.seen.proved.get(last) != digest:
+                said = f"the record that ends at seq {last} was erased from, and is not what the erasure left"
+                yield Finding("erasure", last, said)
 
-    def _check_links(self, seqs: range, parts: Sequence[bytes]) -> None:
-        at = seqs.start
-        while at < seqs.stop:
-            if self._current is None:
-                self._current = self._next_commit(at)
-            commit = self._current
-            end = min(commit.next_seq, seqs.stop)
-            self._parts += parts[at - seqs.start : end - seqs.start]
-            at = end
-            if at == commit.next_seq:
-                if link_after(self._previous.link, self._parts) != commit.link:
-                    raise DamageFound
-                self._previous, self._current = commit, None
+    def _record(self, after: int, last: int, packed: bytes) -> Iterator[Finding]:
+        previous = bytes(self._links[-HASH_BYTES:])
+        self._links += packed[:HEAD_BEGIN].ljust(HEAD_BEGIN, b"\0")
+        where = f"the record that ends at seq {last}"
+        try:
+            record = Record(packed)
+            columns = list(record.problems())
+        except UNREADABLE as error:
+            yield Finding("record", after + 1, f"{where} cannot be read: {error}")
+            return
+        if record.first_seq != after + 1 or record.last_seq != last:
+            said = f"{where} holds seqs {record.first_seq} to {record.last_seq}, and seq {after + 1} comes next"
+            yield Finding("gap", after + 1, said)
+            return
+        yield from self._link(previous, record, where)
+        yield from (Finding("record", record.first_seq, f"{where} makes no sense: {problem}") for problem in columns)
+        if columns:
+            return
+        if self._time_ns is not None and record.time_ns < self._time_ns:
+            yield Finding("time", record.first_seq, f"the time {record.time_ns} is before that of seq {after}", WRITER)
+        self._time_ns = record.time_ns
+        yield from self._order(record)
+        yield from self._events(record)
 
-    def _next_commit(self, at: int) -> CommitRow:
-        commit = next(self._commits, None)
-        if (
-            commit is None
-            or commit.first_seq != at
-            or not at < commit.next_seq <= self._head + 1
-            or commit.time_ns < self._previous.time_ns
-        ):
-            raise DamageFound
-        self._parts = [COMMIT.pack(commit.first_seq, commit.next_seq, commit.time_ns, NO_LINK)]
-        return commit
+    def _link(self, previous: bytes, record: Record, where: str) -> Iterator[Finding]:
+        covered = record.covered()
+        if link_after(previous, covered) == record.link:
+            return
+        said = f"the link of {where}"
+        if self._is_stale(covered, record.link):
+            said += " goes on from an earlier record than the one before it: whoever wrote it had not read the others"
+            yield Finding("chain", record.first_seq, said, WRITER)
+        else:
+            yield Finding("chain", record.first_seq, f"{said} does not fit what is in it")
 
-    def _note(self, seqs: range, tags: Sequence[int], events: Sequence[Event]) -> None:
-        for seq, event in zip(seqs, events, strict=True):
-            if event.sources:
-                self.seen.derive(seq, event.sources)
-        if _ERASED_TAG in tags:
-            for event in events:
-                if isinstance(event, Erased):
-                    self.seen.erased.update(event.seqs)
+    def _is_stale(self, covered: bytes, link: bytes) -> bool:
+        """Return whether a link goes on from an earlier record, the latest ones first."""
+        for begin in range(len(self._links) - 2 * HASH_BYTES, -1, -HASH_BYTES):
+            self._stale_links -= 1
+            if self._stale_links < 0:
+                return False
+            if link_after(bytes(self._links[begin : begin + HASH_BYTES]), covered) == link:
+                return True
+        return False
+
+    def _order(self, record: Record) -> Iterator[Finding]:
+        """Check that streams, commands and causes go on from what came before."""
+        seen, first = self.seen, record.first_seq
+        owners = record.owners
+        for place, head in enumerate(record.heads):
+            number, version, seq, branch = head
+            begin = first + owners.index(place)
+            known = seen.heads.get(number)
+            if known is None and branch:
+                seen.begins[number] = (begin, version, seq)
+                known = head
+            elif known is None:
+                known = StreamHead(number, 0, 0, 0)
+            if branch != known.branch:
+                yield Finding("order", begin, f"stream {number} goes over into branch {branch}", WRITER)
+            if (version, seq) != known[1:3]:
+                yield Finding(
+                    "order",
+                    begin,
+                    f"stream {number} goes from version {known.version} at seq {known.seq} "
+                    f"to version {version + 1} after seq {seq}",
+                    WRITER,
+                )
+            seen.heads[number] = StreamHead(number, version + owners.count(place), first + owners.rindex(place), branch)
+        going_on = seen.commands[-1] if seen.commands else 0
+        if not record.marks[0] & MARK_COMMAND and record.command != going_on:
+            said = f"its command began at seq {record.command}, that of the event before at seq {going_on}"
+            yield Finding("order", first, said, WRITER)
+
+    def _events(self, record: Record) -> Iterator[Finding]:
+        seen = self.seen
+        try:
+            events = events_of(record)
+        except StoreError:
+            yield from _undecodable(record)
+            seen.commands.extend(record.commands)
+            return
+        for place in compress(range(record.count), [mark & FLAG_ERASED for mark in record.marks]):
+            array = record.array(place)
+            if not isinstance(events[place], fold.Unknown) and fold.blanked(array) != array:
+                said = "the event is marked as one without a body, and its body is there"
+                yield Finding("erasure", record.first_seq + place, said)
+        for seq, first in seen.repeats(self._log, record, events).items():
+            yield Finding("twice", seq, f"the event is that of seq {first} once more", WRITER)
+        seen.note(record, events)
+        numbers = set(record.actors)
+        if not numbers <= seen.actors:
+            for seq, actor in enumerate(record.actors, record.first_seq):
+                if actor not in seen.actors:
+                    yield Finding("actor", seq, f"its actor has the number {actor}, to which no event gave a name")
+        if self._is_sound and self._take is not None:
+            self._take(Page(list(record.rows()), events, len(record.packed)))
 
 
-def _parts(records: Sequence[bytes], begins: Sequence[int], *, is_plain: bool) -> list[bytes]:
-    """Return what the link covers of each record."""
-    if is_plain:
-        return [
-            record[:HEADER_BYTES] + record[_STRUCTURAL_BEGIN : ARRAY_BEGIN + begin]
-            for record, begin in zip(records, begins, strict=True)
-        ]
-    return [b"".join(covered(record)) for record in records]
-
-
-def swept(log: Log, head: int, take: Callable[[Page], None], progress: Callable[[int, int], None]) -> Seen | None:
-    """Walk the log page by page and hand every page on; return what was seen, ``None`` where anything is wrong."""
-    sweep = FastWalk(log, head)
-    try:
-        for page in sweep.pages():
-            take(page)
-            progress(page.seqs[-1], head)
-    except DamageFound:
-        return None
-    return sweep.seen
+def _undecodable(record: Record) -> Iterator[Finding]:
+    for seq, packed in enumerate(record.arrays, record.first_seq):
+        try:
+            fold.decode(packed)
+        except StoreCorrupt as error:
+            yield Finding("record", seq, str(error))

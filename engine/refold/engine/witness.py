@@ -14,7 +14,7 @@ from refold.errors import NotFound, StoreBusy, StoreCorrupt, StoreError
 from refold.limits import RETRIES_COUNT_MAX, WITNESS_MS
 from refold.log import witness
 from refold.log.protocol import Log
-from refold.log.record import COMMIT, NO_LINK, CommitRow, last_seq_of
+from refold.log.record import NO_LINK, Record
 from refold.log.witness import Witnessed
 from refold.results import Finding
 from refold.threads import Bell, Worker
@@ -156,11 +156,8 @@ def _seen(reader: Reader) -> Witnessed:
 
 
 def _link_at(log: Log, seq: int) -> bytes:
-    """Return the link of the commit that ends at a seq; no bytes where none does."""
-    row = log.commit_at(seq)
-    if row is None or len(row) != COMMIT.size or last_seq_of(row) != seq:
-        return b""
-    return CommitRow._make(COMMIT.unpack(row)).link
+    """Return the link of the record that ends at a seq; no bytes where none does."""
+    return next((Record(packed).link for last, packed in log.read(seq - 1, seq) if last == seq), b"")
 
 
 def _follow(followed: "ref[Witness]", stop: Bell) -> None:

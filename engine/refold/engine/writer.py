@@ -19,7 +19,6 @@ from refold import fold
 from refold.engine.reader import TAGS_KEY, Reader, Request, checked_time
 from refold.engine.streams import Streams, notify
 from refold.engine.transaction import (
-    ANY,
     Commit,
     CommitSeed,
     Deferred,
@@ -41,12 +40,11 @@ from refold.limits import (
     LINGER_NS_MAX,
     PACKED_COUNT_MIN,
     RETRIES_COUNT_MAX,
-    SALT_BYTES,
-    SALTS_COUNT,
+    SEED_BYTES,
+    SEEDS_COUNT,
     TIME_NS_MAX,
 )
 from refold.log.protocol import LogTurn, TurnLost
-from refold.message import MessageAppended
 
 T = TypeVar("T")
 
@@ -94,7 +92,7 @@ class Writer:
         self._reader = reader
         self._streams: Streams = reader.streams
         """The streams that the turn under way began with: where they were read again since, it may not go on."""
-        self._salts = b""
+        self._seeds = b""
         """Random bytes that no commit has used yet."""
         self._is_crowded = False
         """Whether another process wrote between this one's last two commits."""
@@ -221,9 +219,15 @@ class Writer:
         if self._is_crowded:
             reader.check_open()
             reader.notice()
-        seed = self._draw(tickets)
         tries = RETRIES_COUNT_MAX
         while True:
+            if not self._seeds:
+                # Drawn ahead: each draw lets go of the interpreter, and beside a busy thread that costs 5 ms.
+                self._seeds = reader.random_bytes(SEED_BYTES * SEEDS_COUNT)
+            # An interrupt between two of these steps loses a seed: none is ever used twice.
+            drawn, self._seeds = self._seeds[:SEED_BYTES], self._seeds[SEED_BYTES:]
+            time_ns = reader.clock_ns()
+            seed = CommitSeed(time_ns if -TIME_NS_MAX <= time_ns <= TIME_NS_MAX else checked_time(time_ns), drawn)
             # Who was refused in a turn that was overtaken stays refused: its error is known, it must not be written.
             left = [ticket for ticket in tickets if not ticket.is_done]
             try:
@@ -232,30 +236,6 @@ class Writer:
                 tries -= 1
                 if not tries:
                     raise
-                seed = self._draw(left, is_again=True)
-
-    def _draw(self, tickets: Sequence[Ticket], *, is_again: bool = False) -> CommitSeed:
-        reader, events = self._reader, 0
-        for ticket in tickets:
-            request = ticket.request
-            if isinstance(request, Transaction):
-                events += len(request) + len(request.named)
-                continue
-            # Its own event and what opens its stream; a message alone mostly finds its conversation open.
-            events += 2 + (request.origin.number is None)
-            if len(tickets) > 1 or is_again or self._is_crowded or request.request is not None:
-                continue
-            event, stream = request.make, reader.streams.ready(request.key)
-            is_plain = isinstance(event, MessageAppended) and not event.sources and request.expected == ANY
-            if is_plain and stream is not None and stream.state is not None and fold.is_open(stream.state):
-                events -= 1
-        size = SALT_BYTES * events
-        if len(self._salts) < size:
-            # Drawn ahead: each draw lets go of the interpreter, and beside a busy thread that costs a switch interval.
-            self._salts += reader.random_bytes(max(size, SALT_BYTES * SALTS_COUNT))
-        salts, self._salts = self._salts[:size], self._salts[size:]
-        time_ns = reader.clock_ns()
-        return CommitSeed(time_ns if -TIME_NS_MAX <= time_ns <= TIME_NS_MAX else checked_time(time_ns), salts)
 
     def _take_turn(self, tickets: Sequence[Ticket], seed: CommitSeed, turn: LogTurn) -> list[Ticket]:
         """Admit the tickets and commit them in one turn at the log; ``TurnLost`` leaves them to another turn."""
@@ -292,8 +272,6 @@ class Writer:
                 else:
                     first = max(begin, group.command)  # What names an actor is not the command's.
                     admitted.append((ticket, first, len(group.events)))
-            if len(group.events) * SALT_BYTES > len(seed.salts):
-                raise TurnLost("a conversation was closed before its message was written; nothing was, call again")
             if group.events or group.requests:
                 self._commit(turn, group, seed, admitted)
             for ticket, _, _ in admitted:
@@ -319,8 +297,8 @@ class Writer:
         if claim is None:
             return False
         # Its seqs may be those of another process, which wrote when this one could not.
-        stamps = claim.commit.stamps
-        if claim.begin == claim.end or self._reader.log.commit_at(stamps[-1].seq) != claim.commit.row:
+        last = claim.commit.records[-1:]
+        if claim.begin == claim.end or self._reader.log.read(last[0][0] - 1, last[0][0]) != last:
             ticket.claim = None
             return False
         self._answer(ticket)
@@ -372,7 +350,7 @@ class Writer:
             for ticket, begin, end in admitted:
                 ticket.claim = Claim(group, commit, begin, end)
             try:
-                turn.write(commit.first_seq, commit.records, [commit.row] if commit.records else (), rows)
+                turn.write(commit.records, rows)
             except StoreError:
                 # What the store could not write is durable to nobody, whatever the log shows.
                 for ticket, _, _ in admitted:
@@ -402,9 +380,7 @@ class Writer:
         """Fold what is durable now into the states; only here do live states change. The state lock is held."""
         reader = self._reader
         apply, advance, packer = fold.fold, reader.streams.advance, reader.packer
-        for stream, event, stamp, record in zip(
-            group.streams, group.events, commit.stamps, commit.records, strict=True
-        ):
+        for stream, event, stamp, size in zip(group.streams, group.events, commit.stamps, commit.sizes, strict=True):
             seq = stamp.seq
             is_base = bool(bases) and seq in bases
             if is_base:
@@ -412,7 +388,7 @@ class Writer:
             assert stream.state is not None or is_base, f"{stream.name} was not loaded before its commit"
             if stream.state is not None:
                 apply(stream.state, stamp, event)
-            advance(stream, stamp, len(record))
+            advance(stream, stamp, size)
             if stream.index is not None:
                 notify(stream, stamp, event)
             if len(stream.seqs) >= (stream.due or CHECKPOINT_EVENTS):
@@ -421,7 +397,7 @@ class Writer:
                 packer.rebased(stream)
         reader.head, reader.link, reader.time_ns = commit.stamps[-1].seq, commit.link, commit.stamps[-1].time_ns
         # Both RAM and the tail of the log are longer now, and are kept within their bounds.
-        count, eviction = len(commit.records), reader.eviction
+        count, eviction = len(commit.stamps), reader.eviction
         if reader.streams.bytes > eviction.share_bytes and eviction.is_over:
             eviction.trim(max(EVICTED_COUNT_MIN, 2 * count))
             eviction.relieve()

@@ -301,9 +301,10 @@ def _counted(total: "NDArray[float32]", texts: TextIndex, question: Question) ->
 
 def figures(system: str, results: Sequence[Answer], depth: int = 10) -> list[Figures]:
     """Return the figures over all questions, then those of each category."""
-    kinds = sorted({answer.category for answer in results})
+    kinds = sorted({answer.category for answer in results} - {ALL})
     groups = [(ALL, list(results))] + [(kind, [each for each in results if each.category == kind]) for kind in kinds]
-    return [_figures(system, kind, group, depth) for kind, group in groups if group and (kind == ALL or len(kinds) > 1)]
+    shown = groups if len({answer.category for answer in results}) > 1 else groups[:1]
+    return [_figures(system, kind, group, depth) for kind, group in shown if group]
 
 
 def _figures(system: str, category: str, group: list[Answer], depth: int) -> Figures:

@@ -18,7 +18,7 @@ from msgspec import Struct
 from refold import Message
 from refold.errors import EmbeddingMismatch, InvalidInput, LimitExceeded
 from refold.limits import DOCUMENT_BYTES_MAX
-from refold.memory.conversation import openai
+from refold.memory.wires import openai
 
 
 @contextmanager
@@ -529,7 +529,10 @@ def _message(line: int, place: int, message: object) -> Fields:
     return cast("Fields", message)
 
 
-# OpenAI's chat messages: a list of them, or an object with one.
+# OpenAI's chat messages: a list of them, or an object with one. Anthropic's have their system prompt beside the list.
+
+IN_MESSAGES_KEY: Final = "in_messages"
+"""In a message's metadata, ``False`` for a system prompt that stood beside the list of messages."""
 
 _LIST_KEYS: Final = ("messages", "traj", "conversation")
 _ID_KEYS: Final = ("id", "conversation_id", "session_id", "thread_id")
@@ -545,7 +548,7 @@ def _openai(file: BinaryIO) -> Iterator[SourceConversation]:
 
 def _openai_conversation(line: int, document: object) -> SourceConversation:
     if isinstance(document, list):
-        return SourceConversation(line, None, None, _openai_messages(line, cast("list[object]", document), {}))
+        return SourceConversation(line, None, None, _openai_messages(line, cast("list[object]", document), {}, None))
     fields = cast("Fields", document) if isinstance(document, dict) else {}
     key = next((key for key in _LIST_KEYS if isinstance(fields.get(key), list)), None)
     if key is None:
@@ -555,7 +558,8 @@ def _openai_conversation(line: int, document: object) -> SourceConversation:
         )
     messages = fields.pop(key)
     own_id = _own_id(fields)
-    return SourceConversation(line, own_id, None, _openai_messages(line, messages, fields))
+    system = fields.pop("system") if isinstance(fields.get("system"), (str, list)) and fields["system"] else None
+    return SourceConversation(line, own_id, None, _openai_messages(line, messages, fields, system))
 
 
 def _own_id(fields: Fields) -> str | None:
@@ -566,13 +570,16 @@ def _own_id(fields: Fields) -> str | None:
     return None
 
 
-def _openai_messages(line: int, messages: list[Any], fields: Fields) -> Iterator[SourceMessage]:
+def _openai_messages(line: int, messages: list[Any], fields: Fields, system: Any) -> Iterator[SourceMessage]:
     began_ns = next((ns for key in _DATE_KEYS if (ns := occurred_ns(fields.get(key))) is not None), None)
+    if system is not None:
+        extra = metadata({}, {SOURCE_KEY: fields or None, IN_MESSAGES_KEY: False})
+        yield SourceMessage("system", system, occurred_ns=began_ns, metadata=extra)
     for place, message in enumerate(messages, 1):
         own = _message(line, place, message)
         rest = others(own)
         moment_ns = _take_date(rest)
-        source = fields or None if place == 1 else None
+        source = fields or None if place == 1 and system is None else None
         when_ns = began_ns if moment_ns is None else moment_ns
         yield source_message(own, rest, {SOURCE_KEY: source}, occurred_ns=when_ns)
 

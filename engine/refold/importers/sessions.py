@@ -28,6 +28,7 @@ from refold.importers.formats import (
     located,
     rendered,
 )
+from refold.importers.traces import CLAUDE_CODE, OTEL
 from refold.importers.values import stream_name
 from refold.message import MessageAppended, imported_messages
 
@@ -70,7 +71,7 @@ REFOLD: Final = SessionFormat("refold", _is_export, _no_conversations)
 
 
 # Those that ask for more of a file come first: a line of BEAM is a chat of OpenAI's with some fields more.
-_READERS: Final = (REFOLD, SWE_AGENT, LOCOMO, BEAM, OPENAI)
+_READERS: Final = (REFOLD, CLAUDE_CODE, OTEL, SWE_AGENT, LOCOMO, BEAM, OPENAI)
 FORMATS: Final = (*(reader.name for reader in _READERS[1:]), REFOLD.name)
 """The names of the formats that can be imported."""
 

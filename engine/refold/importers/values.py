@@ -1,14 +1,18 @@
 """The log for other programs: its events, messages and memories as plain values, and the lines of an export."""
 
+import struct
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, cast
+
+import msgspec
+from msgspec import Struct
 
 from refold import Memory, fold
 from refold.engine import transfer
 from refold.engine.engine import Engine
 from refold.engine.jsonl import event_to_json
 from refold.entry import Entry
-from refold.event import FLAG_OCCURRED, HOST, Recorded
+from refold.event import FLAG_OCCURRED, HOST, Recorded, unpack_json
 from refold.message import Message
 
 _MESSAGE_FIELDS: Final = ("seq", "role", "content", "name", "tool_calls", "tool_call_id", "tokens", "metadata")
@@ -37,8 +41,16 @@ def event_name(recorded: Recorded) -> str:
     return fold.NAMES.get(type(recorded.event), "unknown")
 
 
-def event_json(memory: Memory, recorded: Recorded) -> dict[str, Any]:
-    """Return an event with its stamp as plain values, by the names that an export uses."""
+KIND_NAMES: Final = frozenset(fold.NAMES.values())
+"""The public names of all types of events."""
+
+
+def event_json(memory: Memory, recorded: Recorded, *, full: bool = False) -> dict[str, Any]:
+    """Return an event with its stamp as plain values, by the names that an export uses.
+
+    What the log packs is unpacked: arguments and results are JSON, and of a vector its dimension is told, or with
+    ``full`` its numbers.
+    """
     event, stamp = recorded
     line: dict[str, Any] = {
         "seq": stamp.seq,
@@ -57,7 +69,41 @@ def event_json(memory: Memory, recorded: Recorded) -> dict[str, Any]:
         line["erased"] = True
     if isinstance(event, fold.Unknown):
         return {**line, "event": {"tag": event.tag}}
-    return {**line, "event": event_to_json(event, _engine(memory).reader.names(), erased=stamp.erased)}
+    fields = event_to_json(event, _engine(memory).reader.names(), erased=stamp.erased)
+    own = {name: getattr(event, name) for name in fields if name in event.__struct_fields__}
+    packed = {name: _unpacked(name, value, full=full) for name, value in own.items() if type(value) in (bytes, tuple)}
+    return {**line, "event": fields | packed}
+
+
+_VECTORS: Final = frozenset(("vector", "vectors", "other_vector"))
+_DIGESTS: Final = frozenset(("digests",))
+_JSON_TEXTS: Final = frozenset(("arguments", "result"))
+_NUMBER_BYTES: Final = 4
+
+
+def _unpacked(name: str, value: Any, *, full: bool) -> Any:
+    """Return what a field of an event holds as plain values, the packed parts of structs in it too."""
+    if isinstance(value, (tuple, list)):
+        return [_unpacked(name, item, full=full) for item in cast("list[Any]", value)]
+    if isinstance(value, Struct):
+        return {field: _unpacked(field, getattr(value, field), full=full) for field in value.__struct_fields__}
+    if not isinstance(value, bytes):
+        return value
+    if name in _VECTORS:
+        dim = len(value) // _NUMBER_BYTES
+        return list(struct.unpack(f"<{dim}f", value)) if full else {"dim": dim}
+    if name in _DIGESTS:
+        return value.hex()
+    if not value:
+        return None
+    return msgspec.json.decode(value) if name in _JSON_TEXTS else unpack_json(value)
+
+
+def stream_names(memory: Memory) -> list[str]:
+    """Return the names of the streams of a memory, in full."""
+    door = memory._door  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    with door.engine.reader.state_lock:
+        return list(door.engine.reader.streams.names(door.branch))
 
 
 def export_lines(memory: Memory) -> Iterator[bytes]:

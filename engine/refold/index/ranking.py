@@ -1,7 +1,7 @@
 """Rankings as data, filters, and the query that has both. Pure."""
 
 from collections.abc import Mapping
-from math import isfinite, log
+from math import isfinite, log, log1p
 from types import MappingProxyType
 from typing import Any, Final, NoReturn, cast
 
@@ -28,6 +28,7 @@ _BOUNDS: Final = {signal: (float("-inf"), float("inf")) for signal in SIGNALS} |
 }
 _CHOICES: Final = {"stemmer": STEMMERS, "recency_curve": ("hyperbolic", "exponential")}
 _NEIGHBOURS_MAX: Final = 16
+_DECIMALS: Final = 6  # Floors are rounded to so many digits.
 _AT_ONCE: Final = 1e18  # The rate of a recency that is gone after a moment.
 
 
@@ -140,13 +141,17 @@ _PRESETS: Final = (
 RANKINGS: Final[Mapping[str, Ranking]] = MappingProxyType({ranking.name: ranking for ranking in _PRESETS})
 """The rankings that have a name.
 
-- `"seed"`: the default, and what other programs with the same formula answer.
-- `"hybrid"`: found best on chats and on long messages both; for search in conversations, facts and skills.
+- `"hybrid"`: the default; found best on chats and on long messages both.
+- `"seed"`: what other programs with the same formula answer.
 - `"window"`: the same with a lighter stemmer and without the look at questions.
 - `"lexical"`: without vectors, for texts that share words.
 - `"browse"`: for an empty query.
 - `"seed-without-recency"`, `"seed-exponential"`, `"bm25"`, `"idf-cosine"`, `"idf-coverage"`: to compare with.
 """
+
+
+DEFAULT: Final = "hybrid"
+"""The ranking of searches that name none."""
 
 
 def ranking_of(ranking: object) -> Ranking:
@@ -185,7 +190,17 @@ class Query(Struct, frozen=True, kw_only=True):
     now_ns: int | None = None  # The time that recency is counted from; `None` for the memory's own.
     top_k: int = 10
     explain: bool = False  # Whether hits carry every signal, not only those with a weight.
+    approximate: bool = False  # Whether an answer that is not proved will do, where it is found faster.
     words: tuple[str, ...] | None = None  # The keywords to compare, instead of those of the text.
+    floor: float | None = None  # The least best score with which anything is found; `None` for that of the rate.
+    floor_rate: float = 0.0  # Times the logarithm of one and the number of rows.
+
+    def floor_of(self, rows_count: int) -> float:
+        """Return the least best score with which anything is found among so many rows; 0 for none.
+
+        The best of many scores by chance grows with the logarithm of their number.
+        """
+        return round(self.floor_rate * log1p(rows_count), _DECIMALS) if self.floor is None else self.floor
 
     @property
     def keywords(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Search over the rows of a view: an exact pass, or a graph with a bound that certifies the answer."""
+"""Search over the rows of a view: exact, by a pass over all or by the bounds of short rows; approximate by a graph."""
 
 import math
 import threading
@@ -14,6 +14,7 @@ from refold.errors import InvalidInput
 from refold.index.columns import DAY_NS, Array, Rows, normalised, product
 from refold.index.hnsw import BREADTH_MAX, Graph
 from refold.index.ranking import Query, Ranking
+from refold.index.short import ShortRows, narrowed
 from refold.index.table import RowSelection, TableView, VectorTable
 from refold.limits import QUERIES_BYTES_MAX
 
@@ -49,7 +50,7 @@ class Matches(msgspec.Struct, frozen=True):
 
     hits: tuple[Match, ...]
     exact: bool
-    scanned: bool  # Whether all rows were passed over, without a graph.
+    scanned: bool  # Whether all rows were passed over whole, without a graph and without short rows.
 
 
 _thread = threading.local()
@@ -115,20 +116,27 @@ def _margin(ranking: Ranking, dimensions: int, span_days: float, extra: float) -
     return fixed + daily * span_days + 1e-6 * extra
 
 
-# Searching with a graph: the nearest rows, and the best scores with a bound that certifies them.
+# Searching with short rows: a sixth of the vectors is read, and few rows are looked at whole. It is proved for any
+# vectors, and where they leave too many rows a search passes over all of them.
+
+_LIKELY_ROWS: Final = 400  # Rows, beyond `top_k`, with the highest bounds: the best of them say what others must reach.
+
+# Searching with a graph: the nearest rows, and the best scores as far as a graph finds them.
 #
 # The nearest rows alone are not the best ones: most of the best have another strength. So the graph's rows and the
 # best of the rest are scored, and then every row is that might still be better: one that the graph did not give has
-# at most the cosine of the last that it gave, so it has to be strong enough in the rest, which is known of every row.
+# about the cosine of the last that it gave at most, so it has to be strong enough in the rest, which is known of every
+# row. A graph misses near rows now and then, and no bound on that holds for any vectors: near ones may hang together
+# by no link at all. So such an answer is given to those alone who ask for an approximate one.
 
 _WIDENINGS: Final = 2  # How often a search asks a graph for twice as many rows before all are passed over.
 _SELECTED_SHARE: Final = 2  # Where fewer than one of so many rows may be found, the graph would mostly give others.
 _TRUSTED_SHARE: Final = 2
 _LOOKED_AT_SHARE: Final = 16  # At most one of so many rows is looked at by itself; a pass over all is faster then.
-CERTIFIED_ROWS: Final = 400  # Near rows that a search for the best scores begins with.
+NEAR_ROWS: Final = 400  # Near rows that an approximate search for the best scores begins with.
 _SPARE_ROWS: Final = 16  # Rows, beyond `top_k`, that are strong in all but the cosine and raise the bound of a search.
 
-assert CERTIFIED_ROWS <= BREADTH_MAX
+assert NEAR_ROWS <= BREADTH_MAX
 
 
 class Scan:
@@ -270,8 +278,46 @@ class Scan:
             return self._ranked(rows[: int(np.count_nonzero(products >= bound))])
         return self._ranked(rows[self._reachable(products)])
 
-    def certified(self, selection: RowSelection) -> list[Match] | None:
-        """Find the best rows, certified as far as the graph gives all of the nearest; `None` if that fails."""
+    def bounded(self, selection: RowSelection, short: ShortRows) -> list[Match] | None:
+        """Find the best rows by the bounds of short ones; `None` where too many could be among the best.
+
+        No bound is below the total of its row, whatever the vectors are, so no row that is left out is a best one.
+        """
+        rows, count = selection.rows, min(self.view.count, short.count)
+        if self.vector is None or (rows is not None and len(rows) * _GATHERED_SHARE <= self.view.count):
+            return None
+        matrix, query = self.view.columns.matrix, self.vector * np.float32(self.ranking.cosine)
+        bounds = _scratch("products", self.view.count)
+        short.bounds(query, bounds[:count])
+        if count < self.view.count:
+            product(matrix[count:], query, bounds[count:])
+        if rows is not None:
+            bounds = np.take(bounds, rows, out=_scratch("totals", len(rows)), mode="clip")
+        self._add_rest(bounds, selection)
+        likely = min(len(bounds), self.top_k + _LIKELY_ROWS)
+        if likely == len(bounds):
+            return None
+        highest = np.argpartition(bounds, len(bounds) - likely)[len(bounds) - likely :]
+        floor = np.partition(self._totals(highest, selection, query), likely - self.top_k)[likely - self.top_k]
+        reachable = np.flatnonzero(bounds >= floor - 2 * self.margin)
+        if len(reachable) * _LOOKED_AT_SHARE > len(bounds):
+            return None
+        places = reachable[self._reachable(self._totals(reachable, selection, query))]
+        return self._ranked(places if rows is None else rows[places])
+
+    def _totals(self, places: Rows, selection: RowSelection, query: Array) -> Array:
+        """Compute the totals of some rows of a selection."""
+        rows = places if selection.rows is None else selection.rows[places]
+        totals = product(self.view.columns.matrix[rows], query)
+        self._add_rest(totals, RowSelection(rows, selection.importance[places], selection.days[places]))
+        return totals
+
+    def approximate(self, selection: RowSelection) -> Matches | None:
+        """Find nearly all of the best rows by the graph; `None` where it cannot tell which those are.
+
+        The nearer half of what the graph gives is taken to be complete, which no graph promises. The answer is exact
+        only where the graph gave every row that it has.
+        """
         view, graph, vector, weight = self.view, self.view.graph, self.vector, self.ranking.cosine
         if graph is None or vector is None or weight <= 0.0:
             return None
@@ -279,7 +325,7 @@ class Scan:
             return None
         rest = self._rest(selection)
         query = vector * np.float32(weight)
-        width = max(CERTIFIED_ROWS, graph.breadth, 4 * self.top_k)
+        width = max(NEAR_ROWS, graph.breadth, 4 * self.top_k)
         for rows_count in (width, 2 * width) if 2 * width <= max(BREADTH_MAX, 8 * self.top_k) else (width,):
             near = graph.near(vector, rows_count)
             if near is None:
@@ -289,16 +335,15 @@ class Scan:
             candidates.take_fresh()
             strongest = min(view.count, self.top_k + _SPARE_ROWS)
             candidates.look_at(np.argpartition(rest, view.count - strongest)[view.count - strongest :])
-            is_certain = rows_count >= len(graph.rows)
-            if not is_certain:
+            is_whole = candidates.has_all(view.columns.alive)
+            if not is_whole:
                 floor = weight * _trusted_cosine(near[1])
                 rivals = np.flatnonzero(rest[: graph.end] >= candidates.bound(self.top_k) - floor - 2 * self.margin)
-                is_certain = len(rivals) * _LOOKED_AT_SHARE <= view.count
-                if is_certain:
-                    candidates.look_at(rivals)
-            if is_certain:
-                rows, totals = np.concatenate(candidates.rows), np.concatenate(candidates.totals)
-                return self._ranked(rows[self._reachable(totals)])
+                if len(rivals) * _LOOKED_AT_SHARE > view.count:
+                    continue
+                candidates.look_at(rivals)
+            rows, totals = np.concatenate(candidates.rows), np.concatenate(candidates.totals)
+            return Matches(tuple(self._ranked(rows[self._reachable(totals)])), exact=is_whole, scanned=False)
         return None
 
     def _rest(self, selection: RowSelection) -> Array:
@@ -349,6 +394,9 @@ class _Candidates:
         if len(fresh):
             self.take(fresh, product(self._matrix[fresh], self._query))
 
+    def has_all(self, alive: Array) -> bool:
+        return not (alive & ~self._is_seen).any()
+
     def bound(self, top_k: int) -> float:
         totals = np.concatenate(self.totals)
         return float(np.partition(totals, -top_k)[-top_k]) if len(totals) >= top_k else -np.inf
@@ -362,17 +410,25 @@ def search(
 ) -> Matches:
     """Find the rows with the best scores, ties to the higher importance, then to the lower seq.
 
-    `extra` is added to the score of each row. `exact` uses no graph. Raises the errors of `Scan`.
+    `extra` is added to the score of each row. A graph is used for an `approximate` query alone, where one pays; with
+    `exact` no graph, and no short rows either. Raises the errors of `Scan`.
     """
     view = view or table.view()
     scan = Scan(view, query, extra)
     if not scan.top_k:
         return _NO_MATCHES
     selection = scan.select()
-    if not exact and scan.vector is not None and table.builder.pays(view, is_hybrid=True):
-        hits = scan.certified(selection)
-        if hits is not None:
-            return Matches(tuple(hits), exact=True, scanned=False)
+    if scan.vector is not None and not exact:
+        if query.approximate and table.builder.pays(view, is_hybrid=True):
+            matches = scan.approximate(selection)
+            if matches is not None:
+                return matches
+        short = table.short(view)
+        if short is not None and short.is_tried():
+            hits = scan.bounded(selection, short)
+            short.note(is_of_use=hits is not None)
+            if hits is not None:
+                return Matches(tuple(hits), exact=True, scanned=False)
     return Matches(tuple(scan.all(selection)), exact=True, scanned=True)
 
 
@@ -413,15 +469,11 @@ def nearest(table: VectorTable, query: Query, *, view: TableView | None = None, 
 
 # Rows that are more alike than a threshold, pair by pair: all of them, which no graph promises.
 #
-# The products of all pairs are most of the work, so they are computed of shorter rows: what a row is along a few
-# directions in which the rows differ most, and the length of the rest. The product of two of those is at least that
-# of the rows themselves, because the rests are at most parallel. Whatever that leaves is looked at whole.
+# The products of all pairs are most of the work, so they are computed of short rows. Whatever those leave is looked at
+# whole.
 
-NARROW_DIMENSIONS: Final = 64
-SAMPLED_ROWS: Final = 1_024  # Rows that tell in which directions most of the others differ; fewer are compared whole.
 PAIRS_BYTES_MAX: Final = 8 * 1024**2  # Products of pairs in RAM at once.
 _NEAR: Final = 1e-4  # Products of single precision are nearer than this to what they are without rounding.
-_NARROW_SHARE: Final = 4  # Rows of fewer numbers than so many times those of a short row are not worth shortening.
 
 
 def pairs(matrix: Array, threshold: float, is_gone: Array, is_changed: Array) -> Iterator[tuple[int, Rows]]:
@@ -454,25 +506,3 @@ def _near(short: Array, rows: Rows, columns: Rows, threshold: float) -> dict[int
         return {}
     near = product(short[rows], short[columns].T) > threshold - _NEAR
     return {int(rows[place]): columns[near[place]] for place in np.flatnonzero(near.any(axis=1))}
-
-
-def narrowed(matrix: Array) -> Array:
-    """Shorten rows so that their products are at least those of the rows, but for rounding."""
-    if matrix.shape[1] < _NARROW_SHARE * NARROW_DIMENSIONS or len(matrix) < SAMPLED_ROWS:
-        return matrix
-    basis = _directions(matrix[:: len(matrix) // SAMPLED_ROWS].astype(np.float64)).astype(np.float32)
-    along = product(matrix, basis)
-    rest = np.sqrt(np.maximum(1.0 - np.einsum("ij,ij->i", along, along), 0.0))
-    return np.concatenate([along, rest[:, None]], axis=1)
-
-
-def _directions(sample: Array) -> Array:
-    """Find orthonormal directions that hold nearly as much of a sample as so many can.
-
-    Begun with rows of the sample, and turned towards where most of it lies: exact directions cost much more, and worse
-    ones only leave more pairs to compare.
-    """
-    basis: Array = sample[:NARROW_DIMENSIONS].T
-    for _ in range(2):
-        basis, _ = np.linalg.qr(sample.T @ (sample @ basis))
-    return basis

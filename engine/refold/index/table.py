@@ -16,9 +16,11 @@ import numpy as np
 
 from refold.errors import InvalidInput
 from refold.index import hnsw
+from refold.index import short as shorts
 from refold.index.columns import DAY_NS, Array, Codes, Column, Keywords, Rows, normalised, product
 from refold.index.hnsw import Graph, build, library
 from refold.index.ranking import Filter
+from refold.index.short import ShortRows
 from refold.limits import VECTOR_DIMENSIONS_MAX
 from refold.threads import Worker
 
@@ -161,7 +163,7 @@ _GRAPH_GONE_RATIO_MAX: Final = 0.25
 _CALIBRATED_ROWS_MIN: Final = 2_048  # With fewer rows no graph is worth its cost on any machine.
 # The time of asking a graph for the nearest rows: passes over all rows that take longer are replaced by it.
 _NEAREST_NS: Final = 100_000
-_HYBRID_NS: Final = 1_500_000  # The time of a certified search.
+_HYBRID_NS: Final = 1_500_000  # The time of an approximate search for the best scores.
 _TIMINGS: Final = 3
 _logger = logging.getLogger("refold")
 
@@ -350,6 +352,7 @@ class VectorTable:
         self._vocabulary = Vocabulary()
         self.lock = self._vocabulary.lock
         self._latest: TableView | None = None
+        self._short: ShortRows | None = None
         self.builder = GraphBuilder(self.lock, self.view, self._forget, crossover)
 
     def _forget(self) -> None:
@@ -364,12 +367,13 @@ class VectorTable:
         with self.lock:
             graph = self.builder.graph
             own = sum(column.nbytes for column in self._columns.values()) + self._vocabulary.keywords.nbytes
+            own += 0 if self._short is None else self._short.nbytes
             return own + (0 if graph is None else graph.nbytes)
 
     @property
     def parts_count(self) -> int:
-        """How many graphs were built: each takes other room."""
-        return self.builder.builds_count
+        """How many graphs were built, and whether rows were shortened: each takes other room."""
+        return self.builder.builds_count + (self._short is not None)
 
     # Writing.
 
@@ -585,6 +589,17 @@ class VectorTable:
 
     def _count_at(self, at: int) -> int:
         return int(self._columns["born"].values.searchsorted(at, "right"))
+
+    def short(self, view: TableView) -> ShortRows | None:
+        """Return the short rows for a search of a view, some more than before; `None` where they are not worth it."""
+        matrix = view.columns.matrix
+        if not shorts.pays(view.count, self.dimensions):
+            return None
+        short = self._short
+        if short is None or short.is_old(view.count):
+            short = self._short = ShortRows(matrix)
+        short.reach(matrix)
+        return short
 
     # The graph.
 

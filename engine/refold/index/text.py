@@ -2,7 +2,7 @@
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from math import log, sqrt
 from typing import Final, NamedTuple, TypeAlias
@@ -299,37 +299,9 @@ class _Lexicon:
 
     def coverage(self, query: Query, size: int) -> _Floats:
         """Compute the share of the query's rarity that each row has, itself or through its neighbours."""
-        ranking, lengths = query.ranking, self._lengths.values[:size]
-        longest = np.arange(int(lengths.max(initial=0)) + 1)
-        gates: _Floats = np.ones(len(longest), dtype=float32)
-        if ranking.gate_terms:
-            gates = (1 / (1 + (longest / ranking.gate_terms) ** 2)).astype(float32)
-        gates = gates[lengths]
-        scores: _Floats = np.zeros(size, dtype=float32)
-        marks: _Floats = np.zeros(size, dtype=float32)
-        most = 0.0
-        for posting, idf in self._query_terms(query.text):
-            most += idf
-            if posting is not None:
-                rows = posting.rows()
-                marked = [rows, *self._mark_neighbours(marks, rows, gates, ranking)]
-                marks[rows] = 1
-                for places in marked:  # The highest mark of a row counts, once.
-                    scores[places] += idf * marks[places]
-                    marks[places] = 0
-        if ranking.damping:
-            scores *= (np.maximum(1, longest / ranking.pivot_terms) ** -ranking.damping).astype(float32)[lengths]
-        return _scaled(scores, most)
-
-    def _mark_neighbours(self, marks: _Floats, rows: Rows, gates: _Floats, ranking: Ranking) -> Iterator[Rows]:
-        for chain in (self._sessions.before, self._sessions.after):
-            places, passed = rows, gates[rows]
-            for share in ranking.neighbours if len(self._sessions) else ():
-                places = chain.values[places]
-                is_there = places >= 0
-                places, passed = places[is_there], passed[is_there]
-                marks[places] = np.maximum(marks[places], share * passed * gates[places])
-                yield places
+        chains = (self._sessions.before.values, self._sessions.after.values) if len(self._sessions) else ()
+        terms = [(None if posting is None else posting.rows(), idf) for posting, idf in self._query_terms(query.text)]
+        return coverage_of(query.ranking, self._lengths.values[:size], chains, terms)
 
     def question(self, query: Query, shares: _Floats) -> _Floats:
         scores: _Floats = shares * (self._lengths.values[: len(shares)] < query.ranking.question_terms)
@@ -340,15 +312,58 @@ class _Lexicon:
         count = len(self._of_row)
         for term in dict.fromkeys(terms_of(text, self._stemmer)[0]):
             posting = self._postings.get(term)
-            yield posting, _rarity(count, 0 if posting is None else len(posting))
+            yield posting, rarity(count, 0 if posting is None else len(posting))
 
     def _row_norms(self, size: int) -> _Floats:
         if self._norms is None or len(self._norms) < size:
             squares = np.zeros(size)
             for posting in self._postings.values():
-                squares[posting.rows()] += _rarity(len(self._of_row), len(posting)) ** 2
+                squares[posting.rows()] += rarity(len(self._of_row), len(posting)) ** 2
             self._norms = np.sqrt(squares).astype(float32)
         return self._norms[:size]
+
+
+def coverage_of(
+    ranking: Ranking, lengths: NDArray[np.uint16], chains: Sequence[Rows], terms: Iterable[tuple[Rows | None, float]]
+) -> _Floats:
+    """Compute the share of the terms' rarity that each row has, itself or through its neighbours.
+
+    `lengths` are those of the rows, `chains` the neighbours of each in both directions, and `terms` the rows that have
+    each of the query's terms, with its rarity.
+    """
+    size = len(lengths)
+    longest = np.arange(int(lengths.max(initial=0)) + 1)
+    gates: _Floats = np.ones(len(longest), dtype=float32)
+    if ranking.gate_terms:
+        gates = (1 / (1 + (longest / ranking.gate_terms) ** 2)).astype(float32)
+    gates = gates[lengths]
+    scores: _Floats = np.zeros(size, dtype=float32)
+    marks: _Floats = np.zeros(size, dtype=float32)
+    most = 0.0
+    for rows, idf in terms:
+        most += idf
+        if rows is not None:
+            marked = [rows, *_mark_neighbours(marks, rows, gates, chains, ranking.neighbours)]
+            marks[rows] = 1
+            for places in marked:  # The highest mark of a row counts, once.
+                scores[places] += idf * marks[places]
+                marks[places] = 0
+    if ranking.damping:
+        scores *= (np.maximum(1, longest / ranking.pivot_terms) ** -ranking.damping).astype(float32)[lengths]
+    return _scaled(scores, most)
+
+
+def _mark_neighbours(
+    marks: _Floats, rows: Rows, gates: _Floats, chains: Sequence[Rows], shares: tuple[float, ...]
+) -> Iterator[Rows]:
+    for chain in chains:
+        places, passed = rows, gates[rows]
+        for share in shares:
+            places = chain[places]
+            is_there = places >= 0
+            places, passed = places[is_there], passed[is_there]
+            marks[places] = np.maximum(marks[places], share * passed * gates[places])
+            yield places
 
 
 def month_of(time_ns: int) -> str:
@@ -365,7 +380,7 @@ def month_of(time_ns: int) -> str:
     return f"{_MONTHS[(month + 2) % 12]} {year + era * 400 + (month >= 10)}"  # noqa: PLR2004 - January is the tenth
 
 
-def _rarity(count: int, having: int) -> float:
+def rarity(count: int, having: int) -> float:
     """Compute the idf of a term that `having` of `count` rows have, never below 0."""
     return log(1 + (count - having + 0.5) / (having + 0.5))
 

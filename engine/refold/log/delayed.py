@@ -7,17 +7,19 @@ tail reaches the log below in order, each part of it in one transaction. Reads s
 import atexit
 import os
 import threading
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
+from functools import partial
+from operator import itemgetter
 from typing import Final, NamedTuple, TypeVar
 from weakref import WeakSet
 
-from refold.errors import Closed, StoreCorrupt, StoreError
+from refold.errors import Closed, StoreError
 from refold.limits import DELAY_MS_MAX, LMDB_KEY_BYTES_MAX, TAIL_BYTES_MAX
 from refold.log.lmdb_log import LmdbLog
-from refold.log.protocol import TABLES, Erasing, Found, Row, Table
-from refold.log.record import last_seq_of
+from refold.log.protocol import TABLES, Found, Row, Table
+from refold.log.record import EventBytes, Record, Sealed, events_in
 from refold.threads import Bell, Worker
 
 # The end of a log that is not on the disk yet: commands in the order in which they were written.
@@ -26,11 +28,9 @@ from refold.threads import Bell, Worker
 class _Part(NamedTuple):
     """One write, and where it begins."""
 
-    records: Sequence[bytes]
-    commits: Sequence[bytes]
+    records: Sequence[Sealed]
     rows: Sequence[Row]
     records_before: int
-    commits_before: int
     bytes_until: int
 
 
@@ -42,71 +42,49 @@ class Tail:
     """
 
     def __init__(self, behind: int) -> None:
-        self.first_seq = behind + 1
+        self.behind = behind
         self._parts: list[_Part] = []
         self._derived_count = 0
-        self._records: list[bytes] = []
-        self._commits: list[bytes] = []
+        self._records: list[Sealed] = []
         self._rows: dict[Table, dict[bytes, bytes | None]] = {table: {} for table in TABLES}
 
     def __bool__(self) -> bool:
         return bool(self._parts)
 
-    def append(self, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[Row]) -> None:
+    def append(self, records: Sequence[Sealed], rows: Sequence[Row]) -> None:
         """Put one write at the end."""
-        last = self._parts[-1] if self._parts else _Part((), (), (), 0, 0, 0)
-        added = sum(map(len, records)) + sum(map(len, commits))
+        last = self._parts[-1] if self._parts else _Part((), (), 0, 0)
+        added = sum(len(record) for _, record in records)
         added += sum(len(key) + len(value or b"") for _, key, value in rows)
-        self._parts.append(
-            _Part(
-                tuple(records),
-                tuple(commits),
-                tuple(rows),
-                last.records_before + len(last.records),
-                last.commits_before + len(last.commits),
-                last.bytes_until + added,
-            )
-        )
+        before = last.records_before + len(last.records)
+        self._parts.append(_Part(tuple(records), tuple(rows), before, last.bytes_until + added))
 
     @property
     def head(self) -> int:
-        """The seq of the last record."""
-        if not self._parts:
-            return self.first_seq - 1
-        last = self._parts[-1]
-        return self.first_seq - 1 + last.records_before + len(last.records)
+        """The seq of the last event."""
+        return next((part.records[-1][0] for part in reversed(self._parts) if part.records), self.behind)
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of records, commit rows and rows."""
+        """The bytes of records and rows."""
         return self._parts[-1].bytes_until if self._parts else 0
 
     def _derive(self) -> None:
         for part in self._parts[self._derived_count :]:
             self._records[part.records_before :] = part.records
-            self._commits[part.commits_before :] = part.commits
             for table, key, value in part.rows:
                 self._rows[table][key] = value
             self._derived_count += 1
 
-    def records(self) -> list[bytes]:
+    def records(self) -> list[Sealed]:
         """Return all records, to be read only."""
         self._derive()
         return self._records
 
-    def commits(self) -> list[bytes]:
-        """Return all commit rows, to be read only."""
-        self._derive()
-        return self._commits
-
-    def commits_after(self, seq: int) -> list[bytes]:
-        """Return the commit rows whose last seq is greater than ``seq``."""
-        commits = self.commits()
-        return commits[bisect_right(commits, seq, key=last_seq_of) :]
-
-    def those_before(self, commits: Sequence[bytes]) -> list[bytes]:
-        """Return those of the commit rows that lie before the tail: the log below may have taken it in already."""
-        return [commit for commit in commits if last_seq_of(commit) < self.first_seq]
+    def between(self, after: int, until: int) -> list[Sealed]:
+        """Return the records with the events behind ``after`` up to ``until``."""
+        records = self.records()
+        return records[bisect_right(records, after, key=_KEY) : bisect_left(records, until, key=_KEY) + 1]
 
     def rows(self, table: Table) -> dict[bytes, bytes | None]:
         """Return the rows of a table as they were written last, ``None`` for deleted ones; to be read only."""
@@ -117,6 +95,10 @@ class Tail:
         """Return the rows of all tables, each as it was written last."""
         self._derive()
         return [(table, key, value) for table, rows in self._rows.items() for key, value in rows.items()]
+
+
+_KEY: Final = itemgetter(0)
+"""The seq of a record's last event."""
 
 
 def just_below(key: bytes) -> bytes:
@@ -140,22 +122,15 @@ class DelayedTurn:
         self._log = log
         self.is_open = True
 
-    def write(
-        self,
-        first_seq: int,
-        records: Sequence[bytes],
-        commits: Sequence[bytes],
-        rows: Sequence[Row] = (),
-        erased: Sequence[Erasing] = (),
-    ) -> None:
+    def write(self, records: Sequence[Sealed], rows: Sequence[Row] = (), erased: Sequence[Sealed] = ()) -> None:
         """Put everything at the end of the tail, not durable on return; what erases goes past it, and is."""
         if not self.is_open:
             raise AssertionError("a turn is open once and writes once; take another turn")
         self.is_open = False
         if erased:
-            self._log.erase(first_seq, records, commits, rows, erased)
+            self._log.erase(records, rows, erased)
         else:
-            self._log.append(first_seq, records, commits, rows)
+            self._log.append(records, rows)
 
 
 T = TypeVar("T")
@@ -208,7 +183,7 @@ class DelayedLog:
     def _find_end(self) -> None:
         """Begin an empty tail behind the log below."""
         self._waiting = Tail(self._inner.head())
-        self._durable = self._waiting.first_seq - 1
+        self._durable = self._waiting.behind
         self._is_stale = False
 
     # Writing.
@@ -225,24 +200,22 @@ class DelayedLog:
         with self.turns:
             return use(DelayedTurn(self))
 
-    def write(
-        self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[Row] = ()
-    ) -> None:
+    def write(self, records: Sequence[Sealed], rows: Sequence[Row] = ()) -> None:
         """Put everything at the end of the tail; not durable on return."""
-        self.in_turn(lambda turn: turn.write(first_seq, records, commits, rows))
+        self.in_turn(lambda turn: turn.write(records, rows))
 
-    def append(self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[Row]) -> None:
+    def append(self, records: Sequence[Sealed], rows: Sequence[Row]) -> None:
         """Put everything at the end of the tail, once it is not too long; the thread has its turn.
 
         What an earlier flush raised is raised here, with the seqs that wait, unless it is done by now: nothing is
         appended to a tail that does not reach the disk.
         """
         self._check_usable()
-        if records and first_seq != self.head() + 1:
-            raise AssertionError(f"record {first_seq} is not behind the last, {self.head()}")
+        if records and Record(records[0][1]).first_seq != self.head() + 1:
+            raise AssertionError(f"the record that ends at seq {records[0][0]} is not behind the last, {self.head()}")
         if any(not 0 < len(key) <= LMDB_KEY_BYTES_MAX for _, key, _ in rows):
             # It would fail in every flush, and everything behind it with it.
-            raise StoreError(f"a key of writing seq {first_seq} has no byte or more than LMDB_KEY_BYTES_MAX")
+            raise StoreError(f"a key written behind seq {self.head()} has no byte or more than LMDB_KEY_BYTES_MAX")
         if self._failure is not None or self._inner.is_stopped or self._tail_bytes() > TAIL_BYTES_MAX:
             self.flush()
             self._inner.check_writing()
@@ -253,7 +226,7 @@ class DelayedLog:
                 self._flusher.start()
                 if not self._flusher.begins():
                     raise StoreError("no thread could be started that makes writes durable; end others, call again")
-            self._waiting.append(records, commits, rows)
+            self._waiting.append(records, rows)
 
     def _tail_bytes(self) -> int:
         with self._state:
@@ -288,7 +261,7 @@ class DelayedLog:
                 self._inner.check_writing()
             # A flush that was interrupted may have come to its end.
             if tail.head == self._durable or self._inner.head() < tail.head:
-                self._inner.write(tail.first_seq, tail.records(), tail.commits(), tail.all_rows())
+                self._inner.write(tail.records(), tail.all_rows())
         except StoreError as error:
             self._failure = self._with_waiting(error)
             raise self._failure from error
@@ -352,21 +325,14 @@ class DelayedLog:
             self.flush()
             self._inner.write_rows(rows)
 
-    def erase(
-        self,
-        first_seq: int,
-        records: Sequence[bytes],
-        commits: Sequence[bytes],
-        rows: Sequence[Row],
-        erased: Sequence[Erasing],
-    ) -> None:
+    def erase(self, records: Sequence[Sealed], rows: Sequence[Row], erased: Sequence[Sealed]) -> None:
         """Put everything and replace records, durably, after all that was written before; the thread has its turn."""
         self.flush()
         with self._flushing, self._state:
             # What fails may be there all the same; whatever cuts off the look at it, the next use looks again.
             self._is_stale = True
             try:
-                self._inner.in_turn(lambda turn: turn.write(first_seq, records, commits, rows, erased))
+                self._inner.in_turn(lambda turn: turn.write(records, rows, erased))
             finally:
                 self._find_end()
 
@@ -384,12 +350,12 @@ class DelayedLog:
     # Reading.
 
     def head(self) -> int:
-        """Return the seq of the last record, that of the tail."""
+        """Return the seq of the last event, that of the tail."""
         self._check_usable()
         return self._waiting.head
 
     def durable_head(self) -> int:
-        """Return the seq of the last record that a crash leaves."""
+        """Return the seq of the last event that a crash leaves."""
         self._check_usable()
         return self._durable
 
@@ -405,55 +371,32 @@ class DelayedLog:
     def saw(self, mark: int) -> None:
         """Do nothing, as above."""
 
-    def read(self, first_seq: int, limit: int) -> list[bytes]:
-        """Return up to ``limit`` records from ``first_seq`` on."""
+    def read(self, after: int, until: int) -> list[Sealed]:
+        """Return the records with the events behind ``after`` up to ``until``."""
         self._check_usable()
-        first_seq = max(first_seq, 1)
         with self._state:
             tails = self._tails()
-            if not tails:
-                return self._inner.read(first_seq, limit)
-            below = min(max(tails[0].first_seq - first_seq, 0), limit)
-            found = self._inner.read(first_seq, below) if below else []
+            if not tails or until <= tails[0].behind:
+                return self._inner.read(after, until)
+            # The log below may have taken in some of the tail already.
+            found = self._inner.read(after, tails[0].behind)
             for tail in tails:
-                begin = max(first_seq + len(found) - tail.first_seq, 0)
-                found += tail.records()[begin : begin + limit - len(found)]
+                if after < until and tail.behind < until:
+                    found += tail.between(after, until)
             return found
 
-    def read_at(self, seqs: Sequence[int]) -> list[bytes]:
-        """Return the records at the given seqs."""
+    def events_at(self, seqs: Sequence[int]) -> list[EventBytes]:
+        """Return the events at the given seqs."""
         self._check_usable()
         with self._state:
             tails = self._tails()
-            if not tails or not seqs or max(seqs) < tails[0].first_seq:
-                return self._inner.read_at(seqs)
-            if max(seqs) > tails[-1].head:
-                raise StoreCorrupt(f"seq {max(seqs)} is missing; the log ends at {tails[-1].head}")
-            below = [seq for seq in seqs if seq < tails[0].first_seq]
-            found = dict(zip(below, self._inner.read_at(below), strict=True))
-            for tail in tails:
-                records = tail.records()
-                found |= {seq: records[seq - tail.first_seq] for seq in seqs if tail.first_seq <= seq <= tail.head}
+            if not tails or not seqs or max(seqs) <= tails[0].behind:
+                return self._inner.events_at(seqs)
+            below = [seq for seq in seqs if seq <= tails[0].behind]
+            above = [seq for seq in seqs if seq > tails[0].behind]
+            found = {event.seq: event for event in self._inner.events_at(below)}
+            found |= {event.seq: event for event in events_in(partial(_record_in, tails), above)}
             return [found[seq] for seq in seqs]
-
-    def commit_at(self, seq: int) -> bytes | None:
-        """Return the commit row of the commit that wrote ``seq``."""
-        found = self.commits(seq - 1, 1) if seq else self.commits(0, 1)
-        return found[0] if found else None
-
-    def commits(self, after: int, limit: int) -> list[bytes]:
-        """Return up to ``limit`` commit rows whose last seq is greater than ``after``."""
-        self._check_usable()
-        with self._state:
-            tails = self._tails()
-            if not tails:
-                return self._inner.commits(after, limit)
-            found: list[bytes] = []
-            if after < tails[0].first_seq - 1:
-                found = tails[0].those_before(self._inner.commits(after, limit))
-            for tail in tails:
-                found += tail.commits_after(after)
-            return found[:limit]
 
     def row(self, table: Table, key: bytes) -> bytes | None:
         """Return the value of a row."""
@@ -545,6 +488,11 @@ class DelayedLog:
             if self.is_stopped:
                 self.resume()
             self.flush()
+
+
+def _record_in(tails: Sequence[Tail], seq: int) -> bytes | None:
+    """Return the first record of the tails that ends at or behind a seq."""
+    return next((record for tail in tails for _, record in tail.between(seq - 1, seq)), None)
 
 
 _open_logs: Final[WeakSet[DelayedLog]] = WeakSet()

@@ -141,7 +141,7 @@ _MAP_SPARE_BYTES: Final = 64 * 1024**2
 
 FORMAT_KEY: Final = b"format"
 
-NAMES: Final = ("log", "commits", *TABLES)
+NAMES: Final = ("log", *TABLES)
 """The databases of a store."""
 
 LATER_NAMES: Final = frozenset(("graphs",))
@@ -513,4 +513,9 @@ def _check_format(packed: bytes | None, path: str) -> None:
     except msgspec.DecodeError as error:
         raise StoreVersion(f"{path} does not say its format ({error}); restore a backup") from error
     if found > FORMAT:
-        raise StoreVersion(f"{path} is of format {found}, and this refold reads up to {FORMAT}; upgrade refold")
+        raise StoreVersion(f"{path} is of format {found}, and this refold reads format {FORMAT}; upgrade refold")
+    if found < FORMAT:
+        raise StoreVersion(
+            f"{path} is of format {found}, and this refold reads format {FORMAT}; export it with the refold that wrote "
+            f"it, and load the export into a new store"
+        )

@@ -53,9 +53,8 @@ class StoreFacts(NamedTuple):
     problem: str
     """The first problem of a file that is shorter, by LMDB's offline verifier; empty for any other."""
     format: bytes | None
-    last_record: bytes | None
-    """The key of the last record of the log."""
-    last_commit: tuple[bytes, bytes] | None
+    last_record: tuple[bytes, bytes] | None
+    """The last record of the log with its key."""
     rows: tuple[bytes | None, ...]
 
 
@@ -98,7 +97,7 @@ def _look(env: lmdb.Environment, databases: _Databases, path: str, wanted: Seque
     facts = StoreFacts(
         os.stat(os.path.join(path, DATA_FILE)).st_size,
         *(pages * main["psize"], info["map_size"], main["psize"], pages, 0, info["last_txnid"], _readers(env)),
-        *("", None, None, None, ()),
+        *("", None, None, ()),
     )
     if facts.file_bytes < facts.whole_bytes:
         facts = facts._replace(problem=problem(path))
@@ -110,13 +109,11 @@ def _look(env: lmdb.Environment, databases: _Databases, path: str, wanted: Seque
             names = [name for name in NAMES if name not in LATER_NAMES or txn.get(name.encode()) is not None]
             databases = {name: env.open_db(name.encode(), txn=txn, create=False) for name in names}
         in_use = [main, *(txn.stat(database) for database in databases.values())]
-        last_record, last_commit = (_last(txn, databases[name]) for name in ("log", "commits"))
         return facts._replace(
             used_pages=sum(stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"] for stat in in_use)
             + _META_PAGES,
             format=txn.get(FORMAT_KEY, db=databases["meta"]),
-            last_record=last_record[0] if last_record else None,
-            last_commit=last_commit,
+            last_record=_last(txn, databases["log"]),
             rows=tuple(txn.get(key, db=databases[table]) for table, key in wanted),
         )
 

@@ -1,7 +1,7 @@
 """The log on LMDB: one directory with ``data.mdb``, ``lock.mdb``, ``owner.lock`` and ``writer.lock``.
 
 It promises that what ``write`` returned from survives a power cut (two flushes per commit, never ``sync=False``, never
-``writemap``) and that no transaction outlives a call. Of a record it reads the header at most, never the array.
+``writemap``) and that no transaction outlives a call. Of a record it reads head and columns at most, never an event.
 """
 
 import ctypes
@@ -14,32 +14,31 @@ from typing import Any, Final, NoReturn, TypeAlias, TypeVar, cast
 import lmdb
 
 from refold.errors import Closed, ReadOnly, StoreCorrupt, StoreError, StoreFull
-from refold.limits import BALLAST_BYTES_MIN, HASH_BYTES, PAGE_EVENTS, RETRIES_COUNT_MAX, SEQ_BYTES
+from refold.limits import BALLAST_BYTES_MIN, RETRIES_COUNT_MAX, SEQ_BYTES
 from refold.log.directory import Directory
 from refold.log.disk import flush
 from refold.log.environment import Environment
 from refold.log.lmdb_file import DATA_FILE, is_of_disk, of_unknown_outcome, problems, translated
-from refold.log.protocol import Erasing, Found, Log, Row, Table, TurnLost
+from refold.log.protocol import Found, Log, Row, Table, TurnLost
 from refold.log.record import (
-    ARRAY_BEGIN,
-    COMMIT,
+    FIRST_SEQ,
+    FIRST_SEQ_BEGIN,
     NO_LINK,
     SEQ,
-    CommitRow,
-    covered,
-    header_of,
-    is_intact,
-    last_seq_of,
+    EventBytes,
+    Record,
+    Sealed,
+    events_in,
     link_after,
 )
 
 # Reads of the log inside a transaction, which is given and ends with the call.
 
 
-def last_item(txn: "lmdb.Transaction[bytes]") -> tuple[bytes, bytes] | None:
-    """Return the last row of the database, ``None`` in an empty one."""
+def last_key(txn: "lmdb.Transaction[bytes]") -> bytes | None:
+    """Return the last key of the database, ``None`` in an empty one."""
     cursor = txn.cursor()
-    return cursor.item() if cursor.last() else None
+    return cursor.key() if cursor.last() else None
 
 
 def items_from(txn: "lmdb.Transaction[bytes]", first: bytes, limit: int) -> list[tuple[bytes, bytes]]:
@@ -49,10 +48,21 @@ def items_from(txn: "lmdb.Transaction[bytes]", first: bytes, limit: int) -> list
     return list(islice(cursor.iternext(), limit)) if is_there else []
 
 
-def values_from(txn: "lmdb.Transaction[bytes]", first: bytes, limit: int) -> list[bytes]:
-    """Return the values of up to ``limit`` rows with keys from ``first`` on."""
+def records_between(txn: "lmdb.Transaction[bytes]", after: int, until: int) -> list[Sealed]:
+    """Return the records with the events behind one seq up to another."""
+    cursor, found = txn.cursor(), list[Sealed]()
+    if after < until and cursor.set_range(SEQ.pack(after + 1)):
+        for key, record in cursor.iternext():
+            found.append((SEQ.unpack(key)[0], record))
+            if found[-1][0] >= until:
+                break
+    return found
+
+
+def located(txn: "lmdb.Transaction[memoryview[int]]", seqs: Sequence[int]) -> list[EventBytes]:
+    """Return the events at the given seqs."""
     cursor = txn.cursor()
-    return list(islice(cursor.iternext(keys=False), limit)) if cursor.set_range(first) else []
+    return events_in(lambda seq: cursor.value() if cursor.set_range(SEQ.pack(seq)) else None, seqs)
 
 
 def item_before(txn: "lmdb.Transaction[bytes]", key: bytes) -> tuple[bytes, bytes] | None:
@@ -65,22 +75,6 @@ def item_before(txn: "lmdb.Transaction[bytes]", key: bytes) -> tuple[bytes, byte
     else:
         is_there = cursor.last()
     return cursor.item() if is_there else None
-
-
-def looked_up(txn: "lmdb.Transaction[bytes]", seqs: Sequence[int]) -> list[bytes]:
-    """Return the records of the seqs, none if one of them is missing."""
-    records: list[Any] = list(map(txn.get, map(SEQ.pack, seqs)))
-    return [] if None in records else records
-
-
-def scanned(txn: "lmdb.Transaction[bytes]", seqs: Sequence[int]) -> list[bytes]:
-    """Return the records of consecutive seqs, none if one of them is missing."""
-    cursor = txn.cursor()
-    if not cursor.set_key(SEQ.pack(seqs[0])):
-        return []
-    records = list(islice(cursor.iternext(keys=False), len(seqs)))
-    is_gapless = len(records) == len(seqs) and cursor.key() == SEQ.pack(seqs[-1])
-    return records if is_gapless else []
 
 
 # Giving mapped pages back: what LMDB has once read through its memory map counts as this process's memory.
@@ -114,51 +108,40 @@ def _maps_of(path: str) -> Iterator[tuple[int, int]]:
                 yield int(begin, 16), int(end, 16)
 
 
-# The end of a log checked: whether its last commits are what their links and commitments say.
+# The end of a log checked: whether its last records are what their links say.
 #
 # Everything before them was durable before they began, and LMDB never writes to a page that a commit still needs. So
 # this is what an I/O error leaves in doubt, and all that has to be read before writing goes on.
 
 
-_CHECKED_COMMITS: Final = 256
+_CHECKED_RECORDS: Final = 256
 
 
 def check_end(log: Log, path: str) -> None:
-    """Raise ``StoreCorrupt`` unless the last 256 commits are what their links say."""
+    """Raise ``StoreCorrupt`` unless the last 256 records are what their links say."""
     last = log.head()
-    if log.read(last + 1, 1):
-        raise _damaged(path, last + 1, "no commit row covers it")
-    for _ in range(_CHECKED_COMMITS):
+    for _ in range(_CHECKED_RECORDS):
         if last < 1:
             return
-        last = _check_commit(log, path, last)
+        last = _check_record(log, path, last)
 
 
-def _check_commit(log: Log, path: str, last: int) -> int:
-    """Check the commit that ends with a seq, and return that of the last event before it."""
+def _check_record(log: Log, path: str, last: int) -> int:
+    """Check the record that ends with a seq, and return the seq of the last event before it."""
     try:
-        commit = _row(log, last)
-        previous = _row(log, commit.first_seq - 1)
-        if (commit.next_seq, previous.next_seq) != (last + 1, commit.first_seq) or commit.first_seq > last:
-            raise _damaged(path, last, "its commit row does not follow the one before")
-        parts = [COMMIT.pack(commit.first_seq, commit.next_seq, commit.time_ns, NO_LINK)]
-        for begin in range(commit.first_seq, commit.next_seq, PAGE_EVENTS):
-            for record in log.read_at(range(begin, min(begin + PAGE_EVENTS, commit.next_seq))):
-                header = header_of(record)
-                if len(record) < ARRAY_BEGIN or not is_intact(record, header):
-                    raise _damaged(path, last, "a body of its commit is not what the header commits to")
-                parts += covered(record, header)
-    except StructError as error:
+        ((_, packed),) = log.read(last - 1, last)
+        record = Record(packed)
+        if record.last_seq != last:
+            raise _damaged(path, last, f"its record says that it ends at seq {record.last_seq}")
+        before = log.read(record.first_seq - 2, record.first_seq - 1) if record.first_seq > 1 else []
+        if record.first_seq > 1 and [seq for seq, _ in before] != [record.first_seq - 1]:
+            raise _damaged(path, last, f"no record ends at seq {record.first_seq - 1}, in front of its own")
+    except (ArithmeticError, LookupError, TypeError, ValueError, StructError) as error:
         raise _damaged(path, last, str(error)) from error
-    if link_after(previous.link, parts) != commit.link:
-        raise _damaged(path, last, "the link of its commit does not fit its records")
-    return commit.first_seq - 1
-
-
-def _row(log: Log, seq: int) -> CommitRow:
-    """Return the commit row that covers a seq; of seq 0 the one before the first."""
-    row = log.commit_at(seq) if seq else None
-    return CommitRow(0, 1, 0, NO_LINK) if row is None else CommitRow._make(COMMIT.unpack(row))
+    previous = Record(before[0][1]).link if before else NO_LINK
+    if link_after(previous, record.covered()) != record.link:
+        raise _damaged(path, last, "the link of its record does not fit what is in it")
+    return record.first_seq - 1
 
 
 def _damaged(path: str, seq: int, reason: str) -> StoreCorrupt:
@@ -244,14 +227,7 @@ class LmdbTurn:
         self.is_blind = False
         """Whether the writer has not read what others wrote: the next look has to tell of them all the same."""
 
-    def write(
-        self,
-        first_seq: int,
-        records: Sequence[bytes],
-        commits: Sequence[bytes],
-        rows: Sequence[Row] = (),
-        erased: Sequence[Erasing] = (),
-    ) -> None:
+    def write(self, records: Sequence[Sealed], rows: Sequence[Row] = (), erased: Sequence[Sealed] = ()) -> None:
         """Put everything and commit: durable on return. The transaction ends, in any case.
 
         A transaction that finds the map full is begun again in a larger one, and one that finds the disk full with the
@@ -262,19 +238,19 @@ class LmdbTurn:
         shared = self._shared
         puts: Sequence[_AnyRow] = rows
         if erased:
-            puts = [*(("log", SEQ.pack(seq), record) for seq, record in erased), *rows]
+            puts = [*(("log", SEQ.pack(last), record) for last, record in erased), *rows]
         try:
             if shared.stopped:
                 shared.check_writing()
             while True:
                 try:
-                    is_changed = self._put(first_seq, records, commits, puts)
+                    is_changed = self._put(records, puts)
                     break
                 except lmdb.MapFullError as error:
                     if not shared.grow():
-                        raise translated(error, _doing(first_seq, records, puts), shared.path) from error
+                        raise translated(error, _doing(records, puts), shared.path) from error
                 except lmdb.Error as error:
-                    failure = failed(shared, error, _doing(first_seq, records, puts), self.txnid)
+                    failure = failed(shared, error, _doing(records, puts), self.txnid)
                     if not (isinstance(failure, StoreFull) and self._log.ballast.give()):
                         raise failure from error
                 self._begin_again()
@@ -294,25 +270,22 @@ class LmdbTurn:
             path = self._shared.path
             raise TurnLost(f"another process wrote to {path} while this one made room; nothing was written, call again")
 
-    def _put(self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[_AnyRow]) -> bool:
+    def _put(self, records: Sequence[Sealed], rows: Sequence[_AnyRow]) -> bool:
         """Put everything and commit the transaction; return whether that changed anything."""
         assert self.txn is not None
         databases = self._shared.databases
         try:
-            if len(records) == 1:
-                if not self.txn.put(SEQ.pack(first_seq), records[0], db=databases["log"], append=True):
-                    self._refuse(f"the record of seq {first_seq}")
-            elif records:
-                keys = map(SEQ.pack, range(first_seq, first_seq + len(records)))
-                items = zip(keys, records, strict=True)
-                if self.txn.cursor(db=databases["log"]).putmulti(items, append=True) != (len(records), len(records)):
-                    self._refuse(f"one of {len(records)} records from seq {first_seq} on")
+            if records:
+                # No cursor in a variable: like the transaction, it would live on in a traceback.
+                key = next(self.txn.cursor(db=databases["log"]).iterprev(values=False), bytes(SEQ_BYTES))
+                # LMDB compares keys, and behind the last key a record may still begin with events that are there.
+                if FIRST_SEQ.unpack_from(records[0][1], FIRST_SEQ_BEGIN)[0] != SEQ.unpack(key)[0] + 1:
+                    self._refuse(f"the record that ends at seq {records[0][0]}")
+                items = [(SEQ.pack(last), record) for last, record in records]
+                if self.txn.cursor(db=databases["log"]).putmulti(items, append=True) != (len(items), len(items)):
+                    self._refuse(f"one of {len(items)} records, the first of which ends at seq {records[0][0]},")
             # LMDB gives the number of a transaction that changed nothing to the next one, whoever that belongs to.
-            is_changed = bool(records) or bool(commits)
-            for commit in commits:
-                last_seq = COMMIT.unpack(commit)[1] - 1
-                if not self.txn.put(SEQ.pack(last_seq), commit, db=databases["commits"], append=True):
-                    self._refuse(f"the commit row of seq {last_seq}")
+            is_changed = bool(records)
             for table, key, value in rows:
                 if value is None:
                     is_changed |= self.txn.delete(key, db=databases[table])
@@ -321,7 +294,7 @@ class LmdbTurn:
             if is_changed:
                 self.txn.commit()
                 ballast = self._log.ballast
-                ballast.written_bytes += sum(map(len, records))
+                ballast.written_bytes += sum(len(record) for _, record in records)
                 if ballast.written_bytes >= BALLAST_BYTES_MIN:
                     ballast.fill()
             return is_changed
@@ -335,8 +308,9 @@ class LmdbTurn:
         )
 
 
-def _doing(first_seq: int, records: Sequence[bytes], rows: Sequence[_AnyRow]) -> str:
-    return f"writing seqs {first_seq} to {first_seq + len(records) - 1} and {len(rows)} rows"
+def _doing(records: Sequence[Sealed], rows: Sequence[_AnyRow]) -> str:
+    seqs = f"seqs {Record(records[0][1]).first_seq} to {records[-1][0]} and " if records else ""
+    return f"writing {seqs}{len(rows)} rows"
 
 
 T = TypeVar("T")
@@ -367,7 +341,7 @@ class LmdbLog:
 
     def _attach(self) -> None:
         """Take what is looked up in every read from the environment, which is another one once it was renewed."""
-        self._begin = self._shared.env.begin
+        self._begin: Callable[..., Any] = self._shared.env.begin
         self._tables = self._shared.databases
 
     def _check_open(self) -> None:
@@ -376,14 +350,17 @@ class LmdbLog:
 
     # Reading.
 
-    def _reading(self, doing: str, read: Callable[..., T], *arguments: Any, database: str = "") -> T:
+    def _reading(
+        self, doing: str, read: Callable[..., T], *arguments: Any, database: str = "", buffers: bool = False
+    ) -> T:
         """Call ``read`` with a transaction of its own, which ends with the call, and return its result."""
         if self._is_closed:
             self._check_open()
         attempts = RETRIES_COUNT_MAX
         while True:
             try:
-                txn = self._begin(db=self._tables[database] if database else None)
+                # The buffers are of the transaction: what is handed out must be a copy.
+                txn: Any = self._begin(db=self._tables[database] if database else None, buffers=buffers)
                 try:
                     return read(txn, *arguments)
                 finally:
@@ -395,17 +372,14 @@ class LmdbLog:
                 self._attach()
 
     def head(self) -> int:
-        """Return the seq of the last record, from the last commit row."""
-        found = self._reading("reading the head", last_item, database="commits")
-        if found is None:
-            return 0
-        key, commit = found
-        if len(commit) != COMMIT.size or SEQ.pack(last_seq_of(commit)) != key:
-            raise StoreCorrupt(f"the last commit row of {self._path} is damaged; restore a backup")
-        return last_seq_of(commit)
+        """Return the seq of the last event."""
+        key = self._reading("reading the head", last_key, database="log")
+        if key is not None and len(key) != SEQ_BYTES:
+            raise StoreCorrupt(f"the key of the last record of {self._path} is damaged; restore a backup")
+        return 0 if key is None else int(SEQ.unpack(key)[0])
 
     def durable_head(self) -> int:
-        """Return the seq of the last record: what was written is durable."""
+        """Return the seq of the last event: what was written is durable."""
         return self.head()
 
     def flush(self) -> None:
@@ -413,30 +387,13 @@ class LmdbLog:
         if not self.readonly:
             self.ballast.fill()
 
-    def read(self, first_seq: int, limit: int) -> list[bytes]:
-        """Return up to ``limit`` records from ``first_seq`` on."""
-        return self._reading("reading records", values_from, SEQ.pack(first_seq), limit, database="log")
+    def read(self, after: int, until: int) -> list[Sealed]:
+        """Return the records with the events behind ``after`` up to ``until``."""
+        return self._reading("reading records", records_between, after, until, database="log")
 
-    def read_at(self, seqs: Sequence[int]) -> list[bytes]:
-        """Return the records at the given seqs; neighbours are scanned, which costs a third of a look-up."""
-        if not seqs:
-            return []
-        is_run = list(seqs) == list(range(seqs[0], seqs[0] + len(seqs)))
-        records = self._reading("reading records", scanned if is_run else looked_up, seqs, database="log")
-        if not records:
-            raise StoreCorrupt(
-                f"a record among seqs {seqs[0]} to {seqs[-1]} is missing in {self._path}; run `refold verify`"
-            )
-        return records
-
-    def commit_at(self, seq: int) -> bytes | None:
-        """Return the commit row of the commit that wrote ``seq``."""
-        found = self._reading("reading a commit row", values_from, SEQ.pack(seq), 1, database="commits")
-        return found[0] if found else None
-
-    def commits(self, after: int, limit: int) -> list[bytes]:
-        """Return up to ``limit`` commit rows whose last seq is greater than ``after``."""
-        return self._reading("reading commit rows", values_from, SEQ.pack(after + 1), limit, database="commits")
+    def events_at(self, seqs: Sequence[int]) -> list[EventBytes]:
+        """Return the events at the given seqs; of their records only what they need is copied."""
+        return self._reading("reading events", located, seqs, database="log", buffers=True)
 
     def row(self, table: Table, key: bytes) -> bytes | None:
         """Return the value of a row."""
@@ -498,20 +455,18 @@ class LmdbLog:
                     shared.turnstile.unlock()
                     shared.turnstile.is_held = False
 
-    def write(
-        self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[Row] = ()
-    ) -> None:
-        """Append records with their commit rows, and put the rows: one durable transaction."""
+    def write(self, records: Sequence[Sealed], rows: Sequence[Row] = ()) -> None:
+        """Append records and put the rows: one durable transaction."""
 
         def use(turn: LmdbTurn) -> None:
             turn.is_blind = turn.moved
-            turn.write(first_seq, records, commits, rows)
+            turn.write(records, rows)
 
         self.in_turn(use)
 
     def write_rows(self, rows: Sequence[Row]) -> None:
         """Put rows of tables in one durable transaction."""
-        self.write(0, (), (), rows)
+        self.write((), rows)
 
     def alone(self, use: Callable[[], T]) -> T:
         """Call ``use`` while no other handle has the store open, and a full disk has the ballast's room."""
@@ -598,4 +553,3 @@ class LmdbLog:
 
 
 assert SEQ.size == SEQ_BYTES
-assert COMMIT.size == SEQ_BYTES * 3 + HASH_BYTES

@@ -5,9 +5,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple, TypeVar
 
-from refold.errors import InvalidInput, ReadOnly, StoreCorrupt
-from refold.log.protocol import TABLES, Erasing, Found, Row, Table
-from refold.log.record import COMMIT, last_seq_of
+from refold.errors import InvalidInput, ReadOnly
+from refold.log.protocol import TABLES, Found, Row, Table
+from refold.log.record import EventBytes, Record, Sealed, events_in
 
 T = TypeVar("T")
 
@@ -15,11 +15,9 @@ T = TypeVar("T")
 class _Change(NamedTuple):
     """What one turn writes, the rows as the tables are to have them."""
 
-    first_seq: int
-    records: tuple[bytes, ...]
-    commits: tuple[bytes, ...]
+    records: tuple[Sealed, ...]
     rows: tuple[Row, ...]
-    erased: tuple[Erasing, ...]
+    erased: tuple[Sealed, ...]
 
 
 class RamTurn:
@@ -33,19 +31,12 @@ class RamTurn:
         self._log = log
         self._was_written = False
 
-    def write(
-        self,
-        first_seq: int,
-        records: Sequence[bytes],
-        commits: Sequence[bytes],
-        rows: Sequence[Row] = (),
-        erased: Sequence[Erasing] = (),
-    ) -> None:
+    def write(self, records: Sequence[Sealed], rows: Sequence[Row] = (), erased: Sequence[Sealed] = ()) -> None:
         """Put everything at once."""
         if self._was_written:
             raise AssertionError("a turn writes once; take another turn")
         self._was_written = True
-        self._log.commit(_Change(first_seq, tuple(records), tuple(commits), tuple(rows), tuple(erased)))
+        self._log.commit(_Change(tuple(records), tuple(rows), tuple(erased)))
 
 
 class RamLog:
@@ -60,8 +51,8 @@ class RamLog:
         self._lock = threading.Lock()
         self._change: _Change | None = None
         self._records: list[bytes] = []
-        self._commits: list[bytes] = []
         self._lasts: list[int] = []
+        """The key of each record: the seq of its last event."""
         self._tables: dict[Table, dict[bytes, bytes]] = {table: {} for table in TABLES}
         self._keys: dict[Table, list[bytes]] = {table: [] for table in TABLES}
 
@@ -69,7 +60,8 @@ class RamLog:
         """Put everything: all of it or, where this is cut off before, nothing."""
         self._refuse_readonly()
         head = self.head()
-        assert not change.records or change.first_seq == head + 1, f"seq {change.first_seq} after {head}"
+        if change.records and Record(change.records[0][1]).first_seq != head + 1:
+            raise AssertionError(f"the record that ends at seq {change.records[0][0]} is not behind the last, {head}")
         with self._lock:
             self._change = change
             self._apply()
@@ -85,11 +77,9 @@ class RamLog:
         if change is None:
             return  # Another thread has done it.
         if change.records:
-            self._records[change.first_seq - 1 :] = change.records
-        if change.commits:
-            place = bisect_left(self._lasts, change.first_seq)
-            self._commits[place:] = change.commits
-            self._lasts[place:] = map(last_seq_of, change.commits)
+            place = bisect_left(self._lasts, change.records[0][0])
+            self._records[place:] = [record for _, record in change.records]
+            self._lasts[place:] = [last for last, _ in change.records]
         for table, key, value in change.rows:
             held, keys = self._tables[table], self._keys[table]
             place = bisect_left(keys, key)
@@ -102,17 +92,17 @@ class RamLog:
                 held[key] = value
                 if not is_there:
                     keys.insert(place, key)
-        for seq, record in change.erased:
-            self._records[seq - 1] = record
+        for last, record in change.erased:
+            self._records[bisect_left(self._lasts, last)] = record
         self._change = None
 
     def head(self) -> int:
-        """Return the seq of the last record."""
+        """Return the seq of the last event."""
         self._whole()
-        return len(self._records)
+        return self._lasts[-1] if self._lasts else 0
 
     def durable_head(self) -> int:
-        """Return the seq of the last record."""
+        """Return the seq of the last event."""
         return self.head()
 
     def flush(self) -> None:
@@ -127,45 +117,34 @@ class RamLog:
         self._refuse_readonly()
         return use(RamTurn(self))
 
-    def write(
-        self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[Row] = ()
-    ) -> None:
-        """Append records and their commit rows, and put the rows."""
-        self.commit(_Change(first_seq, tuple(records), tuple(commits), tuple(rows), ()))
+    def write(self, records: Sequence[Sealed], rows: Sequence[Row] = ()) -> None:
+        """Append records and put the rows."""
+        self.commit(_Change(tuple(records), tuple(rows), ()))
 
     def write_rows(self, rows: Sequence[Row]) -> None:
         """Put rows of tables."""
-        self.write(0, (), (), rows)
+        self.write((), rows)
 
     def _refuse_readonly(self) -> None:
         if self.readonly:
             raise ReadOnly("this log is read-only; open it without readonly=True to write")
 
-    def read(self, first_seq: int, limit: int) -> list[bytes]:
-        """Return up to ``limit`` records from ``first_seq`` on."""
+    def read(self, after: int, until: int) -> list[Sealed]:
+        """Return the records with the events behind ``after`` up to ``until``."""
         self._whole()
-        return self._records[max(first_seq, 1) - 1 : max(first_seq, 1) - 1 + limit]
+        if after >= until:
+            return []
+        span = slice(bisect_right(self._lasts, after), bisect_left(self._lasts, until) + 1)
+        return list(zip(self._lasts[span], self._records[span], strict=True))
 
-    def read_at(self, seqs: Sequence[int]) -> list[bytes]:
-        """Return the records at the given seqs."""
+    def events_at(self, seqs: Sequence[int]) -> list[EventBytes]:
+        """Return the events at the given seqs."""
         self._whole()
-        records = self._records
-        for seq in seqs:
-            if not 1 <= seq <= len(records):
-                raise StoreCorrupt(f"seq {seq} is missing; the log ends at {len(records)}")
-        return [records[seq - 1] for seq in seqs]
+        return events_in(self._record_of, seqs)
 
-    def commit_at(self, seq: int) -> bytes | None:
-        """Return the commit row of the commit that wrote ``seq``."""
-        self._whole()
+    def _record_of(self, seq: int) -> bytes | None:
         place = bisect_left(self._lasts, seq)
-        return self._commits[place] if place < len(self._commits) else None
-
-    def commits(self, after: int, limit: int) -> list[bytes]:
-        """Return up to ``limit`` commit rows whose last seq is greater than ``after``."""
-        self._whole()
-        begin = bisect_right(self._lasts, after)
-        return self._commits[begin : begin + limit]
+        return self._records[place] if place < len(self._records) else None
 
     def row(self, table: Table, key: bytes) -> bytes | None:
         """Return the value of a row."""
@@ -231,10 +210,10 @@ class RamLog:
         """Do nothing: all of it is meant to be in RAM."""
 
     def size_bytes(self) -> int:
-        """Return the bytes of all records, commit rows and rows."""
+        """Return the bytes of all records and rows."""
         self._whole()
         rows = sum(len(key) + len(value) for held in self._tables.values() for key, value in held.items())
-        return sum(map(len, self._records)) + COMMIT.size * len(self._commits) + rows
+        return sum(map(len, self._records)) + rows
 
     def copy(self, into: str) -> None:
         """Refuse: there is no file to copy."""

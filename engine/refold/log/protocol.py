@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from refold.errors import StoreBusy
+from refold.log.record import EventBytes, Sealed
 
 Table: TypeAlias = Literal["checkpoints", "derived", "digests", "graphs", "meta", "names", "requests", "streams"]
 TABLES: Final[tuple[Table, ...]] = (
@@ -21,10 +22,6 @@ T = TypeVar("T")
 
 Row: TypeAlias = tuple[Table, bytes, bytes | None]
 """A row to put in a table; ``None`` as its value deletes it."""
-
-
-Erasing: TypeAlias = tuple[int, bytes]
-"""The seq of a record, and its erased form, which takes its place."""
 
 
 class Found(NamedTuple):
@@ -53,22 +50,21 @@ class LogTurn(Protocol):
 
     def write(
         self,
-        first_seq: int,
-        records: Sequence[bytes],
-        commits: Sequence[bytes],
+        records: Sequence[Sealed],
         rows: Sequence[Row] = (),
-        erased: Sequence[Erasing] = (),
+        erased: Sequence[Sealed] = (),
     ) -> None:
         """Do what ``Log.write`` does and give the turn back; at most once.
 
-        Records are replaced by their ``erased`` forms in the same transaction, which then is durable in any case.
+        ``erased`` records take the place of those with the same keys in the same transaction, which then is durable in
+        any case.
         Raises ``TurnLost`` in the rare case that nothing was written, the log moved, and another turn will do.
         """
         ...
 
 
 class Log(Protocol):
-    """An append-only sequence of records from seq 1, commit rows over them, and tables of rows.
+    """An append-only sequence of records, each under the seq of its last event, and tables of rows.
 
     ``write`` is atomic, and durable when it returns, unless the log delays its writes: ``durable_head`` tells. Every
     read is short: no transaction outlives the call.
@@ -80,7 +76,7 @@ class Log(Protocol):
         ...
 
     def head(self) -> int:
-        """Return the seq of the last record, 0 in an empty log."""
+        """Return the seq of the last event, 0 in an empty log."""
         ...
 
     def in_turn(self, use: Callable[[LogTurn], T]) -> T:
@@ -92,7 +88,7 @@ class Log(Protocol):
         ...
 
     def durable_head(self) -> int:
-        """Return the seq of the last record that a crash leaves: that of ``head``, unless the log delays its writes."""
+        """Return the seq of the last event that a crash leaves: that of ``head``, unless the log delays its writes."""
         ...
 
     def flush(self) -> None:
@@ -117,30 +113,20 @@ class Log(Protocol):
         """Call ``use`` with a turn in which nothing is written, not by ``use`` either; on a read-only log, too."""
         ...
 
-    def write(
-        self, first_seq: int, records: Sequence[bytes], commits: Sequence[bytes], rows: Sequence[Row] = ()
-    ) -> None:
-        """Append records from ``first_seq`` on with their commit rows, and put the rows, in one transaction."""
+    def write(self, records: Sequence[Sealed], rows: Sequence[Row] = ()) -> None:
+        """Append records and put the rows, in one transaction."""
         ...
 
     def write_rows(self, rows: Sequence[Row]) -> None:
         """Put rows of tables in one transaction."""
         ...
 
-    def read(self, first_seq: int, limit: int) -> list[bytes]:
-        """Return up to ``limit`` records from ``first_seq`` on, in order."""
+    def read(self, after: int, until: int) -> list[Sealed]:
+        """Return the records with the events behind ``after`` up to ``until``, in order, whole and with their keys."""
         ...
 
-    def read_at(self, seqs: Sequence[int]) -> list[bytes]:
-        """Return the records at the given seqs, in the given order; ``StoreCorrupt`` if one is missing."""
-        ...
-
-    def commit_at(self, seq: int) -> bytes | None:
-        """Return the commit row of the commit that wrote ``seq``, ``None`` beyond the head."""
-        ...
-
-    def commits(self, after: int, limit: int) -> list[bytes]:
-        """Return up to ``limit`` commit rows whose last seq is greater than ``after``, in order."""
+    def events_at(self, seqs: Sequence[int]) -> list[EventBytes]:
+        """Return the events at the given seqs, in the given order; ``StoreCorrupt`` if one is missing."""
         ...
 
     def row(self, table: Table, key: bytes) -> bytes | None:

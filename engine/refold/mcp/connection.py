@@ -1,6 +1,7 @@
 """One connection to a server of remote tools, over HTTP or with a process."""
 
 import asyncio
+import logging
 import os
 import re
 import signal
@@ -48,6 +49,7 @@ BROKEN: Final = "broken"
 REMOTE: Final = "remote"
 TOO_LARGE: Final = "too_large"
 
+_LOG: Final = logging.getLogger("refold")
 assert MCP_MESSAGE_BYTES_MAX > TOOL_RESULT_BYTES_MAX
 
 
@@ -162,7 +164,8 @@ class _Entry(Struct):
 def servers_of(configuration: str | bytes | Mapping[str, Any]) -> list[McpServer]:
     """Parse the JSON that hosts share, `{"mcpServers": {"name": {...}}}`, without disabled servers.
 
-    Raises `InvalidInput` for other JSON, and for servers over SSE alone, which the protocol gave up.
+    A server over SSE alone, which the protocol gave up, is left out with a warning in the log, so that the others can
+    be connected. Raises `InvalidInput` for other JSON.
     """
     try:
         document = msgspec.json.decode(configuration) if isinstance(configuration, (str, bytes)) else configuration
@@ -178,9 +181,12 @@ def servers_of(configuration: str | bytes | Mapping[str, Any]) -> list[McpServer
         if fields.pop("disabled"):
             continue
         if kind == "sse":
-            checks.invalid(
-                f"server {name!r} speaks SSE alone; give the url of its streamable HTTP endpoint, of type http"
+            _LOG.warning(
+                "MCP server %r speaks SSE alone and is left out; give the url of its streamable HTTP endpoint, of type "
+                "http",
+                name,
             )
+            continue
         if kind not in {"", "stdio", *_HTTP_TYPES}:
             checks.invalid(f"the type of server {name!r} is {checks.shown(kind)}; give stdio or http")
         servers.append(checked(McpServer(name=name, **fields)))

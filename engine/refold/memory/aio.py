@@ -1,13 +1,15 @@
-"""Handles for asyncio with the verbs of the plain ones: reads answer at once, mutations are awaited until durable.
+"""Handles for asyncio: reads answer at once, searches are awaited, mutations too, until they are durable.
 
 The writes of many tasks travel together: one flush, one hop to a thread.
 """
 
-from collections.abc import Callable, Coroutine
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial, wraps
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar, Unpack, cast
 
+from refold.embedders import NotEmbedded, PreparedCall
 from refold.engine import batch as batches
 from refold.engine.batch import Batch
 from refold.memory import memory
@@ -16,12 +18,11 @@ from refold.memory.conversation import Conversation, Scratchpad
 from refold.memory.files import Files
 from refold.memory.handles import Journal, Profile, ScopedState, SessionMemory, Settings
 from refold.memory.options import Door, MutationOptions, mutation, refuse_attribute
-from refold.memory.project import ManyHits, Project
+from refold.memory.project import Project
 from refold.memory.snapshot import Snapshot
 
 if TYPE_CHECKING:
     import datetime
-    from collections.abc import Sequence
 
 
 H = TypeVar("H")
@@ -115,20 +116,53 @@ class Attribute(Generic[R]):
         return cast("R", self) if handle is None else self._get(handle.plain)
 
 
+async def _prepared(call: PreparedCall[R], ask: Callable[[], Awaitable[R]]) -> R:
+    """Return what a call returns that ``ask`` makes, with the vectors that it turns out to need: a thread embeds."""
+    while True:
+        try:
+            return await ask()
+        except NotEmbedded as missing:
+            await asyncio.to_thread(call.prepare, missing)
+
+
 def embed_verb(
     verb: Callable[Concatenate[H, P], R],
 ) -> Callable[Concatenate[AsyncHandle[H], P], Coroutine[Any, Any, R]]:
-    """Return a verb that needs the vector of its first argument: a thread embeds that before it is written."""
-    write = write_verb(verb)
+    """Return a verb that writes vectors as a coroutine: a thread embeds what the verb asks vectors of."""
 
     @wraps(verb)
     async def embed(self: AsyncHandle[H], /, *arguments: P.args, **options: P.kwargs) -> R:
-        text: Any = arguments[0] if arguments else options.get("content", options.get("query"))
-        if options.get("vector") is None and text:
-            await self.door.async_writer.run(partial(self.door.embedding.of, text))  # Where the verb looks for it.
-        return await write(self, *arguments, **options)
+        door, call = self.door, PreparedCall(partial(verb, self.plain, *arguments, **options))
+
+        async def ask() -> R:
+            if batches.active(door.engine) is not None:
+                return call()
+            result: R = await door.async_writer.submit(call)
+            return result
+
+        return await _prepared(call, ask)
 
     return embed
+
+
+def search_verb(
+    verb: Callable[Concatenate[H, P], R],
+) -> Callable[Concatenate[AsyncHandle[H], P], Coroutine[Any, Any, R]]:
+    """Return a verb that searches as a coroutine: a thread embeds the query and compares; in a batch, it embeds."""
+
+    @wraps(verb)
+    async def search(self: AsyncHandle[H], /, *arguments: P.args, **options: P.kwargs) -> R:
+        bound = partial(verb, self.plain, *arguments, **options)
+        if batches.active(self.door.engine) is None:
+            return await asyncio.to_thread(bound)
+        call = PreparedCall(bound)
+
+        async def ask() -> R:
+            return call()
+
+        return await _prepared(call, ask)
+
+    return search
 
 
 class AsyncFiles(AsyncHandle[Files]):
@@ -222,33 +256,29 @@ class AsyncSession(AsyncHandle[SessionMemory]):
 
 
 class AsyncProject(AsyncHandle[Project]):
-    """A project: reads answer at once, mutations are awaited; a thread embeds their texts."""
+    """A project: reads answer at once, searches and mutations are awaited; a thread embeds their texts."""
 
     __slots__ = ()
-
-    async def search_many(self, queries: "Sequence[str]", **options: Any) -> ManyHits:
-        """Answer many queries in a thread, in a batch at once; takes what ``Project.search_many`` takes."""
-        verb = partial(self.plain.search_many, queries, **options)
-        return verb() if batches.active(self.door.engine) is not None else await self.door.async_writer.run(verb)
 
     add = embed_verb(Project.add)
     upsert = embed_verb(Project.upsert)
     recall = embed_verb(Project.recall)
     unmerge = write_verb(Project.unmerge)
-    update = write_verb(Project.update)
+    update = embed_verb(Project.update)
     delete = write_verb(Project.delete)
     clear = write_verb(Project.clear)
     review = write_verb(Project.review)
     approve = write_verb(Project.approve)
     reject = write_verb(Project.reject)
     archive = write_verb(Project.archive)
-    record_episode = write_verb(Project.record_episode)
+    record_episode = embed_verb(Project.record_episode)
     decay = thread_verb(Project.decay)
     prune = thread_verb(Project.prune)
     compact = thread_verb(Project.compact)
     erase = thread_verb(Project.erase)
-    search = read_verb(Project.search)
-    search_episodes = read_verb(Project.search_episodes)
+    search = search_verb(Project.search)
+    search_many = search_verb(Project.search_many)
+    search_episodes = search_verb(Project.search_episodes)
     get = read_verb(Project.get)
     list = read_verb(Project.list)
     count = read_verb(Project.count)
@@ -349,6 +379,7 @@ class AsyncConversation(AsyncHandle[Conversation]):
     token_count = read_verb(Conversation.token_count)
     events = read_verb(Conversation.events)
     replay = read_verb(Conversation.replay)
+    search = search_verb(Conversation.search)
 
     @property
     def id(self) -> str:
@@ -448,6 +479,7 @@ class AsyncMemory(AsyncHandle[memory.Memory]):
     acting = read_verb(memory.Memory.acting)
     batch = handle_verb(AsyncBatch, memory.Memory.batch)
     forks = read_verb(memory.Memory.forks)
+    search_messages = search_verb(memory.Memory.search_messages)
     show = thread_verb(memory.Memory.show, "showing a context")
     rebuild = thread_verb(memory.Memory.rebuild, "building a context again")
     snapshot = thread_verb(memory.Memory.snapshot)
@@ -467,10 +499,11 @@ class AsyncMemory(AsyncHandle[memory.Memory]):
         """The functions that are called at eight points of a session; the points are awaited."""
         return memory.call_extension("async_hooks", self.plain)
 
-    async def context(self, chat: AsyncConversation, **options: Any) -> Any:
+    async def context(self, chat: AsyncConversation | Conversation, **options: Any) -> Any:
         """Build a context for a model, as ``Memory.context`` does; a thread embeds the query."""
         batches.refuse(self.door.engine, "building a context")
-        return await self.door.async_writer.run(partial(self.plain.context, chat.plain, **options))
+        plain = chat.plain if isinstance(chat, AsyncConversation) else chat
+        return await asyncio.to_thread(partial(self.plain.context, plain, **options))
 
     @mutation
     async def fork(

@@ -304,14 +304,14 @@ class BoardListener:
         self._names: tuple[str | None, ...] = ()
         """The streams of the board and of the one under it: no other one changes what a board shows."""
         self._last = self._at(after)[1]
-        self._seen_until = 0  # The end of the commit that was looked at last: no commit is shown by half.
+        self._seen_until = 0  # The end of the command that was looked at last: no command is shown by half.
 
     def on_event(self, recorded: Recorded) -> None:
         """Look at the board after an event that may have changed it, and notify of a difference."""
         is_related = recorded.stamp.stream in self._names or isinstance(recorded.event, Erased)
         if not is_related or recorded.stamp.seq <= self._seen_until:
             return
-        self._seen_until = reader.end_of_commit(self._stream.door.engine.reader.log, recorded.stamp.seq)
+        self._seen_until = reader.end_of_command(self._stream.door.engine.reader.log, recorded.stamp.seq)
         stream, seen = self._at(self._seen_until)
         if seen != self._last:
             self._last = seen

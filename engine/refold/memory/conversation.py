@@ -2,17 +2,18 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeVar, Unpack
 
 import msgspec
 
 from refold import checks
 from refold.engine import batch as batches
 from refold.engine.origin import BY_HOST, Origin
-from refold.errors import InvalidInput, LimitExceeded, NotFound
+from refold.errors import LimitExceeded, NotFound
 from refold.event import ConversationEnded, ConversationOpened, Event, Recorded, unpack_json
 from refold.fold import State
 from refold.memory import snapshot as memory_snapshot
+from refold.memory import wires
 from refold.memory.options import (
     Claims,
     Door,
@@ -26,7 +27,7 @@ from refold.memory.options import (
     setting,
 )
 from refold.memory.snapshot import Snapshot, steps
-from refold.message import ROLES, TOOL_ROLES, Message, MessageAppended, message_event
+from refold.message import PROMPT_ROLES, ROLES, Message, MessageAppended, message_event
 from refold.results import Receipt
 from refold.text import TokenCounter, countable
 from refold.views.base import Keyed
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from refold.memory.handles import ScopedState, SessionMemory
     from refold.memory.snapshot import Step
+    from refold.results import Hits
 
 T = TypeVar("T")
 
@@ -79,78 +81,23 @@ def fitting(event: MessageAppended, opening: ConversationOpened) -> Callable[[St
     return decide
 
 
+def keeping(event: MessageAppended, opening: ConversationOpened) -> Callable[[State], Event]:
+    """Return the decision to append a system prompt: pinned where nothing else was said before and where it fits."""
+
+    def decide(state: State) -> Event:
+        window = state.part(WINDOW)
+        budget = window.window_tokens if window.policy else opening.window_tokens
+        is_first = all(message.role in PROMPT_ROLES for message in window.live())
+        pinned = msgspec.structs.replace(event, pinned=True)
+        return pinned if is_first and window.pinned_with(pinned) <= budget else event
+
+    return decide
+
+
 def window_counts(state: State, opening: ConversationOpened) -> tuple[int, int, int]:
     """Return how many messages are live, their tokens, and the budget: recorded, or to be recorded."""
     window = state.part(WINDOW)
     return len(window), window.tokens, window.window_tokens if window.policy else opening.window_tokens
-
-
-# Messages as providers' APIs take them.
-
-
-def openai(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """Return messages as OpenAI chat messages; a field that was not given is absent, not null."""
-    rendered: list[dict[str, Any]] = []
-    for message in messages:
-        optional = ((field, getattr(message, field)) for field in ("name", "tool_calls", "tool_call_id"))
-        given = {field: value for field, value in optional if value is not None}
-        rendered.append({"role": message.role, "content": message.content, **given})
-    return rendered
-
-
-def anthropic(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """Return messages as Anthropic messages: calls and results as content blocks, neighbours of one role joined.
-
-    System and developer messages are left out; that API takes them as ``system=``. So are messages without content,
-    which it refuses.
-    """
-    rendered: list[dict[str, Any]] = []
-    for message in messages:
-        if message.role in ("system", "developer"):
-            continue
-        role = "assistant" if message.role == "assistant" else "user"
-        blocks = _blocks(message)
-        if not blocks:
-            continue
-        if rendered and rendered[-1]["role"] == role:
-            rendered[-1]["content"].extend(blocks)
-        else:
-            rendered.append({"role": role, "content": blocks})
-    return rendered
-
-
-def _blocks(message: Message) -> list[dict[str, Any]]:
-    content = message.content
-    if message.role in TOOL_ROLES:
-        result = "" if content is None else content
-        return [{"type": "tool_result", "tool_use_id": message.tool_call_id or "", "content": result}]
-    blocks = [{"type": "text", "text": content}] if isinstance(content, str) and content else list(content or [])
-    for call in message.tool_calls or ():
-        given = call.get("function", call)
-        function = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
-        name, arguments = function.get("name", ""), _parsed(function.get("arguments", {}))
-        blocks.append({"type": "tool_use", "id": call.get("id", ""), "name": name, "input": arguments})
-    return blocks
-
-
-def _parsed(arguments: Any) -> Any:
-    """Return a call's arguments as an object; text that is no JSON object is handed on under ``arguments``."""
-    if isinstance(arguments, str):
-        try:
-            arguments = msgspec.json.decode(arguments or "{}")
-        except msgspec.DecodeError:
-            return {"arguments": arguments}
-    return cast("dict[str, Any]", arguments) if isinstance(arguments, dict) else {"arguments": arguments}
-
-
-FORMATS: Final = {"anthropic": anthropic, "openai": openai}
-
-
-def rendered(form: object, messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """Return messages in the form of a provider's API; ``InvalidInput`` for an unknown form."""
-    if not isinstance(form, str) or form not in FORMATS:
-        raise InvalidInput(f"format is {checks.shown(form)}; give one of {', '.join(sorted(FORMATS))}")
-    return FORMATS[form](messages)
 
 
 def _key(message: Message | str | int) -> str | int:
@@ -214,14 +161,15 @@ class Conversation(Handle):
         name: str | None = None,
         tool_calls: list[dict[str, Any]] | None = None,
         tool_call_id: str | None = None,
-        pinned: bool = False,
+        pinned: bool | None = None,
         metadata: dict[str, Any] | None = None,
         occurred: "int | datetime.datetime | None" = None,
         **options: Unpack[MutationOptions],
     ) -> Message:
         """Append a message and return it; the oldest groups leave the window if it no longer fits.
 
-        ``tokens=None`` counts with the memory's token counter, and the count is recorded. ``occurred`` is when it
+        ``tokens=None`` counts with the memory's token counter, and the count is recorded. ``pinned=None`` pins a system
+        prompt: a system or developer message that comes before all others and fits the window. ``occurred`` is when it
         happened (nanoseconds or an aware datetime). Raises ``InvalidInput`` for a wrong type or role,
         ``LimitExceeded`` when pinned messages alone would exceed the budget, ``WrongVersion`` when ``expected`` fails.
 
@@ -237,20 +185,21 @@ class Conversation(Handle):
             role,
             content,
             counted(door.counter, content, tool_calls) if tokens is None else checks.tokens(tokens),
-            checks.flag(pinned, "pinned"),
+            pinned is not None and checks.flag(pinned, "pinned"),
             name,
             tool_calls,
             tool_call_id,
             metadata,
         )
         occurred_ns = None if occurred is None else nanoseconds(occurred, "occurred")
-        is_plain = not pinned and event.answers is None
+        is_prompt = pinned is None and event.role in PROMPT_ROLES
+        is_plain = not pinned and not is_prompt and event.answers is None
         # What makes two appends the same request: all that the caller gave, nothing that was made here.
         request: tuple[Any, ...] = ()
         if options:
             request = ("append", event.role, event.text, event.parts, event.name, event.calls, event.answers)
             request += (event.pinned, event.extra, tokens, occurred_ns)
-        make = event if is_plain else fitting(event, self._opening)
+        make = event if is_plain else (keeping if is_prompt else fitting)(event, self._opening)
         origin = _BY_ROLE[event.role] if occurred_ns is None else _BY_ROLE[event.role].at(occurred_ns)
         noted = self._write(make, request, options, origin=origin)
         assert noted is not None, "an append always appends"
@@ -270,12 +219,33 @@ class Conversation(Handle):
         messages = self._read(lambda state: state.part(WINDOW).live())
         return messages if last is None else messages[max(len(messages) - checks.count(last, "last"), 0) :]
 
-    def messages(self, format: Literal["openai", "anthropic"] = "openai") -> list[dict[str, Any]]:  # noqa: A002 - the word its users say
+    def messages(
+        self,
+        format: Literal["openai", "openai-responses", "anthropic", "gemini", "ollama"] = "openai",  # noqa: A002 - the word its users say
+    ) -> list[dict[str, Any]]:
         """Return the window as dicts for a provider's API; fields that were not given are absent.
 
-        In ``"anthropic"`` form, system and developer messages are left out: that API takes them as ``system=``.
+        In the forms of ``"anthropic"`` and ``"gemini"``, system and developer messages are left out: those APIs take
+        them beside the messages. ``InvalidInput`` for a content block that a form has no place for.
         """
-        return rendered(format, self.window())
+        return wires.rendered(format, self.window())
+
+    def search(
+        self, query: str, *, top_k: int = 10, roles: Sequence[str] | None = None, explain: bool = False
+    ) -> "Hits":
+        """Find messages by their words in all that it ever held, also what has left the window or was forked from.
+
+        A hit's ``entry`` is a ``Message``; the best come first, and of equal ones the newest. ``roles`` leaves out
+        others; ``explain`` adds the share of each word to a hit's ``parts``. Erased messages are not found. Raises
+        ``InvalidInput`` for an empty query or an unknown role. The first search reads the conversation from the log,
+        about 50,000 messages a second, the next ones what came since.
+
+        >>> chat.search("hello", top_k=1)[0].entry.content
+        'Hello!'
+        """
+        from refold.memory import messages  # noqa: PLC0415 - loaded only by those who search
+
+        return messages.search(self._door, self._stream, self._at, query, top_k=top_k, roles=roles, explain=explain)
 
     def token_count(self) -> int:
         """Return the tokens of the live messages, a running sum."""
@@ -374,7 +344,12 @@ class Conversation(Handle):
         """The JSON values under ``temp:``, ``session:`` and ``project:`` keys, as a mapping."""
         from refold.memory.handles import ScopedState  # noqa: PLC0415 - loaded only by those who ask
 
-        return ScopedState(self._door, self._stream, self._opening, self.project, self._at)
+        # To learn the project counts as no read: a batch may set a project's state beside others' messages.
+        project = self._door.read_lightly(
+            self._stream, lambda state: memory_snapshot.project_of(state, self._opening), self._at
+        )
+        # One that an open batch began is known to the batch alone.
+        return ScopedState(self._door, self._stream, self._opening, project or self.project, self._at)
 
     @property
     def session(self) -> "SessionMemory":

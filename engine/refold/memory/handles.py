@@ -29,7 +29,7 @@ from refold.memory.options import (
     nanoseconds,
     setting,
 )
-from refold.message import Message, MessageAppended
+from refold.message import Message, MessageAppended, text_of
 from refold.results import SessionSummary
 from refold.views.base import Keyed
 from refold.views.profile import JOURNAL, PROFILE, JournalAppended, Note, ProfileDeleted, ProfileSet
@@ -157,8 +157,9 @@ class Journal(Handle):
             return []
         engine = self._door.engine
         now_ns = engine.reader.now_ns() if self._at is None else reader.time_at_seq(engine.reader.log, self._at)
-        first = days_before(day_at(now_ns, self._door.timezone), days - 1)
-        return self._read(lambda state: state.part(JOURNAL).since(first))
+        today = day_at(now_ns, self._door.timezone)
+        first = days_before(today, days - 1)
+        return self._read(lambda state: state.part(JOURNAL).between(first, today))
 
 
 # The state of a conversation as a mapping of JSON values, by the lifetimes that the keys' prefixes name.
@@ -307,6 +308,7 @@ T = TypeVar("T")
 
 MARKER: Final = "[SESSION_MEMORY_V1]"
 _COUNT_MAX: Final = 2**53
+_SUMMARY_CHARS_MAX: Final = 1_000  # Of a message that stands for a session's task or outcome.
 
 
 class SessionMemory(Handle):
@@ -454,17 +456,23 @@ class SessionMemory(Handle):
     def summary(self, *, success: bool = True) -> SessionSummary:
         """Summarise the session for the hooks at its end; reads the whole stream."""
         events = self._door.engine.reader.events(self._door.key(self._stream), 0, self._at)
-        turns = {event.id for event, _ in events if isinstance(event, MessageAppended) and event.role == "user"}
+        said = [(event, stamp.erased) for event, stamp in events if isinstance(event, MessageAppended)]
+        own = {event.id for event, _ in said}
 
         def query(state: State) -> SessionSummary:
             work = state.part(WORK)
             files = tuple((file.path, file.lines, file.size_bytes) for _, file in work.files.values())
-            live = [message for message in state.part(WINDOW).live() if message.role == "user"]
             # What came along with a fork or an import, or is not committed yet, is no event of the stream.
-            inherited = sum(message.event.id not in turns for message in live)
+            inherited = [message.event for message in state.part(WINDOW).live() if message.event.id not in own]
+            messages = [*inherited, *(event for event, erased in said if not erased)]
+            texts = {
+                role: [text_of(event) for event in messages if event.role == role] for role in ("user", "assistant")
+            }
+            count = sum(event.role == "user" for event, _ in said) + sum(event.role == "user" for event in inherited)
             calls, session_id = dict(sorted(work.calls.items())), self._stream.partition("/")[2]
-            count = len(turns) + inherited
-            return SessionSummary(session_id, work.task, files, tuple(work.findings), calls, count, success)
+            task = work.task or next(filter(None, texts["user"]), "")[:_SUMMARY_CHARS_MAX]
+            outcome = next(filter(None, reversed(texts["assistant"])), "")[:_SUMMARY_CHARS_MAX]
+            return SessionSummary(session_id, task, files, tuple(work.findings), calls, count, success, outcome)
 
         return self._read(query)
 

@@ -46,6 +46,7 @@ from refold.memory.facts import FactInput, ProjectStream, Stale, fitting, fracti
 from refold.memory.options import Door, EventPlan, Options, PlannedWrite, Progress, checked_embedder
 from refold.memory.search import look, pending_events
 from refold.results import Outcome, Reembedded, Upserted
+from refold.text import contradiction
 from refold.views.episodes import EPISODES, Episodes, text_of
 from refold.views.facts import FACTS, Facts, merged, unmerged, updated
 
@@ -103,11 +104,12 @@ class _Upsert:
         self.options = options
         self.entry_id = stream.door.engine.reader.new_id()
         self.match: Neighbour | None = None  # The memory that it was merged with, or would have been.
+        self.unlike: tuple[Neighbour, str] | None = None  # A memory that is alike and says something else, and what.
         self._nearest_at: tuple[TableView, Neighbour | None] | None = None
         """The nearest memory at the moment that was looked at last: mostly the same one when the turn has come."""
 
     def attempt(self) -> Upserted:
-        self.match = None
+        self.match = self.unlike = None
         vectors = self._vectors()
         request = self.given.fingerprint("upsert", self.threshold)
         noted = self.stream.note(self._decide(vectors), request, self.options, origin=Origin(self.given.occurred_ns))
@@ -155,6 +157,10 @@ class _Upsert:
             own = cast("Array", row)
             return Neighbour(twin, exact_cosine(own, unit(vector.packed)), own)
         if nearest is None or nearest.cosine <= self.threshold:
+            return None
+        reason = contradiction(nearest.entry.content, self.given.content)
+        if reason is not None:
+            self.unlike = nearest, reason
             return None
         text = join_texts(nearest.entry.content, self.given.content)
         is_taken = text != nearest.entry.content and facts.with_content(text) is not None
@@ -211,7 +217,11 @@ class _Upsert:
             return Upserted("skipped", match.entry, reason, match.cosine)
         event, stamp = noted
         if isinstance(event, MemoryAdded):
-            return Upserted("inserted", self.stream.deliver(entry_of(event, stamp)))
+            entry = self.stream.deliver(entry_of(event, stamp))
+            if self.unlike is None:
+                return Upserted("inserted", entry)
+            other, reason = self.unlike
+            return Upserted("inserted", entry, f"{reason}: it is not what {other.entry.id} says", other.cosine)
         assert isinstance(event, MemoryMerged), event
         entry = self.stream.entry_after(noted, event.id) if match is None else merged(match.entry, stamp, event)
         return Upserted("merged", self.stream.deliver(entry), None, event.cosine)
@@ -480,7 +490,7 @@ class _Compaction:
         for other, cosine in others:
             text = join_texts(entry.content, other.content)
             is_taken = text not in {entry.content, other.content} and text in self._contents
-            if is_taken or len(text.encode()) > VALUE_BYTES_MAX:
+            if is_taken or len(text.encode()) > VALUE_BYTES_MAX or contradiction(entry.content, other.content):
                 continue
             texts = self._texts[entry.id] = (*self._texts_of(entry), *self._texts_of(other))
             words, importance = join_words(entry.words, other.words), max(entry.importance, other.importance)

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Concatenate, Final, NoReturn, ParamSpec, Self, TypeVar, Unpack
@@ -20,7 +20,7 @@ from refold.memory import options, store
 from refold.memory.conversation import Conversation
 from refold.memory.options import Claims, Door, MutationOptions, Progress, chosen, mutation, seq_at, zone
 from refold.memory.snapshot import Snapshot
-from refold.results import Backup, Change, Loaded, Receipt, Report, Stats
+from refold.results import Backup, Change, Hits, Loaded, Receipt, Report, Stats
 from refold.text import ByteClassCounter, TokenCounter
 
 if TYPE_CHECKING:
@@ -183,8 +183,8 @@ class Memory:
                 embedder=chosen_embedder,
             )
             self._at, self._made = None, {}
-            for conversation_id in self.conversations() if clear_scratchpads_on_open else ():
-                self.conversation(conversation_id).scratchpad.clear()
+            if clear_scratchpads_on_open:
+                store.clear_scratchpads(self._door)
         except BaseException:
             engine.close()
             raise
@@ -285,12 +285,28 @@ class Memory:
     else:
         add, upsert, search, recall = map(Shortcut, ("add", "upsert", "search", "recall"))
 
+    def search_messages(
+        self, query: str, *, top_k: int = 10, roles: Sequence[str] | None = None, explain: bool = False
+    ) -> Hits:
+        """Find messages of all conversations by their words, as ``Conversation.search`` does in one.
+
+        ``hit.entry.stamp.stream`` names the conversation of a hit. The first search reads the whole log.
+
+        >>> memory = Memory()
+        >>> _ = memory.conversation("chat-42").append("user", "The port is 5432.")
+        >>> [hit.entry.stamp.stream for hit in memory.search_messages("which port?")]
+        ['conversation/chat-42']
+        """
+        from refold.memory import messages
+
+        return messages.search(self._door, None, self._at, query, top_k=top_k, roles=roles, explain=explain)
+
     def conversations(self, *, after: str | None = None, limit: int | None = None) -> list[str]:
         """Return the ids of the conversations, sorted; ``after`` and ``limit`` page through them."""
         return self._ids("conversation", after, limit)
 
     def projects(self, *, after: str | None = None, limit: int | None = None) -> list[str]:
-        """Return the ids of the projects that hold something, sorted."""
+        """Return the ids of the projects that something was ever written to, sorted; emptied ones too."""
         return self._ids("project", after, limit)
 
     def _ids(self, kind: str, after: str | None, limit: int | None) -> list[str]:
@@ -334,7 +350,11 @@ class Memory:
     def context(
         self, chat: Conversation, *, query: str | None = None, project: str | None = None, **options: Any
     ) -> Any:
-        """Build a ``Context`` of a conversation for a model, without a trace; takes also ``budget`` and ``skills``."""
+        """Build a ``Context`` of a conversation for a model, without a trace.
+
+        ``budget``, in tokens, bounds everything; takes also ``skills``, ``tools``, ``profile`` and ``journal``.
+        """
+        options["is_mirrored"] = "mirror" in self._made
         return call_extension("context", self, self._door, chat, query=query, project=project, **options)
 
     def show(self, context: Any) -> int:
@@ -349,7 +369,9 @@ class Memory:
     def mirror(self, directory: "str | os.PathLike[str]", **options: Any) -> Any:
         """Keep profile and journal in files that people may edit; takes also ``profile``, ``journal`` and ``edits``."""
         self._refuse_frozen("mirror")
-        return call_extension("mirror", self, self._door, directory, **options)
+        mirror = call_extension("mirror", self, self._door, directory, **options)
+        self._made["mirror"] = True  # From now on contexts speak of its files.
+        return mirror
 
     # The whole through time.
 

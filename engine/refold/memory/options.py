@@ -42,6 +42,7 @@ from refold.views.window import POLICY, WINDOW
 if TYPE_CHECKING:
     from refold.embedders import Embedder, Embedding
     from refold.engine.aio import AsyncWriter
+    from refold.memory.message_indexes import MessageIndexes
 
 
 # Times and seqs as callers give them.
@@ -282,6 +283,7 @@ class Door:
         "_async_writer",
         "_embedding",
         "_main",
+        "_message_indexes",
         "_switches",
         "_switching",
         "_unsettled",
@@ -320,6 +322,7 @@ class Door:
         self.window_tokens = window_tokens
         self.path = path
         self._async_writer: AsyncWriter | None = None
+        self._message_indexes: MessageIndexes | None = None
         self._main = self if main is None else main
 
     @property
@@ -332,6 +335,16 @@ class Door:
 
             self._async_writer = AsyncWriter(self.engine)
         return self._async_writer
+
+    @property
+    def message_indexes(self) -> "MessageIndexes":
+        """The indexes of messages, those of all branches; they are empty before the first search."""
+        main = self._main
+        if main._message_indexes is None:  # noqa: SLF001 - its own kind
+            from refold.memory.message_indexes import MessageIndexes  # noqa: PLC0415 - loaded only by those who search
+
+            main._message_indexes = MessageIndexes()  # noqa: SLF001
+        return main._message_indexes  # noqa: SLF001
 
     @property
     def embedding(self) -> "Embedding":

@@ -112,8 +112,10 @@ class Project:
         """Merge a memory into the active one that is most alike, if their cosine is over ``threshold``, else add it.
 
         A merge keeps the content that contains the other, else joins both with ``" | "``; it takes the higher
-        importance and all keywords, and keeps category and metadata. ``.outcome`` is inserted, merged or skipped, with
-        ``.reason``, where the content is empty or nothing would change. ``threshold=None`` is the embedder's, 0.85.
+        importance and all keywords, and keeps category and metadata. Statements that contradict each other, in a
+        number, a name or a denial, are not merged. ``.outcome`` is inserted, with ``.reason`` where that was so,
+        merged, or skipped, with ``.reason``, where the content is empty or nothing would change. ``threshold=None``
+        is the embedder's, 0.85.
         """
         checked, body = chosen(options), (content, category, keywords, importance, metadata)
         origin = (source, source_context, status, vector, occurred)
@@ -233,27 +235,35 @@ class Project:
         statuses: Sequence[str] = ("active",),
         min_importance: float = 0.1,
         metadata: Mapping[str, Any] | None = None,
-        ranking: str | Ranking = "seed",
+        ranking: str | Ranking = "hybrid",
         vector: "Numbers" = None,
         now: "int | datetime.datetime | None" = None,
         explain: bool = False,
+        floor: float | None = None,
+        approximate: bool = False,
     ) -> Hits:
         """Return the memories that answer a query best; a pure read.
 
         An empty query browses by importance and recency. ``metadata`` keeps those that have these values. ``ranking``
         is one of ``refold.RANKINGS`` or one of your own, ``now`` what recency is counted from: the clock, on a frozen
         handle the time of its seq. ``Hit.parts`` are the raw signals that have a weight; with ``explain`` all of them.
-        Raises ``EmbeddingMismatch`` where the query cannot be embedded by the project's model.
+        Where the best score is below ``floor``, nothing is found; 0 is no floor. Without one, ``"hybrid"`` has that of
+        the embedder, which ``Hits.floor`` tells, and other rankings, and vectors of unknown models, have none.
+
+        ``Hits.exact`` is true: the hits are proved to be the best. With ``approximate`` a large project may answer from
+        a graph instead, several times faster, and say that it is not: a few of a thousand hits may be missing, more
+        where many vectors are nearly alike. Raises ``EmbeddingMismatch`` where the query cannot be embedded by the
+        project's model.
         """
         checked = search.checked_query(
-            top_k, categories, statuses, min_importance, metadata, ranking, vector, now, explain
+            top_k, categories, statuses, min_importance, metadata, ranking, vector, now, explain, floor, approximate
         )
         return search.search(self._stream, query, checked)
 
     def search_many(
         self, queries: Sequence[str], *, vectors: "Sequence[Numbers] | None" = None, **options: Unpack[SearchOptions]
     ) -> ManyHits:
-        """Search for each query in one state; takes the options of ``search``, without ``vector``.
+        """Search for each query in one state; takes the options of ``search`` but ``vector`` and ``approximate``.
 
         Up to ``QUERIES_COUNT_MAX`` are embedded and multiplied with all memories together, which costs less than one by
         one; ``vectors`` has one for each, or ``None`` in its place. Raises what ``search`` raises, then for all.
@@ -273,10 +283,11 @@ class Project:
         statuses: Sequence[str] = ("active",),
         min_importance: float = 0.1,
         metadata: Mapping[str, Any] | None = None,
-        ranking: str | Ranking = "seed",
+        ranking: str | Ranking = "hybrid",
         vector: "Numbers" = None,
         now: "int | datetime.datetime | None" = None,
         explain: bool = False,
+        floor: float | None = None,
         conversation: "str | Conversation | None" = None,
         **options: Unpack[MutationOptions],
     ) -> Hits:
@@ -285,7 +296,7 @@ class Project:
         The event's sources include the conversation's last message. Returns the memories as they were found.
         """
         checked = search.checked_query(
-            top_k, categories, statuses, min_importance, metadata, ranking, vector, now, explain
+            top_k, categories, statuses, min_importance, metadata, ranking, vector, now, explain, floor
         )
         return search.recall(self._stream, query, checked, conversation, chosen(options))
 
@@ -361,12 +372,13 @@ class Project:
         *,
         top_k: int = 10,
         kinds: Sequence[str] | None = None,
-        ranking: str | Ranking = "seed",
+        ranking: str | Ranking = "hybrid",
         vector: "Numbers" = None,
         now: "int | datetime.datetime | None" = None,
+        floor: float | None = None,
     ) -> Hits:
         """Return the episodes that answer a query best; an empty one gives the newest. All are equally important."""
-        checked = search.checked_query(top_k, None, (), 0.0, None, ranking, vector, now, False)  # noqa: FBT003
+        checked = search.checked_query(top_k, None, (), 0.0, None, ranking, vector, now, False, floor)  # noqa: FBT003
         return search.search_episodes(self._stream, query, kinds, checked)
 
     def erase(self, *, derived: str = "erase", forks: str = "refuse") -> Receipt:

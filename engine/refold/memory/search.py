@@ -1,5 +1,6 @@
 """Searches of memories and episodes, which are pure; recalls and episodes, which are recorded."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
@@ -20,7 +21,7 @@ from refold.index import index
 from refold.index.columns import product
 from refold.index.index import FillRequest, IndexView, Needs, TextScores
 from refold.index.project import unit
-from refold.index.ranking import RANKINGS, SIGNALS, Filter, Query, Ranking, ranking_of
+from refold.index.ranking import DEFAULT, RANKINGS, SIGNALS, Filter, Query, Ranking, ranking_of
 from refold.index.search import Matches
 from refold.index.text import Text, TextIndex
 from refold.limits import (
@@ -101,6 +102,8 @@ def checked_query(
     vector: object,
     now: "int | datetime.datetime | None",
     explain: bool,  # noqa: FBT001 - as the others
+    floor: object = None,
+    approximate: bool = False,  # noqa: FBT001, FBT002 - as the others
 ) -> Query:
     """Return a query without its text."""
     if metadata is not None and not isinstance(metadata, Mapping):
@@ -117,7 +120,15 @@ def checked_query(
         now_ns=None if now is None else nanoseconds(now, "now"),
         top_k=checks.integer(top_k, "top_k", 1, _TOP_COUNT_MAX, "the most hits of a search"),
         explain=checks.flag(explain, "explain"),
+        floor=None if floor is None else _checked_floor(floor),
+        approximate=checks.flag(approximate, "approximate"),
     )
+
+
+def _checked_floor(floor: object) -> float:
+    if isinstance(floor, bool) or not isinstance(floor, (int, float)) or not 0 <= floor < math.inf:
+        checks.invalid(f"floor is {checks.shown(floor)}; give a score that is 0 (for no floor) or greater")
+    return float(floor)
 
 
 def _words(value: object, what: str, known: tuple[str, ...]) -> tuple[str, ...] | None:
@@ -155,7 +166,9 @@ def _ready(stream: ProjectStream, queries: Sequence[Query], *, is_empty: bool) -
         if now_ns is None:
             now_ns = log_reader.now_ns() if stream.at is None else reader.time_at_seq(log_reader.log, stream.at)
         packed = None if own is None else own.packed
-        ready.append(ReadyQuery(replace(query, vector=packed, now_ns=now_ns), own))
+        is_calibrated = query.ranking == RANKINGS[DEFAULT] and query.text.strip() and own is not None and own.model
+        rate = embedding.floor_rate if is_calibrated else 0.0
+        ready.append(ReadyQuery(replace(query, vector=packed, now_ns=now_ns, floor_rate=rate), own))
     return ready
 
 
@@ -180,6 +193,7 @@ class SearchOptions(TypedDict, total=False):
     ranking: str | Ranking
     now: "int | datetime.datetime | None"
     explain: bool
+    floor: float | None
 
 
 DEFAULTS: Final[SearchOptions] = {
@@ -188,9 +202,10 @@ DEFAULTS: Final[SearchOptions] = {
     "statuses": (ACTIVE,),
     "min_importance": 0.1,
     "metadata": None,
-    "ranking": "seed",
+    "ranking": DEFAULT,
     "now": None,
     "explain": False,
+    "floor": None,
 }
 """The options of a search for one query."""
 
@@ -289,7 +304,7 @@ def _blocks(queries: Sequence[Query], rows: int) -> Iterator[list[Query]]:
 
 
 def _no_hits(query: Query) -> Hits:
-    return Hits((), exact=True, query=query.text, ranking=query.ranking.name)
+    return Hits((), exact=True, query=query.text, ranking=query.ranking.name, floor=query.floor_of(0))
 
 
 def hits_of(
@@ -301,9 +316,12 @@ def hits_of(
     if entries is None:
         return None
     stream.door.engine.reader.indexes.store_grown(view.project)
+    floor = query.floor_of(view.table.alive_count)
+    if floor and matches.hits and matches.hits[0].score < floor:
+        return Hits((), matches.exact, query.text, query.ranking.name, floor)
     parts = index.signals_of(view, query, texts, list(zip(matches.hits, entries, strict=True)))
     scores = [match.score for match in matches.hits]
-    return Hits(tuple(map(Hit, entries, scores, parts)), matches.exact, query.text, query.ranking.name)
+    return Hits(tuple(map(Hit, entries, scores, parts)), matches.exact, query.text, query.ranking.name, floor)
 
 
 # Recalls.
@@ -335,6 +353,7 @@ def recall(stream: ProjectStream, text: object, query: Query, conversation: obje
         tuple(hit.score for hit in hits),
         pack_json(signals),
         name,
+        hits.floor,
     )
     noted = stream.note(event, request, options)
     assert noted is not None, "a recall is always recorded"
@@ -356,7 +375,7 @@ def _recorded_hits(stream: ProjectStream, noted: Recorded) -> Hits:
     parts = [{name: values[row] for name, values in signals.items()} for row in range(len(entries))]
     scores = event.scores or (0.0,) * len(entries)
     hits = tuple(map(Hit, entries, scores, parts))
-    return Hits(hits, exact=event.exact, query=event.query, ranking=event.ranking)
+    return Hits(hits, exact=event.exact, query=event.query, ranking=event.ranking, floor=event.floor)
 
 
 def _recall_request(text: object, query: Query, name: str | None) -> tuple[Any, ...]:
@@ -365,7 +384,7 @@ def _recall_request(text: object, query: Query, name: str | None) -> tuple[Any, 
     metadata = None if chosen.metadata is None else dict(chosen.metadata)
     vector = None if query.vector is None else [float(number) for number in cast("Sequence[float]", query.vector)]
     options = (query.top_k, chosen.categories, chosen.statuses, chosen.min_importance, metadata)
-    return ("recall", text, *options, repr(query.ranking), vector, query.now_ns, query.explain, name)
+    return ("recall", text, *options, repr(query.ranking), vector, query.now_ns, query.explain, query.floor, name)
 
 
 # Lists and counts.
@@ -506,11 +525,13 @@ def _episode_hits(
     if query.explain:
         parts = texts.signals(query, [name for name in SIGNALS if cosine is not None or name != "cosine"], cosine)
     chosen = numpy.array([row for row, episode in enumerate(rows) if episode.kind in kinds], dtype=numpy.intp)
-    hits = (
+    hits = tuple(
         Hit(rows[row], score, {name: float(part[row]) for name, part in parts.items()})
         for row, score in texts.best(total, query.top_k, chosen)
     )
-    return Hits(tuple(hits), exact=True, query=query.text, ranking=query.ranking.name)
+    floor = query.floor_of(len(rows))
+    is_below = bool(floor and hits) and hits[0].score < floor
+    return Hits(() if is_below else hits, exact=True, query=query.text, ranking=query.ranking.name, floor=floor)
 
 
 def _cosines(stream: ProjectStream, episodes: Episodes, vector: Vector | None) -> "NDArray[float32] | None":

@@ -456,6 +456,11 @@ class Step(Struct, frozen=True):
     changes: tuple[Change, ...]
     evicted: tuple[Message, ...]
 
+    def __str__(self) -> str:
+        rows = [f"{self.stamp.seq} {fold.NAMES.get(type(self.event), 'unknown')} in {self.stamp.stream}"]
+        rows += [f"  evicted {message!r}" for message in self.evicted]
+        return "\n".join([*rows, *(f"  {change}" for change in self.changes)])
+
 
 class _ComparedState(NamedTuple):
     """A state as a step compares it: messages by id as they are, everything else as plain values."""

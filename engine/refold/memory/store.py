@@ -9,16 +9,17 @@ from typing import Any, Final, cast
 
 from refold import checks
 from refold.engine import batch as batches
-from refold.engine import reader
+from refold.engine import history, reader
 from refold.engine.reader import Request, Side
 from refold.engine.streams import STORE_STREAM
 from refold.engine.transaction import ANY, Transaction
 from refold.errors import InvalidInput, LimitExceeded, NotFound, ReadOnly, StoreBusy, WrongVersion
 from refold.event import BranchForked, Event, Restored, SnapshotNamed
 from refold.fold import State
-from refold.limits import BASE_DEPTH_MAX, REDO_COUNT_MAX
+from refold.limits import BASE_DEPTH_MAX, GROUP_COUNT_MAX, REDO_COUNT_MAX
 from refold.log.protocol import Log
 from refold.memory import snapshot as memory_snapshot
+from refold.memory.conversation import Scratchpad
 from refold.memory.options import (
     Door,
     Options,
@@ -31,6 +32,7 @@ from refold.memory.options import (
 )
 from refold.memory.snapshot import Snapshot
 from refold.results import Backup, Receipt, Recovered
+from refold.views.scratchpad import SCRATCH
 from refold.views.session import SESSION
 from refold.views.store import SETTINGS, is_reserved
 
@@ -48,7 +50,9 @@ def erase(door: Door, at: int | None, seqs: object, derived: object) -> Receipt:
     if not isinstance(seqs, Iterable) or isinstance(seqs, (str, bytes)):
         checks.invalid(f"seqs must be a list of seqs or results, not {type(seqs).__name__} ({checks.shown(seqs)})")
     checked = {_seq(item) for item in cast("Iterable[object]", seqs)}
-    return erasure.erase_seqs(door.engine, checked, derived=_chosen(derived, "derived", _DERIVED))
+    takes = _chosen(derived, "derived", _DERIVED)
+    door.message_indexes.clear()
+    return erasure.erase_seqs(door.engine, checked, derived=takes)
 
 
 def erase_stream(door: Door, stream: str, at: int | None, derived: object, forks: object) -> Receipt:
@@ -57,6 +61,7 @@ def erase_stream(door: Door, stream: str, at: int | None, derived: object, forks
 
     _check_erasable(door, stream, at)
     takes, has_forks = _chosen(derived, "derived", _DERIVED), _chosen(forks, "forks", _FORKS)
+    door.message_indexes.clear()
     return erasure.erase_stream(door.engine, door.branch, stream, derived=takes, forks=has_forks)
 
 
@@ -329,6 +334,22 @@ def _opened(door: Door, name: str) -> Door | None:
     if not reader.descends(known, number, door.branch):
         checks.invalid(f"the fork {name!r} exists and was not forked from this one; open it from the main memory")
     return door.to(number)
+
+
+def clear_scratchpads(door: Door) -> None:
+    """Clear the scratchpads that hold something, those of forks too, many of them with one commit."""
+    with door.engine.reader.state_lock:
+        numbers = range(len(door.engine.reader.branches_at(None)) + 1)
+    filled = [
+        Scratchpad(branch, f"conversation/{conversation_id}", None, branch.opening())
+        for branch in map(door.to, numbers)
+        for conversation_id in history.ids(door.engine, branch.branch, "conversation", at=None, after=None, limit=None)
+        if not branch.read(f"conversation/{conversation_id}", lambda state: state.part(SCRATCH).is_empty, None)
+    ]
+    for first in range(0, len(filled), GROUP_COUNT_MAX):
+        with batches.Batch(door.engine):
+            for scratchpad in filled[first : first + GROUP_COUNT_MAX]:
+                scratchpad.clear()
 
 
 def forks(door: Door, at: int | None, after: str | None, limit: int | None) -> list[str]:

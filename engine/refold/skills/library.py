@@ -15,6 +15,7 @@ from refold.errors import InvalidInput, NotFound
 from refold.event import Event
 from refold.fold import State
 from refold.limits import NAME_BYTES_MAX
+from refold.memory.handles import Settings
 from refold.memory.options import Door, Handle, MutationOptions, door_of, mutation
 from refold.skills.format import as_list, render_skill
 from refold.skills.selection import SkillMatch, checked_phase
@@ -261,7 +262,14 @@ class SkillLibrary(Handle):
         key, cited = checks.key(name, "name"), self._cited(options)
         outcome = None if succeeded is None else checks.flag(succeeded, "succeeded")
         where = None if conversation is None else checks.name(conversation, "conversation")
-        self._write(SkillUsed(cited, key, outcome, where), ("use", key, outcome, where), options)
+        head = self._door.engine.reader.current_head()
+        noted = self._write(SkillUsed(cited, key, outcome, where), ("use", key, outcome, where), options)
+        if noted is not None and not 0 < noted[1].seq <= head:
+            self._count("skill_used", 1, where or "", name=key)
+
+    def _count(self, kind: str, count: int, conversation: str, **fields: Any) -> None:
+        """Count a use for the statistics; a request that was answered before is not counted again."""
+        Settings(self._door, self._at).count_usage(kind, count, conversation=conversation, **fields)
 
     def usage(self, name: str) -> SkillUsage:
         """Count the uses of a skill and its successes."""
@@ -298,10 +306,13 @@ class SkillLibrary(Handle):
             last = state.part(SKILLS).selections.get(where)
             return SkillsSelected(cited, 0 if last is None else last.seq, *fields, *columns)
 
+        head = self._door.engine.reader.current_head()
         noted = self._write(decide, ("record", *fields, *columns), options)
         assert noted is not None, "a selection is always written"
         event, stamp = noted
         assert isinstance(event, SkillsSelected), event
+        if not 0 < stamp.seq <= head:
+            self._count("skill_matched", len(matches), where)
         selection = selection_of(event, stamp)
         self._settle_later(selection, stamp.seq, ("time_ns",))
         return selection

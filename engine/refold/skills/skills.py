@@ -32,12 +32,13 @@ from refold.agent.tools import (
     ToolRegistry,
     ToolResult,
     disarm,
-    skill_block,
+    one_line,
 )
 from refold.errors import InvalidInput, LimitExceeded, NotFound
 from refold.limits import SKILL_DESCRIPTION_CHARS_MAX, SKILL_NAME_CHARS_MAX, SOURCES_COUNT_MAX
 from refold.memory.options import Door, MutationOptions, door_of, mutation
 from refold.message import MessageAppended
+from refold.message import text_of as text_of_message
 from refold.results import SessionSummary
 from refold.skills import files, selection
 from refold.skills.format import (
@@ -85,6 +86,7 @@ class Overview(Struct, frozen=True):
 
 
 GENERATED_PRIORITY: Final = 201  # The priority of learned skills: above the user's, below every file of the project.
+_GROUP: Final = "skills"  # The hooks of skills, of which a registration takes the place of the one before it.
 # The key under which hooks share the registry that the active skills restrict.
 _TOOLS: Final = "tools of the active skills"
 # What a model sees of a session of which it makes a skill: so much of the arguments of a call, and of a message.
@@ -406,7 +408,9 @@ class Skills:
     # The hooks of a session.
 
     def register_hooks(self, hooks: Hooks, provider: JsonProvider | None = None) -> None:
-        """Register the hooks that put skills before a user's message and refuse the tools that those do not allow.
+        """Register the hooks that show skills beside a user's message and refuse the tools that those do not allow.
+
+        They take the place of those that another handle has registered.
 
         With a provider, a skill is learned of a session that went well, if the setting `skills_auto_generate` is on.
         """
@@ -417,7 +421,7 @@ class Skills:
                 return
             events = [(event, stamp.seq) for event, stamp in chat.events()]
             calls = [event for event, _ in events if isinstance(event, ToolExecuted) and event.outcome == OK]
-            said = [(event.role, _text_of(event)) for event, _ in events if isinstance(event, MessageAppended)]
+            said = [(event.role, text_of_message(event)) for event, _ in events if isinstance(event, MessageAppended)]
             read = (*WORK_EVENTS, MessageAppended)
             self.maybe_generate(
                 provider,
@@ -429,13 +433,18 @@ class Skills:
                 sources=[seq for event, seq in events if isinstance(event, read)][-SOURCES_COUNT_MAX:],
             )
 
-        hooks.register(USER_MESSAGE, self.inject)
-        hooks.register(BEFORE_TOOL, _refuse_tool)
+        def refresh_files(*_: object) -> None:
+            self.refresh()
+
+        hooks.unregister_group(_GROUP)
+        hooks.register(USER_MESSAGE, self.inject, group=_GROUP)
+        hooks.register(BEFORE_TOOL, _refuse_tool, group=_GROUP)
+        hooks.register(SESSION_END, refresh_files, group=_GROUP)
         if provider is not None:
-            hooks.register(SESSION_END, generate_at_end)
+            hooks.register(SESSION_END, generate_at_end, group=_GROUP)
 
     def inject(self, context: HookContext, text: str) -> UserMessageResult | None:
-        """Put the skills that a user's message selects before it, and record the selection."""
+        """Select skills for a user's message, to be shown beside it, and record the selection."""
         context.shared.pop(_TOOLS, None)
         settings = context.memory.settings
         policy = with_settings(SelectionPolicy(), self.index())
@@ -450,10 +459,9 @@ class Skills:
         if all(match.match_reason != AUTO_DETECTED for match in matches):  # What merely applies here is not in use.
             allowed = self.allowed_tools(match.skill.name for match in matches)
             context.shared[_TOOLS] = RestrictedRegistry(context.memory.tools, allowed)
-        blocks = [
-            skill_block(match.skill.name, excerpt) for match, excerpt in zip(matches, filter(None, cut), strict=True)
-        ]
-        return UserMessageResult("\n\n".join((*blocks, text)))
+        context.notify(f"Using {', '.join(match.skill.name for match in matches)}")
+        shown = zip(matches, filter(None, cut), strict=True)
+        return UserMessageResult(skills=tuple((match.skill.name, text, float(match.score)) for match, text in shown))
 
     # Learning.
 
@@ -539,12 +547,6 @@ def _checked_pairs(pairs: object, name: str) -> list[tuple[str, str]]:
     ]
 
 
-def _text_of(message: MessageAppended) -> str:
-    content = message.content
-    parts = content if isinstance(content, list) else ()
-    return content if isinstance(content, str) else " ".join(str(part["text"]) for part in parts if "text" in part)
-
-
 def _parse_answer(value: Any) -> _Answer:
     if isinstance(value, str):
         try:
@@ -587,21 +589,24 @@ def _as_skill(learned: LearnedSkill) -> Skill:
 SKILL_USE: Final = "skill_use"
 # The tools of the memory itself, which no skill takes away.
 _OWN_TOOLS: Final = BUILT_IN_NAMES | {SKILL_USE, files_tool().name}
+_ABOUT_CHARS_MAX: Final = 200  # Of each skill's description, in that of the tool.
 _DESCRIPTION: Final = (
-    "Load a skill: written instructions for a kind of task. Call it before you begin a task that a skill of the "
-    "catalog is for. With `resource`, read one of the files beside a skill that its instructions name."
+    "Load a skill: written instructions for a kind of task. Call it before you begin a task that one of the skills "
+    "below is for. With `resource`, read one of the files beside a skill that its instructions name."
 )
 
 
 def skill_tool(skills: Skills) -> FunctionTool | None:
     """Make the tool through which a model loads a skill, `None` while no skill is open to models.
 
-    Its schema lists the current names: make a new one when the skills change. Loading a skill is recorded as a use;
+    It lists the current skills: make a new one when they change. Loading a skill is recorded as a use;
     reading a file of its directory is not.
     """
-    names = [skill.name for skill in skills.list(include_disabled=False) if skill.model_invocable]
+    offered = [skill for skill in skills.list(include_disabled=False) if skill.model_invocable]
+    names = [skill.name for skill in offered]
     if not names:
         return None
+    about = "\n".join(f"- {skill.name}: {one_line(skill.description)[:_ABOUT_CHARS_MAX]}" for skill in offered)
     properties = {
         "name": {"type": "string", "enum": names, "description": "The name of the skill"},
         "resource": {"type": "string", "description": "A file beside the skill, as its resources name it"},
@@ -617,7 +622,7 @@ def skill_tool(skills: Skills) -> FunctionTool | None:
         skills.library.use(name, conversation=conversation, sources=context.sources(opens=False))
         return text
 
-    return FunctionTool(SKILL_USE, _DESCRIPTION, parameters, use, annotations=ADDS)
+    return FunctionTool(SKILL_USE, f"{_DESCRIPTION}\n\nThe skills:\n{about}", parameters, use, annotations=ADDS)
 
 
 def _refuse_tool(context: HookContext, name: str, _: dict[str, Any]) -> BeforeToolResult | None:

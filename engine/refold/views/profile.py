@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import Struct
 
 from refold.event import Event, Located, Stamp, View
-from refold.views.base import Keyed
+from refold.views.base import Keyed, copy_slots
 
 
 class ProfileSet(Event, frozen=True, tag=16):
@@ -30,6 +30,8 @@ class ProfileFacts:
 
     def __init__(self) -> None:
         self.entries: Keyed[str] = Keyed()
+
+    copy = copy_slots
 
     def pack(self) -> tuple[Any, list[int]]:
         return self.entries.pack()
@@ -93,12 +95,17 @@ class Pages:
     def __init__(self) -> None:
         self.days: dict[str, list[tuple[int, Note]]] = {}
 
+    def copy(self) -> "Pages":
+        other = Pages()
+        other.days = {day: notes.copy() for day, notes in self.days.items()}
+        return other
+
     def add(self, seq: int, note: Note) -> None:
         self.days.setdefault(note.day, []).append((seq, note))
 
-    def since(self, first_day: str) -> list[Note]:
-        """Return the notes of ``first_day`` and later, oldest day first."""
-        return [note for day in sorted(self.days) if day >= first_day for _, note in self.days[day]]
+    def between(self, first_day: str, last_day: str) -> list[Note]:
+        """Return the notes from ``first_day`` to ``last_day``, oldest day first."""
+        return [note for day in sorted(self.days) if first_day <= day <= last_day for _, note in self.days[day]]
 
     def pack(self) -> tuple[Any, list[int]]:
         return None, sorted(seq for notes in self.days.values() for seq, _ in notes)

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from refold.event import ConversationEnded, Event, ForkDropped, Located, Stamp, StateImported, View
-from refold.views.base import Keyed
+from refold.views.base import Keyed, copy_slots
 
 
 class ScratchpadSet(Event, frozen=True, tag=5):
@@ -55,6 +55,8 @@ class Scratch:
     def __init__(self) -> None:
         self.entries: Keyed[str] = Keyed()
         self.notes: list[tuple[int, str]] = []
+
+    copy = copy_slots
 
     def clear(self) -> None:
         self.entries.clear()

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from refold.event import ConversationOpened, Event, ForkDropped, Forked, Located, Restored, Stamp, StateImported, View
+from refold.views.base import copy_slots
 
 
 class Session:
@@ -17,6 +18,8 @@ class Session:
         self.opened = False
         self.project: str | None = None
         self.depth = 0  # The number of forks between this conversation and its origin.
+
+    copy = copy_slots
 
     def pack(self) -> tuple[Any, list[int]]:
         return [self.opened, self.project, self.depth], []
@@ -143,6 +146,8 @@ class Work:
         self.calls: dict[str, int] = {}
         self.extracted = 0  # The seq up to which a model has read the session for memories to extract.
 
+    copy = copy_slots
+
     @property
     def is_empty(self) -> bool:
         return not (self.task_seq or self.files or self.findings or self.calls or self.extracted)
@@ -258,6 +263,8 @@ class ContextLog:
     def __init__(self) -> None:
         self.count = 0
         self.last_seq = 0
+
+    copy = copy_slots
 
     def pack(self) -> tuple[Any, list[int]]:
         return [self.count, self.last_seq] if self.count else None, []

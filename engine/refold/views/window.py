@@ -15,6 +15,7 @@ import msgspec
 from refold.errors import StoreVersion
 from refold.event import ConversationOpened, Event, ForkDropped, Located, Stamp, StateImported, View
 from refold.message import Message, MessageAppended, imported_messages, message_digest, plain_message
+from refold.views.base import copy_slots
 
 POLICY: Final = 1
 """The eviction policy of conversations opened today. A released policy is never changed; another one gets a number."""
@@ -93,6 +94,11 @@ class Window:
         self.pinned_tokens = 0
         self.repinned: set[str] = set()
         """Ids of the live messages that are pinned and were not when they were appended, or the other way round."""
+
+    def copy(self) -> "Window":
+        other = copy_slots(self)
+        other.members = {leader: members.copy() for leader, members in self.members.items()}
+        return other
 
     def live(self) -> list[Message]:
         """Return the live messages, oldest first, as a new list."""

@@ -96,7 +96,7 @@ def _is_sweep(_log: Any, rows: Any) -> bool:
     return any(key == UNSWEPT_KEY for _, key, _ in rows)
 
 
-def _is_erasure(_turn: Any, _first_seq: int, _records: Any, _commits: Any, _rows: Any = (), erased: Any = ()) -> bool:
+def _is_erasure(_turn: Any, _records: Any, _rows: Any = (), erased: Any = ()) -> bool:
     return bool(erased)
 
 

@@ -34,8 +34,8 @@ def _before(_write: Verb, *_arguments: Any) -> None:
     _die()
 
 
-def _within(write: Verb, log: Any, first_seq: int, records: Any, commits: Any, *rows: Any) -> None:
-    write(log, first_seq, records, _Deadly(commits), *rows)
+def _within(write: Verb, log: Any, records: Any, rows: Any = (), *more: Any) -> None:
+    write(log, records, _Deadly(rows), *more)
     _die()  # A build that writes nothing looks at nothing either.
 
 

@@ -18,8 +18,8 @@ from typing import Any, Final, TypeAlias
 
 import refold.engine.witness  # noqa: F401 - loaded, so that its bounds can be lowered
 from refold import Conversation, Memory, Message, Recorded, fold, recover
+from refold.engine.reader import end_of_command
 from refold.event import Erased
-from refold.log.record import last_seq_of
 from tests.rigs.breaks import BUILDS
 from tests.support.bounds import Clock, lowered, seeded_bytes
 from tests.support.seams import log_of
@@ -200,7 +200,8 @@ def back_up(worker: Worker) -> Done:
     if not backup.exists():
         worker.memory.backup(backup)
         worker.notes.said(head, beside=backup.name)
-        recover(backup, recovered, to=commit_end(worker.memory, head // 2), clock_ns=worker.store.clock)
+        end = end_of_command(log_of(worker.memory), head // 2) if head > 1 else 0
+        recover(backup, recovered, to=end, clock_ns=worker.store.clock)
         worker.notes.said(head, beside=recovered.name)
     return head, []
 
@@ -226,12 +227,6 @@ def erase(worker: Worker) -> Done:
     worker.notes.said(worker.memory.head, erased=[*receipt.seqs, *receipt.derived])
     worker.notes.flushed()
     return worker.memory.head, []
-
-
-def commit_end(memory: Memory, seq: int) -> int:
-    """Return the last seq of the commit that wrote a seq."""
-    row = log_of(memory).commit_at(seq)
-    return last_seq_of(row) if row else 0
 
 
 @dataclass(frozen=True)

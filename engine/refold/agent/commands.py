@@ -1,0 +1,215 @@
+"""Memory commands: a user's message that asks to remember, to forget or to look up, found without a model. Pure.
+
+A message is a command only if it begins with one of the phrases below, after a polite word at most; in Japanese, if it
+ends with one. Forgetting comes before recalling, and recalling before remembering, so that "stop remembering" is never
+taken for "remember".
+"""
+
+import re
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from msgspec import Struct
+
+from refold import checks
+
+COMMAND_IMPORTANCE: Final = 0.95  # What a user asks to remember matters more than what a model finds out.
+
+
+class RememberCommand(Struct, frozen=True, tag="remember"):
+    """The user asks to remember something, with this importance."""
+
+    content: str
+    importance: float = COMMAND_IMPORTANCE
+
+
+class ForgetCommand(Struct, frozen=True, tag="forget"):
+    """The user asks to forget the memory that this query finds."""
+
+    query: str
+
+
+class RecallCommand(Struct, frozen=True, tag="query"):
+    """The user asks what is remembered, of a category or of any; a query without words asks for everything."""
+
+    query: str
+    category: str | None = None
+
+
+MemoryCommand: TypeAlias = RememberCommand | ForgetCommand | RecallCommand
+
+_FORGET: Final = (
+    *("forget that", "forget about", "stop remembering", "delete memory about", "delete the memory about"),
+    *("delete memories about", "delete the memories about", "remove memory about", "remove the memory about"),
+    *("remove memories about", "remove the memories about"),
+)
+# "What do you know about" is not here: it asks the model about the world more often than about the user.
+_QUERY: Final = (
+    *("what do you remember", "what do you remember about", "do you remember"),
+    *("show me what you remember", "list my memories", "what memories do you have"),
+)
+_PREFERENCES: Final = (
+    "what are my preferences",
+    "list my preferences",
+    "show me my preferences",
+    "show my preferences",
+)
+_REMEMBER: Final = (
+    *("remember that", "remember:", "remember this:", "note that", "note:", "keep in mind that", "keep in mind:"),
+    *("don't forget that", "don't forget:"),
+)
+# A rule is stored with its verb: "always use pnpm" is no rule without "always use".
+_RULES: Final = ("always", "always use", "never", "never do", "never use")
+_STOPS: Final = ".?!\u3002\uff1f\uff01\uff0e\uff61"
+_COLONS: Final = ":\uff1a"
+_SEPARATORS: Final = f"{_COLONS},\uff0c\u3001"
+_EDGES: Final = f" {_SEPARATORS}{_STOPS}"
+_GAP: Final = re.compile(rf"\A[\s{_SEPARATORS}]+")
+_DISMISSAL: Final = re.compile(r"never\s*mind\b", re.IGNORECASE)
+_POLITE: Final = re.compile(
+    r"(?:(?:please|pls|kindly|hey|hi|hello|ok(?:ay)?|also|"
+    r"(?:can|could|would|will)\s+you|i\s+(?:want|need|would\s+like)\s+you\s+to|i['\u2019]d\s+like\s+you\s+to)[\s,!]+)+",
+    re.IGNORECASE,
+)
+_PLEASE: Final = "please"
+# Chinese parts no words and has no case; what follows the phrase is the rest of the message.
+_CHINESE: Final = (
+    (
+        re.compile(
+            "(?:\u8bf7|\u8acb)?(?:\u5fd8\u8bb0|\u5fd8\u8a18|\u5fd8\u6389|\u5fd8\u4e86)(?:\u5173\u4e8e|\u95dc\u65bc)?"
+        ),
+        "forget",
+    ),
+    (
+        re.compile(
+            "(?:\u8bf7|\u8acb)?(?:\u544a\u8bc9\u6211|\u544a\u8a34\u6211|\u5217\u51fa|\u663e\u793a|\u986f\u793a)?\u6211\u7684(?:\u504f\u597d|\u559c\u597d)(?:\u662f\u4ec0\u4e48|\u662f\u4ec0\u9ebc|\u6709\u54ea\u4e9b)?\\Z"
+        ),
+        "preferences",
+    ),
+    (
+        re.compile(
+            "\u4f60?(?:\u8fd8|\u9084)?(?:\u8bb0\u5f97|\u8a18\u5f97)(?=\u4ec0\u4e48|\u4ec0\u9ebc|\u54ea\u4e9b|\u6211\u7684|\u5173\u4e8e|\u95dc\u65bc)(?:\u4ec0\u4e48|\u4ec0\u9ebc|\u54ea\u4e9b|\u5173\u4e8e|\u95dc\u65bc)?"
+        ),
+        "query",
+    ),
+    (
+        re.compile(
+            "(?:\u8bf7|\u8acb)?\u4f60?(?:\u8bb0\u4f4f|\u8a18\u4f4f|\u8bb0\u4e0b|\u8a18\u4e0b|\u522b\u5fd8\u4e86|\u5225\u5fd8\u4e86|\u4e0d\u8981\u5fd8\u8bb0|\u4e0d\u8981\u5fd8\u8a18)|(?:\u8bf7|\u8acb)\u4f60?(?:\u8bb0\u5f97|\u8a18\u5f97)"
+        ),
+        "remember",
+    ),
+)
+# Japanese has its verb at the end; what precedes it is what it is about.
+_JAPANESE: Final = (
+    (
+        re.compile(
+            "(?:\u306e\u3053\u3068[\u3092\u306f]?|\u3092|\u306f)?\u5fd8\u308c\u3066(?:\u304f\u3060\u3055\u3044|\u4e0b\u3055\u3044|\u306d|\u304f\u308c)?\\Z"
+        ),
+        "forget",
+    ),
+    (re.compile("\u79c1\u306e\u597d\u307f\u306f?(?:\u4f55(?:\u3067\u3059\u304b)?)?\\Z"), "preferences"),
+    (
+        re.compile(
+            "(?:\u306e\u3053\u3068\u3092?|\u306b\u3064\u3044\u3066(?:\u4f55\u3092)?|\u4f55\u3092|\u3092)?\u899a\u3048\u3066\u3044?(?:\u307e\u3059\u304b|\u308b\u304b?)\\Z"
+        ),
+        "query",
+    ),
+    (
+        re.compile(
+            "(?:\u3053\u3068\u3092|\u3092|\u3063\u3066|\u3068)?\u3001?\u899a\u3048\u3066(?:\u304a\u3044\u3066)?(?:\u304f\u3060\u3055\u3044|\u4e0b\u3055\u3044|\u306d|\u304f\u308c)?\\Z"
+        ),
+        "remember",
+    ),
+)
+_JAPANESE_PREFIX: Final = re.compile(
+    "\u899a\u3048\u3066\u304a\u3044\u3066(?:\u304f\u3060\u3055\u3044|\u4e0b\u3055\u3044|\u306d)?[\uff1a:\u3001,]"
+)
+
+
+def _pattern(phrases: tuple[str, ...]) -> re.Pattern[str]:
+    """Compile a match of the longest of the phrases at the beginning of a text, whatever spaces are in it."""
+    shapes: list[str] = []
+    for phrase in sorted(phrases, key=len, reverse=True):
+        words = r"\s+".join(re.escape(word) for word in phrase.removesuffix(":").split())
+        end = rf"\s*[{_COLONS}]" if phrase.endswith(":") else rf"(?=[\s{_SEPARATORS}{_STOPS}]|$)"
+        shapes.append(words.replace("'", "['\u2019]") + end)
+    return re.compile("|".join(shapes), re.IGNORECASE)
+
+
+# The phrases of each command, and the function of the phrase, the text behind it and the whole text that makes it.
+_COMMANDS: Final[tuple[tuple[re.Pattern[str], Callable[[str, str, str], MemoryCommand | None]], ...]] = (
+    (_pattern(_FORGET), lambda _, payload, __: ForgetCommand(payload) if payload else None),
+    (_pattern(_PREFERENCES), lambda _, payload, __: RecallCommand(payload, "preference")),
+    (_pattern(_QUERY), lambda _, payload, __: RecallCommand(payload)),
+    (_pattern(_REMEMBER), lambda _, payload, __: RememberCommand(payload) if payload else None),
+    (
+        _pattern(_RULES),
+        lambda _, payload, text: RememberCommand(text) if payload and not _DISMISSAL.match(text) else None,
+    ),
+)
+
+
+def detect_memory_command(text: str) -> MemoryCommand | None:
+    """Parse a message as a memory command, `None` if it is none.
+
+    The message has to begin with the phrase, in any case, after spaces and polite words; behind a quotation mark it is
+    no command. The text behind the phrase loses the spaces and full stops at its end. English, Chinese and Japanese
+    are known. Raises `InvalidInput` if the message is no text, `LimitExceeded` over `VALUE_BYTES_MAX`.
+
+    >>> detect_memory_command("Please remember that the tests need Docker.")
+    RememberCommand(content='the tests need Docker', importance=0.95)
+    >>> detect_memory_command("always use pnpm")
+    RememberCommand(content='always use pnpm', importance=0.95)
+    >>> detect_memory_command("What are my preferences?")
+    RecallCommand(query='', category='preference')
+    """
+    whole = _ended(checks.text(text, "text").lstrip())
+    if whole[-len(_PLEASE) :].lower() == _PLEASE:
+        # No pattern for it: a search for spaces in front of a word takes the square of their number.
+        asked = whole[: -len(_PLEASE)]
+        whole = _ended(asked, also=",") if asked[-1:].isspace() or asked[-1:] == "," else whole
+    polite = _POLITE.match(whole)
+    if polite is not None:
+        whole = whole[polite.end() :]
+    for pattern, command in _COMMANDS:
+        match = pattern.match(whole)
+        if match is not None:
+            return command(match.group(), _GAP.sub("", whole[match.end() :], count=1), whole)
+    return _foreign(whole)
+
+
+def _ended(text: str, also: str = "") -> str:
+    """Remove spaces and full stops, and other characters, from the end of a text."""
+    end = len(text)
+    while end and (text[end - 1].isspace() or text[end - 1] in _STOPS + also):
+        end -= 1
+    return text[:end]
+
+
+def _foreign(whole: str) -> MemoryCommand | None:
+    """Parse a message in Chinese or Japanese."""
+    if whole.isascii():
+        return None
+    prefix = _JAPANESE_PREFIX.match(whole)
+    if prefix is not None:
+        return _command("remember", whole[prefix.end() :])
+    for pattern, kind in _JAPANESE:
+        match = pattern.search(whole)
+        if match is not None:
+            return _command(kind, whole[: match.start()])
+    for pattern, kind in _CHINESE:
+        match = pattern.match(whole)
+        if match is not None:
+            return _command(kind, whole[match.end() :])
+    return None
+
+
+def _command(kind: str, payload: str) -> MemoryCommand | None:
+    payload = _GAP.sub("", payload, count=1).strip(_EDGES)
+    if kind == "preferences":
+        return RecallCommand(payload, "preference")
+    if kind == "query":
+        return RecallCommand(payload)
+    if not payload:
+        return None
+    return ForgetCommand(payload) if kind == "forget" else RememberCommand(payload)

@@ -1,0 +1,326 @@
+"""The parts of a context as text, each within its bounds: the same bytes for the same memory, wherever rendered. Pure.
+
+What does not fit is left out, the oldest or the least relevant first, and the part says how many. Nothing remembered
+can look like a heading, a mark or an entry of another part.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from refold.agent.excerpts import excerpts
+from refold.agent.tools import disarm, one_line, skill_block, strip_controls
+from refold.entry import Entry
+from refold.views.episodes import Episode
+
+SYSTEM: Final = "system"
+INSTRUCTIONS: Final = "instructions"
+PROFILE: Final = "profile"
+NOTES: Final = "notes"
+MEMORIES: Final = "memories"
+EPISODES: Final = "episodes"
+SKILLS: Final = "skills"
+SESSION: Final = "session"
+INJECTED: Final = "injected"
+SCRATCHPAD: Final = "scratchpad"
+WINDOW: Final = "window"
+
+PROFILE_HEADING: Final = "## Core Profile (Facts & Preferences)"
+NOTES_HEADING: Final = "## Recent Daily Notes"
+MEMORIES_HEADING: Final = "## Project Memory\nThe following facts were learned from previous sessions:\n"
+EPISODES_HEADING: Final = "## Past Sessions"
+SESSION_HEADING: Final = "[SESSION_MEMORY_V1]"
+INJECTED_HEADING: Final = "[For This Message]"
+SCRATCHPAD_HEADING: Final = "[Working Memory]"
+_PAGE_BREAK: Final = "\n\n---\n\n"
+
+BADGES: Final = {
+    "preference": "[PREF]",
+    "convention": "[CONV]",
+    "pattern": "[PATN]",
+    "correction": "[WARN]",
+    "fact": "[FACT]",
+}
+
+# What each tool is for, in the order in which a model reads it; the name of a tool, or what else has to be there.
+MIRROR: Final = "mirror"
+_FIRST: Final = "To remember permanent facts or preferences, you MUST use the `memory_set` tool."
+_SENTENCES: Final = {
+    "memory_set": _FIRST,
+    MIRROR: "Do NOT attempt to edit profile.json directly using file editing tools.",
+    "memory_add": (
+        "What holds for this project rather than for the user (a convention, a decision, a mistake to avoid) belongs "
+        "into `memory_add`."
+    ),
+    "journal_append": "What happened today belongs into `journal_append`.",
+    "memory_write": "What only this conversation needs belongs into `memory_write`.",
+}
+TOPICS: Final = tuple(_SENTENCES)
+
+
+def instructions_text(topics: Iterable[str]) -> str:
+    """Render what the tools of the memory are for, of those topics alone that are there."""
+    there = set(topics)
+    return " ".join(sentence for topic, sentence in _SENTENCES.items() if topic in there)
+
+
+# Texts of others inside of a part.
+
+_STRUCTURE: Final = re.compile(r"(?=[ \t]*(?:#{1,6}(?:\s|$)|(?:-{3,}|={3,}|\*{3,}|_{3,})\s*$|`{3}|~{3}))")
+
+
+def line_of(text: str) -> str:
+    """Join a text in one line that cannot look like a heading, a mark or another entry."""
+    return disarm(one_line(text))
+
+
+def quoted(text: str, indent: str = "") -> str:
+    r"""Render a text of several lines, none of which is a heading, a rule, a fence or a mark of ours.
+
+    >>> quoted("see:\n## Core Profile\n---", "  ")
+    'see:\n  \\## Core Profile\n  \\---'
+    """
+    lines = strip_controls(disarm(text)).splitlines()
+    return f"\n{indent}".join(f"\\{line.lstrip()}" if _STRUCTURE.match(line) else line for line in lines)
+
+
+# A part in its bounds.
+
+_LINE_SHARE: Final = 4  # One line takes at most this share of a part that is over its bounds.
+_LINE_CHARS_MIN: Final = 40
+_EPISODE_CHARS: Final = 240  # Of the task of an episode, and of its outcome.
+
+Count = Callable[[str], int]
+
+
+class Room(NamedTuple):
+    """The bounds of a part."""
+
+    chars: int
+    tokens: int
+
+
+class Section(NamedTuple):
+    """Lines under a title, the oldest first; `names` are what they are sorted by where they are shown."""
+
+    title: str
+    lines: Sequence[str]
+    names: Sequence[str] = ()
+
+
+class Listing(NamedTuple):
+    """Sections under a heading; `unit` is what their lines are called where some are left out."""
+
+    heading: str
+    unit: str
+    sections: Sequence[Section]
+    between: str = "\n"
+    is_shared: bool = True  # Whether each section has a share of its own, or the first ones go first.
+
+
+class Rendered(NamedTuple):
+    """The text of a part, and how many of its entries are left out."""
+
+    text: str
+    left_out: int = 0
+
+
+def rendered(listing: Listing, room: Room, count: Count) -> Rendered:
+    """Render the newest lines of a listing that fit; a line that is too long for its share is cut."""
+    total = sum(len(section.lines) for section in listing.sections)
+    if not total:
+        return Rendered("")
+    whole = _assembled(listing, [len(section.lines) for section in listing.sections], 0)
+    if _fits(whole, room, count):
+        return Rendered(whole)
+    cut = listing._replace(
+        sections=[
+            section._replace(lines=[_cut(line, room, count) for line in section.lines]) for section in listing.sections
+        ]
+    )
+    kept = _filled(cut, room, count)
+    while sum(kept):
+        text = _assembled(cut, kept, total - sum(kept))
+        if _fits(text, room, count):
+            return Rendered(text, total - sum(kept))
+        longest = max(range(len(kept)), key=kept.__getitem__)
+        kept[longest] -= 1
+    return Rendered("", total)
+
+
+def _fits(text: str, room: Room, count: Count) -> bool:
+    return len(text) <= room.chars and count(text) <= room.tokens
+
+
+def _assembled(listing: Listing, kept: Sequence[int], left_out: int) -> str:
+    blocks: list[str] = []
+    for section, size in zip(listing.sections, kept, strict=True):
+        if size:
+            lines = section.lines[len(section.lines) - size :]
+            if section.names:
+                names = section.names[len(section.lines) - size :]
+                lines = [line for _, line in sorted(zip(names, lines, strict=True))]
+            blocks.append("\n".join([section.title, *lines] if section.title else lines))
+    note = f"\n({left_out} older {listing.unit} left out)" if left_out else ""
+    return f"{listing.heading}{note}\n{listing.between.join(blocks)}"
+
+
+def _cut(line: str, room: Room, count: Count) -> str:
+    chars = max(room.chars // _LINE_SHARE, _LINE_CHARS_MIN)
+    tokens = max(room.tokens // _LINE_SHARE, 1)
+    shown = line if len(line) <= chars else line[:chars]
+    taken = count(shown)
+    if taken > tokens:
+        shown = shown[: max(len(shown) * tokens // taken, _LINE_CHARS_MIN)]
+    return line if len(shown) == len(line) else f"{shown}... ({len(line) - len(shown):,} more characters)"
+
+
+def _filled(listing: Listing, room: Room, count: Count) -> list[int]:
+    """Choose how many of the newest lines of each section fit: each its share at first, then what is left."""
+    kept = [0] * len(listing.sections)
+    head = f"{listing.heading}\n(000 older {listing.unit} left out)\n"
+    left = Room(room.chars - len(head), room.tokens - count(head))
+    shares = [Room(left.chars // len(kept), left.tokens // len(kept))] * len(kept) if listing.is_shared else []
+    for place, share in enumerate(shares):
+        rest = _taken(listing, kept, place, share, count)
+        left = Room(left.chars - share.chars + rest.chars, left.tokens - share.tokens + rest.tokens)
+    for place in range(len(kept)):
+        left = _taken(listing, kept, place, left, count)
+    return kept
+
+
+def _taken(listing: Listing, kept: list[int], place: int, room: Room, count: Count) -> Room:
+    """Keep more of a section's lines while there is room for them; return the rest of the room."""
+    section = listing.sections[place]
+    chars, tokens = room
+    while kept[place] < len(section.lines):
+        line = section.lines[len(section.lines) - kept[place] - 1]
+        title = "" if kept[place] else f"{section.title}{listing.between}"
+        size, taken = len(line) + len(title) + 1, count(line) + count(title) + 1
+        if size > chars or taken > tokens:
+            break
+        chars, tokens = chars - size, tokens - taken
+        kept[place] += 1
+    return Room(chars, tokens)
+
+
+# Each part.
+
+
+def profile_listing(items: Iterable[tuple[str, str]]) -> Listing:
+    """List the facts of a profile in the order in which they were first set."""
+    return Listing(
+        PROFILE_HEADING, "facts", [Section("", [f"- **{line_of(key)}**: {line_of(value)}" for key, value in items])]
+    )
+
+
+def notes_listing(pages: Iterable[tuple[str, Sequence[str]]]) -> Listing:
+    """List the notes of days, the newest day first, each day in the order in which it was written."""
+    sections = [Section(f"# {day}\n", list(map(quoted, texts))) for day, texts in pages if texts]
+    return Listing(NOTES_HEADING, "notes", sections, _PAGE_BREAK, is_shared=False)
+
+
+def episodes_listing(episodes: Iterable[Episode]) -> Listing:
+    """List what was tried in earlier sessions, and how it ended."""
+    texts = (
+        (episode.kind, [line_of(text) for text in (episode.task, episode.outcome) if text]) for episode in episodes
+    )
+    lines = [f"- [{kind}] {': '.join(text[:_EPISODE_CHARS] for text in told)}" for kind, told in texts]
+    return Listing(EPISODES_HEADING, "sessions", [Section("", lines)])
+
+
+def session_listing(
+    task: str, files: Iterable[tuple[str, int]], findings: Iterable[str], calls: Mapping[str, int]
+) -> Listing:
+    """List the work of a session."""
+    sections = [
+        Section("", [f"Task: {quoted(task, '  ')}"] if task else []),
+        Section("Files read:", [f"  - {line_of(path)} ({lines} lines)" for path, lines in files]),
+        Section("Key findings:", [f"  - {quoted(text, '    ')}" for text in findings]),
+        Section("Tool usage:", [f"  - {line_of(name)}: {count}" for name, count in calls.items()]),
+    ]
+    return Listing(SESSION_HEADING, "entries", [section for section in sections if section.lines])
+
+
+def scratchpad_listing(entries: Mapping[str, str], notes: Sequence[str]) -> Listing:
+    """List a scratchpad, given with its oldest values first; its keys are shown sorted."""
+    lines = [f"  {line_of(key)}: {quoted(value, '    ')}" for key, value in entries.items()]
+    sections = [
+        Section("Key-value pairs:", lines, list(entries)),
+        Section("Notes:", [f"  - {quoted(note, '    ')}" for note in notes]),
+    ]
+    return Listing(SCRATCHPAD_HEADING, "entries", [section for section in sections if section.lines])
+
+
+def memories_text(entries: Sequence[Entry], left_out: int) -> str:
+    """Render memories in their order, behind them how many did not fit."""
+    lines = [memory_line(entry) for entry in entries]
+    if lines and left_out:
+        lines.append(f"({left_out} less relevant memories left out)")
+    return "\n".join([MEMORIES_HEADING, *lines]) if lines else ""
+
+
+def memory_line(entry: Entry) -> str:
+    """Render one memory."""
+    return f"- {BADGES[entry.category]} {line_of(entry.content)}"
+
+
+def injected_text(text: str, room: Room, count: Count) -> Rendered:
+    """Render what hooks have put beside the user's message, from its beginning on."""
+    lines = quoted(text).splitlines()
+    whole = "\n".join([INJECTED_HEADING, *lines])
+    if not lines or _fits(whole, room, count):
+        return Rendered(whole if lines else "")
+    note = "({} more lines left out)"
+    chars, tokens = room.chars - len(INJECTED_HEADING) - len(note) - 8, room.tokens - count(INJECTED_HEADING + note) - 4
+    shown: list[str] = []
+    for line in (_cut(line, room, count) for line in lines):
+        chars, tokens = chars - len(line) - 1, tokens - count(line) - 1
+        if chars < 0 or tokens < 0:
+            break
+        shown.append(line)
+    left_out = len(lines) - len(shown)
+    if not shown:
+        return Rendered("", left_out)
+    return Rendered("\n".join([INJECTED_HEADING, *shown, *([note.format(left_out)] if left_out else [])]), left_out)
+
+
+def skills_text(skills: Sequence[tuple[str, str]], chars_max: int) -> str:
+    """Render skills, given as names and bodies, each between marks; all share a number of characters."""
+    cut = excerpts([disarm(body) for _, body in skills], chars_max)
+    return "\n\n".join(skill_block(name, text) for (name, _), text in zip(skills, cut, strict=False) if text)
+
+
+# Shares of a budget.
+
+_WEIGHTS: Final = {
+    INSTRUCTIONS: 2.0,
+    PROFILE: 2.0,
+    NOTES: 1.0,
+    MEMORIES: 4.0,
+    EPISODES: 1.0,
+    SKILLS: 2.0,
+    SESSION: 1.0,
+    INJECTED: 2.0,
+    SCRATCHPAD: 3.0,
+}
+
+
+def shares(needs: Mapping[str, int], tokens: int) -> dict[str, int]:
+    """Share tokens among parts by weight; what a part does not need goes to the others.
+
+    >>> shares({"profile": 10, "notes": 500, "memories": 500}, 510)
+    {'profile': 10, 'notes': 100, 'memories': 400}
+    """
+    given, left = dict[str, int](), tokens
+    open_names: list[str] = list(needs)
+    while open_names:
+        weight = sum(_WEIGHTS[name] for name in open_names)
+        small = [name for name in open_names if needs[name] <= left * _WEIGHTS[name] / weight]
+        if not small:
+            given |= {name: int(left * _WEIGHTS[name] / weight) for name in open_names}
+            break
+        given |= {name: needs[name] for name in small}
+        left -= sum(needs[name] for name in small)
+        open_names = [name for name in open_names if name not in small]
+    return {name: given[name] for name in needs}

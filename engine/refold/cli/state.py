@@ -1,0 +1,161 @@
+"""Verbs of what outlives conversations: profile, journal, files and settings."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from refold.cli import output
+from refold.cli.output import Line
+from refold.cli.root import Moment, Output, cli, moment_option, nearest, seq_of, verb
+from refold.errors import InvalidInput, NotFound
+
+if TYPE_CHECKING:
+    from refold import Memory
+
+
+def _nothing() -> None:
+    """Do nothing before a verb of a group."""
+
+
+def _group(name: str, text: str) -> click.Group:
+    return cli.group(name, help=text)(_nothing)
+
+
+_at = moment_option("--at", help="As it was then, not as it is.")
+
+
+def _then(memory: "Memory", at: Moment) -> "Memory":
+    return memory if at is None else memory.at(seq_of(memory, at))
+
+
+# Profile.
+
+_profile = _group("profile", "Show and change a profile: facts that every conversation sees.")
+_profile_name = click.option("--name", default="default", metavar="NAME", help="Which profile.")
+_FULL = click.option("--full", is_flag=True, help="Show values whole, not in one line.")
+
+
+@verb("list", _profile_name, _FULL, _at, group=_profile)
+def profile_list(memory: "Memory", name: str, at: Moment, *, full: bool) -> Output:
+    """List the facts of a profile, in the order in which they were first set."""
+    items = _then(memory, at).profile(name).items()
+    return Output({"profile": name, "facts": dict(items)}, _pair_lines(items, full=full))
+
+
+@verb("set", click.argument("key"), click.argument("value"), _profile_name, opens="writing", group=_profile)
+def profile_set(memory: "Memory", key: str, value: str, name: str) -> Output:
+    """Set a fact; the value that it has changes nothing."""
+    head = memory.head
+    memory.profile(name).set(key, value)
+    document = {"profile": name, "key": key, "value": value, "changed": memory.head > head}
+    return Output(document, _pair_lines([(key, value)], full=True))
+
+
+@verb("delete", click.argument("key"), _profile_name, opens="writing", group=_profile)
+def profile_delete(memory: "Memory", key: str, name: str) -> Output:
+    """Delete a fact; the log keeps it."""
+    profile = memory.profile(name)
+    if not profile.delete(key):
+        known = [known for known, _ in profile.items()]
+        raise NotFound(f"profile {name} has no key {key!r}{nearest(key, known)}; `refold profile list` shows its keys")
+    return Output({"profile": name, "key": key, "deleted": True}, [(f"{key} deleted",)])
+
+
+def _pair_lines(items: "list[tuple[str, Any]]", *, full: bool) -> Iterator[Line]:
+    for key, value in items:
+        yield from output.block((f"{output.shortened(key)} = ", "bold"), str(value), full=full)
+
+
+# Journal.
+
+_journal = _group("journal", "Show and extend a journal: notes by day.")
+_journal_name = click.option("--name", default="default", metavar="NAME", help="Which journal.")
+
+
+@verb(
+    "list",
+    click.option("--day", metavar="YYYY-MM-DD", help="Only this day."),
+    click.option("--days", type=click.IntRange(min=1), default=3, metavar="N", help="Those of the last N days."),
+    _journal_name,
+    _FULL,
+    _at,
+    group=_journal,
+)
+def journal_list(memory: "Memory", day: str | None, days: int, name: str, at: Moment, *, full: bool) -> Output:
+    """List the notes of the last days, or of one day, the oldest first."""
+    journal = _then(memory, at).journal(name)
+    notes = journal.recent(days) if day is None else journal.day(day)
+    rows = [{"day": note.day, "text": note.text, "time_ns": note.time_ns} for note in notes]
+    lines = (line for note in notes for line in output.block((f"{note.day}  ", "bold"), note.text, full=full))
+    return Output({"journal": name, "notes": rows}, lines)
+
+
+@verb(
+    "append",
+    click.argument("text"),
+    click.option("--day", metavar="YYYY-MM-DD", help="Of this day, not of today."),
+    _journal_name,
+    opens="writing",
+    group=_journal,
+)
+def journal_append(memory: "Memory", text: str, day: str | None, name: str) -> Output:
+    """Append a note."""
+    note = memory.journal(name).append(text, day=day)
+    document = {"journal": name, "day": note.day, "text": note.text, "time_ns": note.time_ns}
+    return Output(document, output.block((f"{note.day}  ", "bold"), note.text, full=True))
+
+
+# Files.
+
+_files = _group("files", "Show the files that a model keeps under /memories.")
+_files_name = click.option("--name", default="default", metavar="NAME", help="Which tree of files.")
+
+
+@verb("list", _files_name, _at, group=_files)
+def files_list(memory: "Memory", name: str, at: Moment) -> Output:
+    """List the files with their sizes."""
+    files = _then(memory, at).files(name).list()
+    rows = [{"path": file.path, "size_bytes": file.size_bytes, "seq": file.seq} for file in files]
+    lines = [((f"{row['size_bytes']:>9,}  ", "dim"), (str(row["path"]), "bold")) for row in rows]
+    return Output({"files": rows}, lines)
+
+
+@verb("show", click.argument("path"), _files_name, _at, group=_files)
+def files_show(memory: "Memory", path: str, name: str, at: Moment) -> Output:
+    """Show a file whole."""
+    files = _then(memory, at).files(name)
+    try:
+        text = files.read(path)
+    except NotFound as error:
+        close = nearest(path, [file.path for file in files.list()])
+        raise NotFound(f"there is no file {path}{close}; `refold files list` shows those that there are") from error
+    return Output({"path": path, "text": text}, [(text,)])
+
+
+# Settings.
+
+_settings = _group("settings", "Show and change the settings of a store.")
+
+
+@verb("list", _at, group=_settings)
+def settings_list(memory: "Memory", at: Moment) -> Output:
+    """List every setting with its value."""
+    items = _then(memory, at).settings.items()
+    lines = [((f"{name} = ", "bold"), output.json_text(value)) for name, value in items]
+    return Output({"settings": dict(items)}, lines)
+
+
+@verb("set", click.argument("key"), click.argument("value"), opens="writing", group=_settings)
+def settings_set(memory: "Memory", key: str, value: str) -> Output:
+    """Change a setting: VALUE is true, false or a number."""
+    known = [name for name, _ in memory.settings.items()]
+    if key not in known:
+        close = nearest(key, known)
+        raise NotFound(f"there is no setting {key!r}{close}; `refold settings list` shows those that there are")
+    switch = {"true": True, "false": False}.get(value.lower())
+    if switch is None and not value.isdecimal():
+        raise InvalidInput(f"{key} is to be {value!r}; give true, false or a whole number")
+    chosen = int(value) if switch is None else switch
+    memory.settings.set(key, chosen)
+    return Output({"key": key, "value": chosen}, [((f"{key} = ", "bold"), output.json_text(chosen))])

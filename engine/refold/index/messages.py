@@ -1,0 +1,164 @@
+"""The index of messages: the terms of each, in the order of the log, as of any seq. Pure."""
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy import float32
+from numpy.typing import NDArray
+
+from refold.index.columns import Column, Rows
+from refold.index.ranking import Ranking
+from refold.index.text import coverage_of, question_share, rarity, terms_of
+
+_Floats: TypeAlias = NDArray[float32]
+
+RANKING: Final = Ranking(name="messages", coverage=1.0, question=-0.1, pivot_terms=50.0)
+"""How messages are ranked: by the query's words in them and in their neighbours, and what only asks a little later."""
+
+_NONE: Final = -1
+_LENGTH_MAX: Final = 2**16 - 1
+_DECIMALS: Final = 6
+
+
+class MessageIndex:
+    """Messages by their terms, each row behind the one before it: what was there at a seq is a beginning of the rows.
+
+    A term is kept as its hash of 64 bits, 16 bytes for each of a message with its row; the text is not kept. Not safe
+    for threads: the caller locks, but for what `look` returns.
+
+    >>> index = MessageIndex()
+    >>> index.add(7, 0, "conversation/a", 3, "The port is 5432.")
+    >>> [match.seq for match in search([index.look(None)], "ports?", None, 10)]
+    [7]
+    """
+
+    def __init__(self) -> None:
+        self._terms = Column(np.int64)
+        self._rows = Column(np.intp)  # The row of each term.
+        self._ends = Column(np.intp)  # Behind which term those of each row end.
+        self._seqs = Column(np.int64)
+        self._places = Column(np.int32)  # Of messages that came by one event, which of them a row is.
+        self._roles = Column(np.uint8)
+        self._lengths = Column(np.uint16)
+        self._questions = Column(float32)
+        self._before = Column(np.intp)  # The row before it in its conversation.
+        self._last: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return self._seqs.count
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its columns."""
+        return sum(column.nbytes for column in vars(self).values() if isinstance(column, Column))
+
+    def add(self, seq: int, place: int, stream: str, role: int, text: str) -> None:
+        """Add a message behind the others: its place in the log, its conversation, the number of its role, its text."""
+        row = len(self)
+        terms, length = terms_of(text, RANKING.stemmer)
+        hashes = list(dict.fromkeys(map(hash, terms)))
+        self._terms.extend(hashes, len(hashes))
+        self._rows.extend(row, len(hashes))
+        self._ends.append(self._rows.count)
+        self._places.append(place)
+        self._roles.append(role)
+        self._lengths.append(min(length, _LENGTH_MAX))
+        self._questions.append(question_share(text))
+        self._before.append(self._last.get(stream, _NONE))
+        self._last[stream] = row
+        self._seqs.append(seq)
+
+    def look(self, until: int | None) -> "Look":
+        """Return the rows up to a seq, or all of them, as they are now; later ones do not show in them."""
+        seqs = self._seqs.view()
+        count = len(seqs) if until is None else int(np.searchsorted(seqs, until, side="right"))
+        size = int(self._ends.values[count - 1]) if count else 0
+        columns = (self._places, self._roles, self._lengths, self._questions, self._before)
+        terms = self._terms.view()[:size], self._rows.view()[:size]
+        return Look(*terms, seqs[:count], *(column.view()[:count] for column in columns))
+
+
+class Look(NamedTuple):
+    """The rows of an index up to a seq."""
+
+    terms: NDArray[np.int64]
+    term_rows: Rows
+    seqs: NDArray[np.int64]
+    places: NDArray[np.int32]
+    roles: NDArray[np.uint8]
+    lengths: NDArray[np.uint16]
+    questions: _Floats
+    before: Rows
+
+    def rows_of(self, term: str) -> Rows:
+        """Return the rows that have a term."""
+        rows: Rows = self.term_rows[self.terms == hash(term)]
+        return rows
+
+    def after(self) -> Rows:
+        """Return the row after each in its conversation, -1 where there is none."""
+        after: Rows = np.full(len(self.before), _NONE, np.intp)
+        follows = np.flatnonzero(self.before != _NONE)
+        after[self.before[follows]] = follows
+        return after
+
+
+class Match(NamedTuple):
+    """A message that was found: the number of the look and its row there, its place in the log, score and signals."""
+
+    look: int
+    seq: int
+    place: int
+    score: float
+    parts: dict[str, float]
+
+
+def search(
+    looks: Sequence[Look], query: str, roles: Collection[int] | None, top_k: int, *, explain: bool = False
+) -> list[Match]:
+    """Return the messages that have the most of a query's words, weighed by rarity; of equal ones, the newest first.
+
+    Words of neighbours count too, for messages that have one of the query's themselves.
+    How rare a word is, is counted among all rows of all looks, before the roles are looked at. A message that is in
+    several looks is found once. With `explain`, a match also has the share of each of the query's words in it.
+    """
+    words = dict.fromkeys(terms_of(query, RANKING.stemmer)[0])
+    found = {word: [look.rows_of(word) for look in looks] for word in words}
+    total = sum(len(look.seqs) for look in looks)
+    weights = {word: rarity(total, sum(map(len, rows))) for word, rows in found.items()}
+    matches: dict[tuple[int, int], Match] = {}
+    for number, look in enumerate(looks):
+        own = {word: rows[number] for word, rows in found.items()}
+        for row, score, parts in _best(look, own, weights, roles, top_k):
+            if explain:
+                whole = sum(weights.values())
+                parts |= {word: weights[word] / whole for word, rows in own.items() if row in rows}
+            match = Match(number, int(look.seqs[row]), int(look.places[row]), score, parts)
+            matches[match.seq, match.place] = max(match, matches.get((match.seq, match.place), match), key=_score)
+    return sorted(matches.values(), key=lambda match: (-match.score, -match.seq, -match.place))[:top_k]
+
+
+def _score(match: Match) -> float:
+    return match.score
+
+
+def _best(
+    look: Look, rows: dict[str, Rows], weights: dict[str, float], roles: Collection[int] | None, top_k: int
+) -> Iterator[tuple[int, float, dict[str, float]]]:
+    terms = [(rows[word], weight) for word, weight in weights.items()]
+    if not any(len(found) for found, _ in terms):
+        return
+    coverage = coverage_of(RANKING, look.lengths, (look.before, look.after()), terms)
+    questions = look.questions * (look.lengths < RANKING.question_terms)
+    total = np.round((RANKING.coverage * coverage + RANKING.question * questions).astype(np.float64), _DECIMALS)
+    is_match = np.zeros(len(total), dtype=np.bool_)
+    for found, _ in terms:
+        is_match[found] = True  # What only stands beside a match is none.
+    if roles is not None:
+        is_match &= np.isin(look.roles, list(roles))
+    among = np.flatnonzero(is_match)
+    order = np.lexsort((-among, -total[among]))[:top_k]
+    for row in among[order].tolist():
+        parts = {"coverage": float(coverage[row]), "question": float(questions[row])}
+        yield row, float(total[row]), parts

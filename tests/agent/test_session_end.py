@@ -1,0 +1,167 @@
+"""The end of a session: what is learned, recorded and said, and what later sessions have of it."""
+
+from typing import Any
+
+import pytest
+
+from refold import Memory
+from refold.agent import AgentLoop, Call, CallableProvider, Reply, default_hooks
+from refold.limits import EXTRACTED_CONTEXT_CHARS_MAX
+from tests.agent.test_loop import Script
+from tests.support.memories import Clock, assert_sound
+
+
+def learning(*contents: str) -> CallableProvider:
+    """A model that learns each of the texts once the prompt has its last word."""
+
+    def answer(messages: list[dict[str, Any]], *_: object) -> dict[str, Any]:
+        said = messages[-1]["content"].partition("## Conversation Summary")[2].partition("## Already Known")[0]
+        return {
+            "memories": [
+                {"content": content, "category": "fact", "keywords": [], "importance": 0.6}
+                for content in contents
+                if content.split()[-1].strip(".") in said
+            ]
+        }
+
+    return CallableProvider(answer, id="scripted")
+
+
+def test_the_loop_fills_its_summary(memory: Memory) -> None:
+    chat = memory.conversation("c")
+    model = Script(Reply(None, (Call("c1", "memory_read"),)), Reply("It listens on 5432."), Reply("Bye!"))
+    loop = AgentLoop(memory, chat, model)
+    loop.run("Which port does the database have?")
+    loop.run("Thanks.")
+    summary = loop.end()
+    assert (summary.task_description, summary.outcome) == ("Which port does the database have?", "Bye!")
+    assert (summary.tool_usage, summary.total_turns, summary.success) == ({"memory_read": 1}, 2, True)
+    chat.session.describe_task("Find the port.")
+    assert chat.session.summary().task_description == "Find the port."
+
+
+def test_a_summary_of_blocks_of_a_fork_and_of_what_was_erased(memory: Memory) -> None:
+    chat = memory.conversation("c")
+    said = chat.append(
+        "user", [{"type": "text", "text": "Look:"}, {"type": "image"}, {"type": "text", "text": "a cat"}]
+    )
+    chat.append("assistant", "Nice.")
+    assert chat.session.summary().task_description == "Look:\na cat"
+    fork = chat.fork("d")
+    fork.append("user", "And now?")
+    assert (fork.session.summary().task_description, fork.session.summary().total_turns) == ("Look:\na cat", 2)
+    fork.close(drop=True)
+    memory.erase([said])
+    assert (chat.session.summary().task_description, chat.session.summary().outcome) == ("", "Nice.")
+
+
+def test_a_session_becomes_an_episode_once_and_its_hooks_say_what_they_did(memory: Memory) -> None:
+    default_hooks(memory, provider=learning("The port is 5432.", "The team deploys on Friday."))
+    loop = AgentLoop(memory, memory.conversation("c", project="acme"), Script(Reply("Noted."), Reply("Good.")))
+    loop.run("The port is 5432, and we deploy on Friday.")
+    loop.end()
+    assert loop.notices == ("Learned 2 new facts about this project",)
+    project = memory.project("acme")
+    (hit,) = project.search_episodes("")
+    episode = hit.entry
+    assert (episode.kind, episode.session) == ("success", "c")
+    assert (episode.task, episode.outcome) == ("The port is 5432, and we deploy on Friday.", "Noted.")
+    loop.end()
+    assert project.stats().episodes == 1, "nothing was said since"
+    loop.run("And it failed.")
+    loop.end(success=False)
+    assert project.stats().kinds == {"failure": 1, "success": 1}
+    memory.settings.set("memory_enabled", value=False)
+    AgentLoop(memory, memory.conversation("e", project="acme"), Script(Reply("x"))).run("Go on.")
+    assert project.stats().episodes == 2
+    assert_sound(memory)
+
+
+def test_a_memory_quotes_what_it_came_from(memory: Memory) -> None:
+    long = "So much to say. " * 40 + "The port is 5432 since the move. " + "And more of it. " * 40
+    default_hooks(memory, provider=learning("The port is 5432."))
+    chat = memory.conversation("c")
+    loop = AgentLoop(memory, chat, Script(Reply("Noted.")))
+    loop.run(long)
+    loop.end()
+    (entry,) = memory.project().list()
+    assert entry.source_context is not None
+    assert len(entry.source_context) == EXTRACTED_CONTEXT_CHARS_MAX
+    assert "port is 5432" in entry.source_context
+    chat.erase()
+    assert memory.project().list() == []
+
+
+def test_no_quotation_holds_a_secret(memory: Memory) -> None:
+    default_hooks(memory, provider=learning("The port is 5432."))
+    loop = AgentLoop(memory, memory.conversation("c"), Script(Reply("Noted.")))
+    loop.run("The port is 5432 and the password is hunter22.")
+    loop.end()
+    (entry,) = memory.project().list()
+    assert entry.source_context != ""
+    assert "hunter22" not in repr(entry)
+
+
+def test_a_context_shows_what_was_tried_in_sessions_like_this_one(memory: Memory) -> None:
+    project = memory.project("acme")
+    project.record_episode("failure", session="a", task="Migrate the billing database", outcome="The lock timed out.")
+    project.record_episode("success", session="b", task="Write the release notes", outcome="Done.\n## Past Sessions")
+    project.record_episode("success", session="c", task="Migrate the billing database again", outcome="It worked.")
+    chat = memory.conversation("c", project="acme")
+    chat.append("user", "Migrate the billing database, please.")
+    context = memory.context(chat, query="Migrate the billing database, please.")
+    part = context.part("episodes")
+    assert part is not None
+    assert part.text == "## Past Sessions\n- [failure] Migrate the billing database: The lock timed out."
+    assert memory.rebuild(memory.show(context)).matches
+    assert memory.context(chat, query="What is for lunch?").part("episodes") is None
+    assert memory.context(chat).part("episodes") is None
+    notes = memory.context(chat, query="the release notes").part("episodes")
+    assert notes is not None
+    assert notes.text.splitlines()[1:] == ["- [success] Write the release notes: Done. ## Past Sessions"]
+
+
+# A month.
+
+FACTS = {
+    3: ("The database listens on port 6543.", "Which port does the database listen on?"),
+    5: ("The office of the team is in Bergen.", "In which city is the office?"),
+    8: ("Deployments happen on Thursday.", "When do deployments happen?"),
+    11: ("The frontend is written in Svelte.", "What is the frontend written in?"),
+    14: ("The logo of the company is a heron.", "Which animal is on the logo?"),
+    18: ("Backups are kept in Zurich.", "Where are backups kept?"),
+}
+
+
+@pytest.mark.parametrize("tokens", [None, 1_500])
+def test_what_was_told_in_a_month_is_there_when_it_is_asked_for(tokens: int | None) -> None:
+    clock, shown, largest = Clock(), 0, 0
+    with Memory(clock_ns=clock, window_tokens=1_000) as memory:
+        default_hooks(memory, provider=learning(*(fact for fact, _ in FACTS.values())))
+        for session in range(60):
+            day, chat = session // 2, memory.conversation(f"s{session}", project="acme")
+            model = Script(*[Reply("All right.")] * 9)
+            loop = AgentLoop(memory, chat, model, budget=tokens)
+            if session % 2 == 0 and day in FACTS:
+                loop.run(FACTS[day][0])
+            for number in range(2):
+                loop.run(f"Let us talk about topic {session} and detail {number} for a while.")
+            if session == 50:
+                for fact, question in FACTS.values():
+                    loop.run(question)
+                    shown += fact in model.asked[-1][0]["content"]
+            for asked in model.asked:
+                prompt = asked[0]["content"]
+                lines = [line for line in prompt.splitlines() if line.startswith("- [")]
+                assert len(lines) == len(set(lines)), "nothing is shown twice"
+            events = [event for event, _ in chat.events() if type(event).__name__ == "ContextShown"]
+            largest = max(largest, *(sum(getattr(event, "tokens")) for event in events))  # noqa: B009 - of one kind
+            loop.end()
+            clock.advance(43_200)
+        assert shown == len(FACTS)
+        assert largest <= (tokens or 6_500)
+        entries = memory.project("acme").list()
+        assert len(entries) == len(FACTS)
+        assert all(entry.importance > 0.55 for entry in entries), "what is used does not fade"
+        assert memory.project("acme").stats().episodes == 60
+        assert_sound(memory)

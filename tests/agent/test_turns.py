@@ -1,0 +1,280 @@
+"""Turns of the loop: what fails goes on where it stopped, nothing is said twice, and nothing is said for the user."""
+
+import json
+from typing import Any
+
+import pytest
+
+from refold import InvalidInput, Memory
+from refold.agent import (
+    AfterLlmResult,
+    AgentLoop,
+    Call,
+    FunctionTool,
+    HookContext,
+    Reply,
+    Usage,
+    UserMessageResult,
+    default_hooks,
+    rerun,
+)
+from refold.entry import MemoriesRecalled
+from refold.message import MessageAppended
+from tests.agent.test_loop import Script, call, described, ids
+from tests.support.memories import Clock, assert_sound
+
+
+def said(memory: Memory, name: str = "c") -> list[tuple[str, Any]]:
+    return [(message.role, message.content) for message in memory.conversation(name).window()]
+
+
+class Failing(Script):
+    """A model that fails so many times before each reply."""
+
+    def __init__(self, *replies: Reply, failures: int = 1) -> None:
+        super().__init__(*replies)
+        self.failures = self.left = failures
+
+    def reply(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Reply:
+        if self.left:
+            self.left -= 1
+            raise ConnectionError("the model is away")
+        self.left = self.failures
+        return super().reply(messages, tools)
+
+
+# Going on.
+
+
+@pytest.mark.parametrize("again", ["resume", "run"])
+def test_after_a_failure_of_the_model_the_users_message_is_there_once(memory: Memory, again: str) -> None:
+    heard: list[str] = []
+    memory.hooks.register("user_message", lambda _, text: heard.append(text))
+    loop = AgentLoop(memory, memory.conversation("c"), Failing(Reply("Hi."), failures=2))
+    for _ in range(2):
+        with pytest.raises(ConnectionError):
+            loop.run("Hello!")
+    turn = loop.resume() if again == "resume" else loop.run("Hello!")
+    assert turn.text == "Hi."
+    assert said(memory) == [("user", "Hello!"), ("assistant", "Hi.")]
+    assert heard == ["Hello!"]
+    assert_sound(memory)
+
+
+def test_a_turn_goes_on_behind_the_calls_that_were_made(memory: Memory) -> None:
+    chat = memory.conversation("c")
+    model = Failing(call("memory_write", action="note", value="n"), Reply("Noted."))
+    loop = AgentLoop(memory, chat, model)
+    for _ in range(2):
+        with pytest.raises(ConnectionError):
+            loop.run("Note n.")
+    assert AgentLoop(memory, chat, model).resume().text == "Noted.", "another loop, as after a restart"
+    assert [role for role, _ in said(memory)] == ["user", "assistant", "tool", "assistant"]
+    assert chat.scratchpad.notes() == ["n"]
+
+
+def test_only_what_waits_for_an_answer_can_be_resumed(memory: Memory) -> None:
+    chat = memory.conversation("c")
+    loop = AgentLoop(memory, chat, Script(Reply("Hi."), Reply("Hi again.")))
+    with pytest.raises(InvalidInput, match="waits for no answer of the model; call run"):
+        loop.resume()
+    loop.run("Hello!")
+    with pytest.raises(InvalidInput, match="waits for no answer"):
+        loop.resume()
+    assert loop.run("Hello!").text == "Hi again.", "an answered message may come again"
+    assert [content for _, content in said(memory)] == ["Hello!", "Hi.", "Hello!", "Hi again."]
+
+
+def test_a_call_that_was_recorded_before_the_end_is_answered_with_its_result(memory: Memory) -> None:
+    class Ended(BaseException):
+        """The end of a process."""
+
+    done: list[int] = []
+
+    def pay(*_: Any) -> dict[str, int]:
+        done.append(1)
+        return {"paid": 7}
+
+    memory.tools.register(FunctionTool("pay", "d", {}, pay))
+    chat = memory.conversation("c")
+    calls = (Call("c1", "pay"), Call("c2", "pay"), Call("c3", "memory_write", json.dumps({"action": "set"})))
+    loop = AgentLoop(memory, chat, Script(Reply(None, calls)))
+    append = loop._append
+
+    def cut_off(role: str, content: str | None, **fields: Any) -> Any:
+        if role == "tool":
+            raise Ended
+        return append(role, content, **fields)
+
+    loop._append = cut_off  # type: ignore[method-assign]
+    with pytest.raises(Ended):
+        loop.run("Pay.")
+    assert AgentLoop(memory, chat, Script(Reply("Paid."))).resume().text == "Paid."
+    outputs = [content for role, content in said(memory) if role == "tool"]
+    assert outputs == ['{"paid":7}'] + ["Error: the session was interrupted before this call came back"] * 2
+    assert done == [1], "nothing is done twice"
+
+
+def test_a_session_that_was_resumed_runs_again() -> None:
+    with Memory(clock_ns=Clock(), random_bytes=ids()) as live, Memory(clock_ns=Clock(), random_bytes=ids()) as other:
+        chat = live.conversation("c", project="acme")
+        model = Failing(call("memory_add", content="It rains in Oslo."), Reply("Noted."), Reply("Bye."), failures=2)
+        loop = AgentLoop(live, chat, model)
+        for text in ("Note the rain.", "Bye!"):
+            for _ in range(10):
+                try:
+                    loop.run(text)
+                    break
+                except ConnectionError:
+                    continue
+        assert [role for role, _ in said(live)] == ["user", "assistant", "tool", "assistant", "user", "assistant"]
+        assert described(rerun(chat, other)) == described(chat)
+        assert [entry.content for entry in other.project("acme").list()] == ["It rains in Oslo."]
+        assert other.state_hash() == live.state_hash()
+
+
+def test_a_guard_that_blocks_the_model_ends_the_turn_which_can_be_resumed(memory: Memory) -> None:
+    def guard(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    memory.hooks.register("before_llm", guard)
+    model = Script(Reply("Hi."))
+    loop = AgentLoop(memory, memory.conversation("c"), model)
+    turn = loop.run("Hello!")
+    assert (turn.text, turn.steps) == ("", 1)
+    assert "guard raised ZeroDivisionError, so the model was not asked" in str(turn.stop_reason)
+    assert model.asked == []
+    memory.hooks.unregister("before_llm", guard)
+    assert loop.resume().text == "Hi."
+
+
+def test_a_guard_that_fails_lets_no_tool_run(memory: Memory) -> None:
+    done: list[int] = []
+    memory.tools.register(FunctionTool("rm", "d", {}, lambda *_: done.append(1)))
+
+    def guard(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    memory.hooks.register("before_tool", guard)
+    AgentLoop(memory, memory.conversation("c"), Script(call("rm"), Reply("No."))).run("Delete all.")
+    assert done == []
+    assert "raised ZeroDivisionError, so the call was not made" in str(said(memory)[2][1])
+
+
+# The beginning of a session.
+
+
+@pytest.mark.parametrize("before", ["task", "system", "pinned"])
+def test_a_session_starts_with_its_first_run_whatever_is_there_before(memory: Memory, before: str) -> None:
+    started: list[str] = []
+    memory.hooks.register("session_start", lambda context: started.append(context.session_id))
+    chat = memory.conversation("c")
+    if before == "task":
+        chat.session.describe_task("Fix it.")
+    else:
+        chat.append("system", "You are Ada.", pinned=before == "pinned")
+    loop = AgentLoop(memory, chat, Script(*[Reply("ok")] * 3))
+    loop.run("a")
+    loop.run("b")
+    AgentLoop(memory, chat, Script(Reply("ok"))).run("c")
+    assert started == ["c"]
+
+
+# The user's words.
+
+
+def test_a_skill_is_never_the_users_words_nor_the_query(memory: Memory) -> None:
+    memory.add("The database listens on port 6543.")
+    memory.add("Skill words, skill words: how skills are written, with many skill words.")
+    text = "skill words " * 300
+
+    def inject(_: HookContext, __: str) -> UserMessageResult:
+        return UserMessageResult(skills=(("writer", text, 5.0),), injected_context="The user is in a hurry.")
+
+    memory.hooks.register("user_message", inject)
+    memory.settings.set("memory_max_injected", 1)
+    chat = memory.conversation("c")
+    model = Script(call("memory_read"), Reply("6543."), Reply("Yes."))
+    loop = AgentLoop(memory, chat, model)
+    loop.run("Which port does the database have?")
+    first = model.asked[0]
+    assert [message["role"] for message in first] == ["system", "user"]
+    assert first[1]["content"] == "Which port does the database have?"
+    assert "port 6543" in first[0]["content"], "the message finds memories, not what is beside it"
+    for asked in model.asked:
+        assert asked[0]["content"].count("[skill:writer]") == 1
+        assert asked[0]["content"].count("The user is in a hurry.") == 1
+    memory.hooks.register("user_message", lambda *_: None)
+    loop.run("Thanks!")
+    assert model.asked[-1][0]["content"].count("[skill:writer]") == 1, "not once for each turn"
+    assert [content for role, content in said(memory) if role == "user"] == [
+        "Which port does the database have?",
+        "Thanks!",
+    ]
+    assert "skill words" not in repr([message.content for message in chat.window()])
+    contexts = [found.stamp.seq for found in chat.events() if type(found.event).__name__ == "ContextShown"]
+    assert all(memory.rebuild(seq).matches for seq in contexts)
+
+
+def test_what_was_injected_comes_again_in_a_rerun() -> None:
+    with Memory(clock_ns=Clock(), random_bytes=ids()) as live, Memory(clock_ns=Clock(), random_bytes=ids()) as other:
+        live.hooks.register(
+            "user_message",
+            lambda *_: UserMessageResult("HELLO", injected_context="Hurry.", skills=(("s", "Do.", 2.0),)),
+        )
+        chat = live.conversation("c")
+        AgentLoop(live, chat, Script(call("memory_read"), Reply("ok"))).run("Hello")
+        assert described(rerun(chat, other)) == described(chat)
+        (message,) = [
+            event for event, _ in chat.events() if isinstance(event, MessageAppended) and event.role == "user"
+        ]
+        assert (message.text, (message.metadata or {})["original"]) == ("HELLO", "Hello")
+
+
+# What hooks are told, and what is counted.
+
+
+def test_hooks_see_the_calls_the_usage_and_who_answers(memory: Memory) -> None:
+    seen: list[Any] = []
+
+    def watch(context: HookContext, text: str) -> AfterLlmResult | None:
+        seen.append((text, [made.name for made in context.calls], context.usage, context.provider_name))
+        context.notify(f"{context.model_name} answered")
+        return None
+
+    memory.hooks.register("after_llm", watch)
+    usage = Usage(10, 2)
+    replies = (Reply("a", (Call("c1", "memory_read"),), usage), Reply("b", (), usage))
+    loop = AgentLoop(memory, memory.conversation("c"), Script(*replies), provider_name="acme", model_name="tiny")
+    turn = loop.run("go")
+    assert seen == [("a", ["memory_read"], usage, "acme"), ("b", [], usage, "acme")]
+    assert turn.usage == Usage(20, 4)
+    assert turn.notices == ("tiny answered", "tiny answered") == loop.notices
+    with pytest.raises(InvalidInput, match="usage must be a Usage"):
+        AgentLoop(memory, memory.conversation("d"), Script(Reply("x", (), 5))).run("go")  # type: ignore[arg-type]
+
+
+def test_a_memory_counts_once_for_a_session_and_not_for_each_call_of_the_model(memory: Memory) -> None:
+    default_hooks(memory)
+    entry = memory.add("The port is 5432.")
+    model = Script(*[call("memory_read")] * 4, Reply("5432."))
+    AgentLoop(memory, memory.conversation("c"), model).run("Which port?")
+    assert memory.stats().usage == {"memory_injected": 1}
+    found = memory.project().get(entry.id)
+    assert found is not None
+    assert found.access_count == 1
+    assert sum(isinstance(event, MemoriesRecalled) for event, _ in memory.events()) == 1
+
+
+def test_a_local_model_gets_shorter_parts_and_a_given_budget_counts_for_every_model(memory: Memory) -> None:
+    for number in range(200):
+        memory.profile().set(f"key {number}", "value " * 8)
+        memory.journal().append("note " * 12)
+
+    def asked(**options: Any) -> int:
+        model = Script(Reply("ok"))
+        AgentLoop(memory, memory.conversation(str(options)), model, **options).run("go")
+        return len(model.asked[0][0]["content"])
+
+    assert asked(provider_name="ollama") < asked(provider_name="openai") / 2
+    assert asked(provider_name="ollama", budget=4_000) > asked(provider_name="ollama")

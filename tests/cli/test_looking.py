@@ -1,0 +1,268 @@
+"""Looking at what there is: whole messages and values, single events, names that do not exist, and hostile text."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refold import Memory
+from refold.agent import files_tool
+from refold.cli import output
+from refold.cli.root import nearest
+from tests.support.command import Run, running
+
+LONG = "first line of a long message\n" + " ".join(f"word{number}" for number in range(60)) + "\nlast line"
+ARGUMENTS = {"path": "a.txt", "depth": 3}
+EVIL = "\x1b[2J\x1b[31mred\x1b[0m \x9b1A \u202egnp.exe \x07 \x00"
+COMMAND = [sys.executable, "-c", "import sys; from refold.cli import main; sys.exit(main())"]
+
+
+@pytest.fixture
+def refold(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Runs the command in this process, on lines of 120 characters."""
+    monkeypatch.setenv("COLUMNS", "120")
+    return running(monkeypatch, capfd)
+
+
+@pytest.fixture
+def store(tmp_path: Path, refold: Run, monkeypatch: pytest.MonkeyPatch) -> Path:  # noqa: ARG001 - it clears the environment first
+    path = tmp_path / "store"
+    monkeypatch.setenv("REFOLD_DB", str(path))
+    with Memory(path) as memory:
+        memory.profile().set("before", "the conversation")
+        chat = memory.conversation("chat-42", project="acme")
+        chat.append("user", LONG)
+        call = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": json.dumps(ARGUMENTS)}}
+        chat.append("assistant", None, tool_calls=[call])
+        chat.append("tool", "the content of a.txt", tool_call_id="c1")
+        chat.scratchpad.set("plan", LONG)
+        chat.session.record_call("read", ARGUMENTS, {"text": "the content"}, call_id="c1")
+        memory.project("acme").add("The port is 8080.", importance=0.4)
+        memory.project("acme").add("A guess.", status="pending_review")
+        memory.tools.register(files_tool())
+        memory.files().create("/memories/notes.txt", "one\ntwo\n")
+    return path
+
+
+def events(refold: Run, *arguments: object) -> list[Any]:
+    return refold("log", "--json", *arguments).json_lines
+
+
+class TestWholeTexts:
+    def test_a_line_has_as_much_as_fits_and_full_has_all(self, store: Path, refold: Run) -> None:
+        line = next(line for line in refold("show", "chat-42").out.splitlines() if "first line" in line)
+        assert 110 <= len(line) <= 120
+        assert "word59" not in refold("show", "chat-42").out
+        full = refold("show", "chat-42", "--full").out
+        assert "          last line\n" in full
+        assert full.count("word59") == 2, "in the message and in the scratchpad"
+        assert store.is_dir()
+
+    @pytest.mark.usefixtures("store")
+    def test_wider_terminals_show_more(self, refold: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        narrow = max(map(len, refold("show", "chat-42").out.splitlines()))
+        monkeypatch.setenv("COLUMNS", "300")
+        wide = max(map(len, refold("show", "chat-42").out.splitlines()))
+        assert narrow <= 120 < wide <= 300
+
+    @pytest.mark.usefixtures("store")
+    def test_calls_are_shown_with_their_arguments_and_answers(self, refold: Run) -> None:
+        shown = refold("show", "chat-42").out
+        assert 'assistant: calls read({"path": "a.txt", "depth": 3})' in shown
+        assert "tool: the content of a.txt" in shown
+
+    @pytest.mark.usefixtures("store")
+    def test_one_event_is_shown_whole(self, refold: Run) -> None:
+        (message,) = [event for event in events(refold) if event["event"].get("role") == "user"]
+        shown = refold("show", "--seq", message["seq"])
+        assert shown.out.splitlines()[2:] == [f"          {line}" for line in LONG.split("\n")]
+        assert refold("show", "--seq", message["seq"], "--json").json["event"]["content"] == LONG
+        missing = refold("show", "--seq", 999)
+        assert (missing.code, "there is no event 999 here" in missing.err) == (1, True)
+        for wrong in ((), ("chat-42", "--seq", "3"), ("--seq", 3, "--context", 3)):
+            assert refold("show", *wrong).code == 2
+
+    @pytest.mark.usefixtures("store")
+    def test_the_log_and_a_replay_can_be_full(self, refold: Run) -> None:
+        for verb in (("log",), ("replay", "chat-42")):
+            assert "word59" not in refold(*verb).out
+            assert "word59" in refold(*verb, "--full").out
+
+    @pytest.mark.usefixtures("store")
+    def test_arguments_and_results_are_json_and_vectors_numbers(self, refold: Run) -> None:
+        (call,) = events(refold, "--kind", "tool_executed")
+        assert (call["event"]["arguments"], call["event"]["result"]) == (ARGUMENTS, {"text": "the content"})
+        assert 'arguments = {"path":"a.txt","depth":3}' in refold("log", "--full").out
+        added, _ = events(refold, "--kind", "memory_added")
+        assert added["event"]["vector"] == {"dim": 512}
+        whole = refold("show", "--seq", added["seq"], "--json").json["event"]["vector"]
+        assert len(whole) == 512
+        assert all(isinstance(number, float) for number in whole)
+        (history,) = refold("history", added["event"]["id"], "--project", "acme", "--json").json_lines
+        assert history == added
+
+    @pytest.mark.usefixtures("store")
+    def test_a_conversation_that_had_not_begun_is_said(self, refold: Run) -> None:
+        early = refold("show", "chat-42", "--at", 1)
+        assert (early.code, early.out) == (1, "")
+        assert "chat-42 began at seq 2, after seq 1" in early.err
+
+
+class TestNamesThatDoNotExist:
+    @pytest.mark.parametrize(
+        ("arguments", "says"),
+        [
+            (("show", "chat-4"), "there is no conversation 'chat-4'; did you mean 'chat-42'?"),
+            (("replay", "42"), "there is no conversation '42'; did you mean 'chat-42'?"),
+            (("diff", "1", "chat42"), "did you mean 'chat-42'?"),
+            (("log", "--stream", "conversation/chat-24"), "no stream 'conversation/chat-24' here; did you mean"),
+            (("log", "--kind", "message_append"), "no kind 'message_append' here; did you mean 'message_appended'?"),
+            (("memories", "--project", "acne"), "there is no project 'acne'; did you mean 'acme'?"),
+            (("search", "port", "--project", "acne"), "did you mean 'acme'?"),
+            (("decay", "--project", "acne"), "did you mean 'acme'?"),
+            (("history", "x", "--project", "acne"), "did you mean 'acme'?"),
+            (("update", "x", "--content", "y", "--project", "acme"), "project acme has no memory 'x'"),
+            (("delete", "x", "--project", "acme"), "project acme has no memory 'x'"),
+            (("review", "x", "active", "--project", "acme"), "project acme has no memory 'x'"),
+            (("restore", "chat-42", "noon"), "chat-42 has no snapshot named 'noon'"),
+            (("profile", "delete", "befor"), "profile default has no key 'befor'; did you mean 'before'?"),
+            (("files", "show", "/memories/note.txt"), "did you mean '/memories/notes.txt'?"),
+            (("settings", "set", "memory_enable", "true"), "did you mean 'memory_enabled'?"),
+        ],
+    )
+    @pytest.mark.usefixtures("store")
+    def test_they_are_said_with_the_nearest(self, refold: Run, arguments: tuple[str, ...], says: str) -> None:
+        ended = refold(*arguments)
+        assert (ended.code, ended.out) == (1, "")
+        assert says in ended.err
+
+    @pytest.mark.usefixtures("store")
+    def test_a_default_project_that_is_empty_says_which_there_are(self, refold: Run) -> None:
+        ended = refold("memories")
+        assert (ended.code, ended.out) == (0, "")
+        assert "the project default holds nothing; --project takes one of acme" in ended.err
+
+    def test_nothing_alike_is_nothing_said(self) -> None:
+        assert nearest("zzz", ["chat-42", "other"]) == ""
+        assert nearest("42", ["chat-42"]) == "; did you mean 'chat-42'?"
+        assert nearest("", ["chat-42"]) == ""
+
+
+class TestWhatOutlivesConversations:
+    @pytest.mark.usefixtures("store")
+    def test_a_profile(self, refold: Run) -> None:
+        assert refold("profile", "set", "theme", "dark").out == "theme = dark\n"
+        assert refold("profile", "set", "theme", "dark", "--json").json["changed"] is False
+        assert refold("profile", "list").out == "before = the conversation\ntheme = dark\n"
+        assert refold("profile", "list", "--at", 1, "--json").json["facts"] == {"before": "the conversation"}
+        assert refold("profile", "delete", "theme").out == "theme deleted\n"
+        assert refold("profile", "list", "--name", "other", "--json").json == {"profile": "other", "facts": {}}
+
+    @pytest.mark.usefixtures("store")
+    def test_a_journal(self, refold: Run) -> None:
+        assert refold("journal", "append", "Chose LMDB.", "--day", "2026-11-21").out == "2026-11-21  Chose LMDB.\n"
+        assert refold("journal", "append", LONG).code == 0
+        assert "Chose LMDB." in refold("journal", "list", "--day", "2026-11-21").out
+        assert "last line" not in refold("journal", "list").out
+        assert "last line" in refold("journal", "list", "--full").out
+        assert [note["text"] for note in refold("journal", "list", "--json").json["notes"]][-1] == LONG
+        assert refold("journal", "list", "--day", "soon").code == 1
+
+    @pytest.mark.usefixtures("store")
+    def test_files(self, refold: Run) -> None:
+        assert refold("files", "list").out == "        8  /memories/notes.txt\n"
+        assert refold("files", "show", "/memories/notes.txt").out == "one\ntwo\n\n"
+        assert refold("files", "show", "/memories/notes.txt", "--json").json["text"] == "one\ntwo\n"
+
+    @pytest.mark.usefixtures("store")
+    def test_settings(self, refold: Run) -> None:
+        assert refold("settings", "list", "--json").json["settings"]["memory_enabled"] is True
+        assert refold("settings", "set", "memory_enabled", "false").out == "memory_enabled = false\n"
+        assert refold("settings", "set", "memory_max_injected", "5", "--json").json["value"] == 5
+        assert "memory_enabled = false\n" in refold("settings", "list").out
+        for wrong in ("maybe", "-1"):
+            ended = refold("settings", "set", "--", "memory_max_injected", wrong)
+            assert (ended.code, ended.out) == (1, "")
+
+    @pytest.mark.usefixtures("store")
+    def test_memories_are_changed_reviewed_deleted_and_cleared(self, refold: Run) -> None:
+        own = ("--project", "acme")
+        port, guess = refold("memories", *own, "--json").json["memories"]
+        changed = refold("update", port["id"], "--content", "The port is 9090.", "--importance", 0.9, *own, "--json")
+        assert (changed.json["memory"]["content"], changed.json["memory"]["importance"]) == ("The port is 9090.", 0.9)
+        assert refold("update", port["id"], *own).code == 2
+        assert [entry["id"] for entry in refold("review", *own, "--json").json["memories"]] == [guess["id"]]
+        assert refold("review", guess["id"], *own).code == 2
+        assert refold("review", guess["id"], "active", *own, "--json").json["memory"]["status"] == "active"
+        assert refold("review", *own).out == ""
+        assert refold("delete", guess["id"], *own).out == f"{guess['id']} deleted\n"
+        assert "          The port is 9090.\n" in refold("memories", *own, "--full").out
+        assert refold("clear", "--yes", *own).out == "acme: 1 memories deleted\n"
+        assert refold("memories", "--at", 8, *own, "--json").json["count"] == 1
+
+
+class TestHostileText:
+    @pytest.fixture
+    def evil(self, tmp_path: Path, refold: Run, monkeypatch: pytest.MonkeyPatch) -> Path:  # noqa: ARG002 - as above
+        path = tmp_path / "evil"
+        monkeypatch.setenv("REFOLD_DB", str(path))
+        with Memory(path) as memory:
+            chat = memory.conversation("chat\x1b[31m", project="p\x1b]0;title\x07")
+            chat.append("user", EVIL, name="n\x1b[2J")
+            chat.scratchpad.set("k\x1b[2J", EVIL)
+            chat.state.set("s\x1b[2J", EVIL)
+            memory.profile().set("f\x1b[2J", EVIL)
+            memory.journal().append(EVIL)
+            memory.files().create("/memories/a", EVIL.replace("\x00", ""))
+            memory.project("p\x1b]0;title\x07").add(EVIL)
+            memory.show(memory.context(chat))
+            chat.snapshot("snap\x1b[2J")
+        return path
+
+    VERBS = (
+        ("list",),
+        ("show", "chat\x1b[31m"),
+        ("show", "chat\x1b[31m", "--full"),
+        ("show", "chat\x1b[3m"),
+        ("show", "--seq", 2),
+        ("log",),
+        ("log", "--full"),
+        ("replay", "chat\x1b[31m", "--full"),
+        ("diff", 0, 6),
+        ("search", "exe", "--messages", "--full"),
+        ("memories", "--project", "p\x1b]0;title\x07", "--full"),
+        ("profile", "list", "--full"),
+        ("journal", "list", "--full"),
+        ("files", "show", "/memories/a"),
+        ("verify",),
+    )
+
+    @pytest.mark.parametrize("arguments", VERBS, ids=lambda verb: " ".join(map(ascii, verb)))
+    @pytest.mark.usefixtures("evil")
+    def test_it_reaches_no_terminal(self, refold: Run, arguments: tuple[object, ...]) -> None:
+        for form in ((), ("--json",)):
+            ended = refold(*arguments, *form)
+            assert "Missing option" not in ended.err
+            assert not output._UNPRINTABLE.search(ended.out + ended.err)
+            assert ended.out or ended.err
+
+    def test_json_stays_what_it_was(self, evil: Path, refold: Run) -> None:
+        assert refold("profile", "list", "--json").json["facts"] == {"f\x1b[2J": EVIL}
+        assert evil.is_dir()
+
+    def test_a_terminal_gets_no_more_than_its_own_colours(self, evil: Path) -> None:
+        command, terminal = pty.openpty()
+        environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
+        ends: dict[str, Any] = {"stdout": terminal, "stderr": terminal}
+        ended = subprocess.run([*COMMAND, "show", "chat\x1b[31m"], check=False, env=environment, **ends)
+        os.close(terminal)
+        shown = os.read(command, 1 << 16).decode()
+        assert (ended.returncode, evil.is_dir()) == (0, True)
+        assert "[2J" in shown
+        assert "\x1b[2J" not in shown
+        assert "\x9b" not in shown

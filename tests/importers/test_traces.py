@@ -1,0 +1,223 @@
+"""Sessions of Claude Code and traces of OpenTelemetry: each message once, in its conversation, with its tool calls."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refold import InvalidInput, LimitExceeded, Memory
+from refold.importers import format_of, import_file
+from refold.importers import traces as source
+from refold.importers.formats import occurred_ns
+
+SESSION = "0a1b-22"
+
+
+@pytest.fixture
+def memory() -> Iterator[Memory]:
+    with Memory() as opened:
+        yield opened
+
+
+def written(path: Path, *documents: Any) -> Path:
+    path.write_text("".join(json.dumps(document) + "\n" for document in documents), encoding="utf-8")
+    return path
+
+
+def line(role: str, content: Any, number: int, **fields: Any) -> dict[str, Any]:
+    """A line of a session."""
+    about = {"sessionId": SESSION, "uuid": f"u{number}", "cwd": "/home/me/app", "isSidechain": False}
+    message = {"role": role, "content": content} | ({"model": "m", "id": "msg"} if role == "assistant" else {})
+    when = {"timestamp": f"2026-11-20T10:00:{number:02}.000Z"}
+    return about | {"type": role, "message": message} | when | fields
+
+
+CODE = [
+    {"type": "summary", "summary": "Tests fixed", "leafUuid": "u9"},
+    line("user", "Fix the tests.", 1),
+    line("assistant", [{"type": "text", "text": "I look."}], 2),
+    line("assistant", [{"type": "tool_use", "id": "t1", "name": "Read", "input": {"path": "a.py"}}], 3),
+    line(
+        "user", [{"type": "tool_result", "tool_use_id": "t1", "content": "def a(): ..."}], 4, toolUseResult={"lines": 1}
+    ),
+    line("user", "Search for a().", 5, isSidechain=True, agentId="ag"),
+    {"type": "file-history-snapshot", "messageId": "x", "snapshot": {}},
+    line("assistant", [{"type": "text", "text": "Done."}], 6),
+    {"type": "system", "content": "compacted"},
+]
+
+
+def test_a_session_of_claude_code_is_a_conversation_and_a_sidechain_another(memory: Memory, tmp_path: Path) -> None:
+    file = written(tmp_path / "session.jsonl", *CODE)
+    assert format_of(file) == "claude-code"
+    imported = import_file(memory, file)
+    assert (imported.conversations, imported.messages) == (2, 6)
+    name = f"claude-code/session/{SESSION}"
+    assert memory.conversations() == [name, f"{name}/ag"]
+    chat = memory.conversation(name)
+    assert chat.project == "/home/me/app"
+    first, *_, call, answer, last = chat.window()
+    assert (first.role, first.content) == ("user", "Fix the tests.")
+    assert first.occurred_ns == occurred_ns("2026-11-20T10:00:01Z")
+    assert first.metadata is not None
+    assert first.metadata["before"] == [CODE[0]]
+    assert first.metadata["uuid"] == "u1"
+    assert call.content == [{"type": "tool_use", "id": "t1", "name": "Read", "input": {"path": "a.py"}}]
+    assert answer.metadata is not None
+    assert answer.metadata["toolUseResult"] == {"lines": 1}
+    assert chat.remove(call)
+    assert answer not in chat.window(), "a call and its answer are one group"
+    assert last.metadata is not None
+    assert last.metadata["api"] == {"model": "m", "id": "msg"}
+    assert last.metadata["before"] == [CODE[6]]
+    assert import_file(memory, file).repeated
+    grown = import_file(memory, written(file, *CODE, line("user", "Thanks.", 7)))
+    assert (grown.messages, grown.known) == (1, 6)
+    (thanks,) = chat.window(last=1)
+    assert thanks.metadata is not None
+    assert thanks.metadata["before"] == [CODE[8]]
+
+
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        ([{"type": "summary", "summary": "x"}], "has no message"),
+        (
+            [line("user", "x", 1), {"message": {"role": "user", "content": "y"}}],
+            "line 2 has a message and no sessionId",
+        ),
+    ],
+)
+def test_what_is_no_session_is_refused(memory: Memory, tmp_path: Path, lines: list[Any], says: str) -> None:
+    with pytest.raises(InvalidInput, match=says):
+        import_file(memory, written(tmp_path / "session.jsonl", *lines), format="claude-code")
+    assert memory.head == 0
+
+
+def test_a_session_over_the_bound_is_refused(memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "DOCUMENT_BYTES_MAX", 300)
+    with pytest.raises(LimitExceeded, match="line 3 ends more than DOCUMENT_BYTES_MAX = 300 bytes"):
+        import_file(memory, written(tmp_path / "session.jsonl", *CODE))
+
+
+# OpenTelemetry.
+
+
+def attributes(**values: Any) -> list[dict[str, Any]]:
+    """Attributes as a collector writes them; two underscores are a dot."""
+    return [{"key": key.replace("__", "."), "value": _any(value)} for key, value in values.items()]
+
+
+def _any(value: Any) -> dict[str, Any]:
+    if isinstance(value, list):
+        return {"arrayValue": {"values": [_any(item) for item in value]}}
+    if isinstance(value, dict):
+        return {"kvlistValue": {"values": [{"key": key, "value": _any(inner)} for key, inner in value.items()]}}
+    return {"intValue": str(value)} if isinstance(value, int) else {"stringValue": value}
+
+
+def document(*spans: dict[str, Any]) -> dict[str, Any]:
+    return {"resourceSpans": [{"resource": {}, "scopeSpans": [{"scope": {"name": "s"}, "spans": list(spans)}]}]}
+
+
+def span(number: int, events: Any = (), **values: Any) -> dict[str, Any]:
+    times = {"startTimeUnixNano": str(number * 10**18), "endTimeUnixNano": str(number * 10**18 + 5)}
+    ids = {"traceId": "trace", "spanId": f"span{number}"}
+    return ids | {"name": "chat m", **times, "attributes": attributes(**values), "events": list(events)}
+
+
+ASK = {"role": "user", "parts": [{"type": "text", "content": "Weather in Oslo?"}]}
+CALL = {"type": "tool_call", "id": "c1", "name": "weather", "arguments": {"city": "Oslo"}}
+CALLING = {"role": "assistant", "parts": [CALL], "finish_reason": "tool_calls"}
+TOLD = {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c1", "response": {"sky": "blue"}}]}
+SAID = {"role": "assistant", "parts": [{"type": "text", "content": "Blue."}], "finish_reason": "stop"}
+
+
+def calls(form: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Two calls of a model, the second of which repeats what was said in the first."""
+    shared = {"gen_ai__conversation__id": "talk", "gen_ai__request__model": "m"}
+    system = form([{"type": "text", "content": "Be brief."}])
+    first = {"gen_ai__input__messages": form([ASK]), "gen_ai__output__messages": form([CALLING])}
+    calling = {"role": "assistant", "parts": [CALL]}
+    second = {"gen_ai__input__messages": form([ASK, calling, TOLD]), "gen_ai__output__messages": form([SAID])}
+    return (
+        span(1, gen_ai__system_instructions=system, **shared, **first),
+        span(2, gen_ai__system_instructions=system, **shared, **second),
+    )
+
+
+@pytest.mark.parametrize("form", [json.dumps, lambda value: value], ids=["text", "structure"])
+def test_a_conversation_of_spans_has_each_message_once(memory: Memory, tmp_path: Path, form: Any) -> None:
+    first, second = calls(form)
+    file = written(tmp_path / "trace.jsonl", document(second), document(first))
+    assert format_of(file) == "otel"
+    assert import_file(memory, file).messages == 5
+    chat = memory.conversation("otel/trace/talk")
+    system, ask, calling, told, said = chat.window()
+    assert [message.role for message in chat.window()] == ["system", "user", "assistant", "tool", "assistant"]
+    assert (system.content, ask.content, said.content) == ("Be brief.", "Weather in Oslo?", "Blue.")
+    assert calling.tool_calls == [
+        {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city":"Oslo"}'}}
+    ]
+    assert (told.tool_call_id, told.content) == ("c1", '{"sky":"blue"}')
+    assert (ask.occurred_ns, said.occurred_ns) == (10**18, 2 * 10**18 + 5)
+    assert said.metadata == {"finish_reason": "stop", "span_id": "span2", "trace_id": "trace", "model": "m"}
+    assert import_file(memory, file).repeated
+
+
+def test_numbered_attributes_and_events_are_read_too(memory: Memory, tmp_path: Path) -> None:
+    numbered = {
+        "gen_ai__prompt__0__role": "user",
+        "gen_ai__prompt__0__content": "Hello!",
+        "gen_ai__completion__0__role": "assistant",
+        "gen_ai__completion__0__tool_calls__0__id": "c1",
+        "gen_ai__completion__0__tool_calls__0__name": "look",
+        "gen_ai__completion__0__tool_calls__0__arguments": "{}",
+    }
+    events = [
+        {"name": "gen_ai.user.message", "attributes": attributes(content="And then?")},
+        {"name": "gen_ai.tool.message", "attributes": attributes(content="nothing", id="c1")},
+        {
+            "name": "gen_ai.choice",
+            "attributes": attributes(message={"role": "assistant", "content": "No more."}, index=0),
+        },
+        {"name": "exception", "attributes": attributes(message="other")},
+    ]
+    file = written(tmp_path / "trace.json", document(span(1, **numbered), span(2, events)))
+    import_file(memory, file)
+    chat = memory.conversation("otel/trace/trace")
+    assert [(message.role, message.content) for message in chat.window()] == [
+        ("user", "Hello!"),
+        ("assistant", None),
+        ("user", "And then?"),
+        ("tool", "nothing"),
+        ("assistant", "No more."),
+    ]
+    assert chat.window()[1].tool_calls == [
+        {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    ]
+
+
+def test_spans_as_an_sdk_prints_them_are_read(memory: Memory, tmp_path: Path) -> None:
+    printed = {
+        "name": "chat",
+        "context": {"trace_id": "0xabc", "span_id": "0x1"},
+        "start_time": "2026-11-20T10:00:01Z",
+        "end_time": "2026-11-20T10:00:02Z",
+        "attributes": {"gen_ai.input.messages": json.dumps([{"role": "user", "content": "Hi"}])},
+        "events": [],
+    }
+    file = written(tmp_path / "trace.jsonl", printed)
+    assert format_of(file) == "otel"
+    import_file(memory, file)
+    (message,) = memory.conversation("otel/trace/0xabc").window()
+    assert (message.content, message.occurred_ns) == ("Hi", occurred_ns("2026-11-20T10:00:01Z"))
+
+
+def test_spans_without_messages_are_refused_with_what_to_record(memory: Memory, tmp_path: Path) -> None:
+    file = written(tmp_path / "trace.json", document(span(1, gen_ai__request__model="m")))
+    with pytest.raises(InvalidInput, match="no span of the file has messages of a model; let the tracer record them"):
+        import_file(memory, file)
+    assert memory.head == 0

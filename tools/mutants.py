@@ -88,7 +88,7 @@ MUTANTS = [
         "engine/test_replay.py",
     ),
     Mutant("engine/reader.py", "if record.time_ns <= time_ns:", "if record.time_ns < time_ns:", "memory/test_time.py"),
-    Mutant("engine/reader.py", " not in (request.content_hash, FORGOTTEN):", " == b'':", "memory/test_options.py"),
+    Mutant("engine/reader.py", "if not request.fits(row):", "if row == b'':", "memory/test_options.py"),
     Mutant(
         "engine/reader.py",
         "if at is None or at >= stream.seq",

@@ -27,9 +27,15 @@ ANY, NO_STREAM, EXISTS = "any", "no stream", "exists"
 STORE = "store/main"
 BASES = ("forked", "restored")
 Asked = tuple[int, str | None]
-FORGOTTEN = object()
-"""What was asked for with a request whose answer was erased: whoever repeats it may ask for anything."""
 """A branch and the id of a request."""
+FORGOTTEN = object()
+"""Stands for the stream of a request whose answer was erased: whoever repeats it may ask for anything of its verb."""
+
+
+def forgotten(asked: Any) -> tuple[Any, ...]:
+    """What is still known of a request once its answer is erased in part: the verb, and the kind of its stream."""
+    stream, request = asked
+    return asked if stream is FORGOTTEN else (FORGOTTEN, (stream.partition("/")[0], request[0]))
 
 
 @dataclass(frozen=True)
@@ -228,7 +234,7 @@ class Model:
 
     def _answer(self, request: Asked, asked: Any) -> Entry | None:
         known, entry, _ = self.requests[request]
-        if known not in (asked, FORGOTTEN) or (self.batch is not None and request not in self.batch[1]):
+        if known not in (asked, forgotten(asked)) or (self.batch is not None and request not in self.batch[1]):
             raise InvalidInput(request)
         return entry
 
@@ -305,9 +311,9 @@ class Model:
 
     def _forget_requests(self, blanked: Iterable[int]) -> None:
         """What was asked for by whoever changed nothing, or got an answer that is erased in part, is known no more."""
-        for name, (_, entry, first) in self.requests.items():
+        for name, (asked, entry, first) in self.requests.items():
             if entry is None or any(first <= seq <= entry.seq for seq in blanked):
-                self.requests[name] = (FORGOTTEN, entry, first)
+                self.requests[name] = (forgotten(asked), entry, first)
 
     def erase_stream(self, stream: str, renamed: str) -> None:
         """Blanks all that a stream of this branch holds, and gives it another name."""

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from refold import EXISTS, NO_STREAM, InvalidInput, Memory, ReadOnly, WrongVersion
+from refold import EXISTS, NO_STREAM, InvalidInput, Memory, NotFound, ReadOnly, WrongVersion
 from refold.embedders import CachedEmbedder
 from tests.support.memories import assert_sound, elsewhere, refused
 from tests.support.verbs import ELSEWHERE, VERBS
@@ -338,6 +338,31 @@ class TestItsOptions:
         world.memory.profile("elsewhere").set("k", "v", request_id="request")
         with refused(world.memory, InvalidInput, "used for another request", "an id of its own"):
             call(name, world, request_id="request")
+
+    def test_the_id_of_another_verb_is_refused_though_what_was_asked_is_erased(
+        self, name: str, new_world: Callable[[str], World]
+    ) -> None:
+        world = new_world(name)
+        if name != "Settings.set":
+            world.memory.settings.set("memory_enabled", value=False, request_id="request")
+        else:
+            world.memory.journal().append("a note", request_id="request")
+        world.memory.erase([world.memory.head])
+        with refused(world.memory, InvalidInput, "used for another request", "an id of its own"):
+            call(name, world, request_id="request")
+
+    def test_it_is_answered_though_what_was_asked_is_erased(self, name: str, new_world: Callable[[str], World]) -> None:
+        world = new_world(name)
+        memory = world.memory
+        call(name, world, request_id="request")
+        memory.erase([memory.head])
+        head, hashed = memory.head, memory.state_hash()
+        if name in {"Memory.fork/alone", "Memory.snapshot"}:  # Erased with its name.
+            with pytest.raises(NotFound, match="'another'"):
+                call(name, world, request_id="request")
+        else:
+            call(name, world, request_id="request")
+        assert (memory.head, memory.state_hash()) == (head, hashed)
 
     def test_another_version_than_expected_is_refused_and_the_right_one_is_not(
         self, name: str, new_world: Callable[[str], World]

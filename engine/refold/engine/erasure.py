@@ -15,7 +15,7 @@ import msgspec
 from refold import fold
 from refold.engine.engine import Engine
 from refold.engine.origin import origin_in
-from refold.engine.reader import FORGOTTEN, TAGS_KEY, UNSWEPT_KEY, checked_time, record_at
+from refold.engine.reader import FORGOTTEN, TAGS_KEY, UNSWEPT_KEY, VERB_BYTES, checked_time, record_at
 from refold.engine.streams import (
     APPLIED_KEY,
     STORE_STREAM,
@@ -500,7 +500,7 @@ def _forgotten(engine: Engine, seqs: Sequence[int]) -> Iterator[Row]:
         first, last = (SEQ.unpack_from(row, KEYED_HASH_BYTES + offset)[0] for offset in (0, SEQ.size))
         place = bisect_left(seqs, first)
         if not last or (place < len(seqs) and seqs[place] <= last):
-            yield "requests", key, FORGOTTEN + row[KEYED_HASH_BYTES:]
+            yield "requests", key, row[:VERB_BYTES] + FORGOTTEN + row[KEYED_HASH_BYTES:]
 
 
 # What the receipt says.

@@ -102,12 +102,18 @@ class Request(NamedTuple):
 
     id_hash: bytes
     content_hash: bytes
+    """The hash of the verb, ``VERB_BYTES`` long, then that of all that was asked."""
     elders: tuple[tuple[bytes, int], ...] = ()
     """In a branch: the id's hashes in the branches that it goes on from, and up to which seq their answers count."""
 
+    def fits(self, row: bytes) -> bool:
+        """Return whether a request row answers this request; one that forgot its content answers any of its verb."""
+        return row[:KEYED_HASH_BYTES] in (self.content_hash, self.content_hash[:VERB_BYTES] + FORGOTTEN)
 
-FORGOTTEN: Final = bytes(KEYED_HASH_BYTES)
-"""What stands for the hash of what was asked once an event of the request is erased: it fits whatever is asked."""
+
+VERB_BYTES: Final = 4
+FORGOTTEN: Final = bytes(KEYED_HASH_BYTES - VERB_BYTES)
+"""The zeros that replace the hash of what was asked once an event of the request is erased."""
 
 STORE_ID_KEY: Final = b"store_id"
 HASH_KEY: Final = b"hash_key"
@@ -462,7 +468,7 @@ class Reader:
         row = self.log.row("requests", request.id_hash) or self._answered_before(request)
         if row is None:
             raise LookupError
-        if row[:KEYED_HASH_BYTES] not in (request.content_hash, FORGOTTEN):
+        if not request.fits(row):
             raise InvalidInput("this request_id was used for another request; give each request an id of its own")
         (last,) = SEQ.unpack(row[-SEQ.size :])
         return self.loader.recorded([last])[0] if last else None

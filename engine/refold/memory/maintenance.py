@@ -327,13 +327,15 @@ def _write_unmerge(stream: ProjectStream, merge: _Merge, sources: tuple[int, ...
     assert noted is not None, "the reversal of a merge always appends"
     event, stamp = noted
     assert isinstance(event, MemoryUnmerged), event
-    entry = unmerged(before[-1], stamp, event) if before else stream.entry_after(noted, event.id)
-    if before and merge.new_vector is not None and entry.content != before[-1].content:
+    back = [] if not event.other else [replace(merge.other, body_seq=stamp.seq, vector_seq=stamp.seq, blank=())]
+    if not before:  # The request was answered before.
+        return [stream.entry_after(noted, event.id), *back]
+    entry = unmerged(before[-1], stamp, event)
+    if merge.new_vector is not None and entry.content != before[-1].content:
         update = MemoryUpdated((stamp.seq,), entry.id, ("vector",), vector=merge.new_vector, model=merge.model)
         another = stream.note(update, request, Options())
         assert another is not None, "a vector is always recorded"
         entry = updated(entry, another[1], update)
-    back = [] if not event.other else [replace(merge.other, body_seq=stamp.seq, vector_seq=stamp.seq, blank=())]
     return [stream.deliver(each) for each in (entry, *back)]
 
 

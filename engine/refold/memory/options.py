@@ -12,7 +12,7 @@ from refold.engine import batch as batches
 from refold.engine import reader
 from refold.engine.engine import Engine
 from refold.engine.origin import ACTING, BY_HOST, Origin, origin_in
-from refold.engine.reader import Request
+from refold.engine.reader import VERB_BYTES, Request
 from refold.engine.streams import key_of
 from refold.engine.transaction import (
     ANY,
@@ -504,7 +504,9 @@ class Door:
     def request(self, request_id: str, stream: str, asked: tuple[Any, ...]) -> Request:
         """Return a request as the store keeps it; what a branch's elders answered before it was forked counts too."""
         given, keyed_hash = checks.request_id(request_id), self.engine.reader.keyed_hash
-        asked_hash = keyed_hash(b"asked" + pack_json([stream, *asked]))
+        verb_hash = keyed_hash(b"verb" + pack_json([stream.partition("/")[0], asked[0]]))
+        content_hash = keyed_hash(b"asked" + pack_json([stream, *asked]))
+        asked_hash = verb_hash[:VERB_BYTES] + content_hash[VERB_BYTES:]
         if not self.branch:
             return Request(keyed_hash(b"id" + given), asked_hash)
         with self.engine.reader.state_lock:

@@ -322,7 +322,8 @@ def fork(door: Door, name: str, frozen: int | None, at: "int | dates.datetime | 
     asked = ("memory.fork", door.branch, name, seq)
     door.note(STORE_STREAM, decide, at=None, asked=asked, request_id=options.request_id, in_main=True)
     forked = _opened(door, name)
-    assert forked is not None, f"{name} was forked and is not there"
+    if forked is None:
+        raise NotFound(f"the fork {name!r} of this request was erased; give another request_id to make it anew")
     return forked
 
 

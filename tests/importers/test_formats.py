@@ -2,7 +2,6 @@
 
 import io
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -12,24 +11,12 @@ import pytest
 from refold import InvalidInput, LimitExceeded, Memory, NotFound, Snapshot
 from refold.importers import FORMATS, export_openai, format_of, import_file, sessions, transcript
 from refold.importers.formats import OPENAI, occurred_ns
-from tests.support.paths import SAMPLE
+from tests.support.paths import SAMPLE, json_lines
 
 FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id")
 HELLO = {"role": "user", "content": "Hello!"}
 REPLY = {"role": "assistant", "content": "Good day."}
 CALL = {"id": "call-1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
-
-
-@pytest.fixture
-def memory() -> Iterator[Memory]:
-    with Memory() as opened:
-        yield opened
-
-
-def written(path: Path, *documents: Any) -> Path:
-    """A JSONL file with one document a line."""
-    path.write_text("".join(json.dumps(document) + "\n" for document in documents), encoding="utf-8")
-    return path
 
 
 def exported(memory: Memory) -> dict[str, list[dict[str, Any]]]:
@@ -40,7 +27,7 @@ def exported(memory: Memory) -> dict[str, list[dict[str, Any]]]:
 
 
 def test_a_conversation_is_named_after_format_file_and_own_id_or_line(memory: Memory, tmp_path: Path) -> None:
-    file = written(
+    file = json_lines(
         tmp_path / "chats.jsonl",
         [HELLO],
         {"id": "first", "messages": [HELLO]},
@@ -75,7 +62,7 @@ def test_blank_lines_count_as_lines_and_hold_nothing(memory: Memory, tmp_path: P
 @pytest.mark.parametrize("system", ["Be kind.", [{"type": "text", "text": "Be kind."}]])
 def test_a_system_prompt_beside_the_list_is_the_first_message(memory: Memory, tmp_path: Path, system: Any) -> None:
     request = {"model": "m", "system": system, "messages": [HELLO, REPLY], "max_tokens": 5}
-    import_file(memory, written(tmp_path / "chat.jsonl", request))
+    import_file(memory, json_lines(tmp_path / "chat.jsonl", request))
     first, second, _ = memory.conversation("openai/chat/1").window()
     assert (first.role, first.content) == ("system", system)
     assert first.metadata == {"source": {"model": "m", "max_tokens": 5}, "in_messages": False}
@@ -99,7 +86,7 @@ UNUSUAL: list[dict[str, Any]] = [
 
 
 def test_absent_and_null_come_back_as_they_were(memory: Memory, tmp_path: Path) -> None:
-    import_file(memory, written(tmp_path / "a.jsonl", UNUSUAL))
+    import_file(memory, json_lines(tmp_path / "a.jsonl", UNUSUAL))
     assert exported(memory) == {"openai/a/1": UNUSUAL}
     assert [message.metadata for message in transcript(memory, "openai/a/1")][:6] == [
         *[None] * 5,
@@ -109,7 +96,7 @@ def test_absent_and_null_come_back_as_they_were(memory: Memory, tmp_path: Path) 
 
 def test_unknown_fields_go_to_metadata(memory: Memory, tmp_path: Path) -> None:
     messages = [{**HELLO, "refusal": None, "audio": {"id": 1}}, {**REPLY, "source": "x", "message": [1]}]
-    import_file(memory, written(tmp_path / "a.jsonl", {"traj": messages, "reward": 0.5, "info": {"trial": [1]}}))
+    import_file(memory, json_lines(tmp_path / "a.jsonl", {"traj": messages, "reward": 0.5, "info": {"trial": [1]}}))
     first, second = transcript(memory, "openai/a/1")
     assert first.metadata == {
         "refusal": None,
@@ -129,7 +116,7 @@ def test_dates_say_when_it_happened(memory: Memory, tmp_path: Path) -> None:
             {**REPLY, "time": "in the evening"},
         ],
     }
-    import_file(memory, written(tmp_path / "a.jsonl", document))
+    import_file(memory, json_lines(tmp_path / "a.jsonl", document))
     messages = list(transcript(memory, "openai/a/1"))
     began_ns = occurred_ns("2024-05-20T10:00:00Z")
     assert [message.occurred_ns for message in messages] == [
@@ -203,33 +190,33 @@ def test_an_import_cut_off_inside_a_conversation_is_completed(
     memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sessions, "_PAGE_MESSAGES", 2)
-    file = written(tmp_path / "a.jsonl", [HELLO, REPLY, HELLO, REPLY, {"role": "nobody", "content": "?"}])
+    file = json_lines(tmp_path / "a.jsonl", [HELLO, REPLY, HELLO, REPLY, {"role": "nobody", "content": "?"}])
     with pytest.raises(InvalidInput, match="line 1, message 5: role is 'nobody'"):
         import_file(memory, file)
     assert len(memory.conversation("openai/a/1").window()) == 4
-    again = import_file(memory, written(file, [HELLO, REPLY, HELLO, REPLY, HELLO]))
+    again = import_file(memory, json_lines(file, [HELLO, REPLY, HELLO, REPLY, HELLO]))
     assert (again.messages, again.known) == (1, 4)
     assert exported(memory) == {"openai/a/1": [HELLO, REPLY, HELLO, REPLY, HELLO]}
 
 
 def test_a_file_that_has_grown_adds_what_is_new(memory: Memory, tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
-    import_file(memory, written(file, [HELLO]))
-    grown = import_file(memory, written(file, [HELLO, REPLY], [HELLO]))
+    import_file(memory, json_lines(file, [HELLO]))
+    grown = import_file(memory, json_lines(file, [HELLO, REPLY], [HELLO]))
     assert (grown.messages, grown.known, grown.repeated) == (2, 1, False)
     assert exported(memory) == {"openai/a/1": [HELLO, REPLY], "openai/a/2": [HELLO]}
 
 
 def test_a_message_that_changed_since_is_refused(memory: Memory, tmp_path: Path) -> None:
-    import_file(memory, written(tmp_path / "a.jsonl", [HELLO, HELLO]))
+    import_file(memory, json_lines(tmp_path / "a.jsonl", [HELLO, HELLO]))
     head = memory.head
     with pytest.raises(InvalidInput, match=r"line 1, message 2: openai/a/1 was imported before.*another name"):
-        import_file(memory, written(tmp_path / "a.jsonl", [HELLO, REPLY, HELLO]))
+        import_file(memory, json_lines(tmp_path / "a.jsonl", [HELLO, REPLY, HELLO]))
     assert memory.head == head
 
 
 def test_two_conversations_of_one_id_are_refused_before_the_second_is_written(memory: Memory, tmp_path: Path) -> None:
-    file = written(tmp_path / "a.jsonl", {"id": "x", "messages": [HELLO]}, {"id": "x", "messages": [REPLY]})
+    file = json_lines(tmp_path / "a.jsonl", {"id": "x", "messages": [HELLO]}, {"id": "x", "messages": [REPLY]})
     with pytest.raises(InvalidInput, match="line 2 has the id 'x' of line 1"):
         import_file(memory, file)
     assert exported(memory) == {"openai/a/x": [HELLO]}
@@ -273,7 +260,7 @@ def test_bytes_that_are_no_utf_8_are_named_by_their_line(memory: Memory, tmp_pat
 
 
 def test_an_id_that_is_too_long_is_named_by_its_line(memory: Memory, tmp_path: Path) -> None:
-    file = written(tmp_path / "a.jsonl", {"id": "x" * 500, "messages": [HELLO]})
+    file = json_lines(tmp_path / "a.jsonl", {"id": "x" * 500, "messages": [HELLO]})
     with pytest.raises(LimitExceeded, match="line 1: conversation_id is 509 bytes, over NAME_BYTES_MAX"):
         import_file(memory, file)
 
@@ -288,7 +275,7 @@ def test_unknown_content_names_the_formats(memory: Memory, tmp_path: Path, conte
 
 
 def test_a_given_format_overrides_the_content(memory: Memory, tmp_path: Path) -> None:
-    file = written(tmp_path / "a.jsonl", {"messages": []})
+    file = json_lines(tmp_path / "a.jsonl", {"messages": []})
     assert import_file(memory, file, format="openai").conversations == 1
     assert memory.head == 0
     with pytest.raises(InvalidInput, match="not the head of a refold export"):

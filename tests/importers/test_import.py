@@ -1,7 +1,6 @@
 """Importing memories: into their projects, with the turns they came from, all or nothing, and nothing twice."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,23 +10,11 @@ from refold import EmbeddingMismatch, InvalidInput, LimitExceeded, Memory, NotFo
 from refold.entry import MemoryAdded
 from refold.importers import MEMORY_FORMATS, import_file, import_memories, memory_format_of, transcript
 from tests.importers.test_memories import COLUMNS, ENTRY, THEN, history
-from tests.support.memories import assert_sound, refused
-from tests.support.paths import DATA, SOURCES
+from tests.support.memories import refused
+from tests.support.paths import DATA, SOURCES, json_lines
 
 TALKS = SOURCES / "locomo.json"
 REAL = DATA / "locomo" / "locomo7_dev.json"
-
-
-@pytest.fixture
-def memory() -> Iterator[Memory]:
-    with Memory() as opened:
-        yield opened
-        assert_sound(opened)
-
-
-def written(path: Path, *documents: Any) -> Path:
-    path.write_text("".join(json.dumps(document) + "\n" for document in documents), encoding="utf-8")
-    return path
 
 
 def sources_of(memory: Memory, project: str, content: str) -> tuple[int, ...]:
@@ -72,15 +59,15 @@ def test_importing_again_changes_nothing_whatever_became_of_the_memories(memory:
 
 
 def test_a_file_that_has_grown_adds_what_is_new(memory: Memory, tmp_path: Path) -> None:
-    import_memories(memory, written(tmp_path / "a.jsonl", {"content": "x"}))
-    grown = import_memories(memory, written(tmp_path / "a.jsonl", {"content": "x"}, {"content": "y"}))
+    import_memories(memory, json_lines(tmp_path / "a.jsonl", {"content": "x"}))
+    grown = import_memories(memory, json_lines(tmp_path / "a.jsonl", {"content": "x"}, {"content": "y"}))
     assert (grown.memories, grown.known, grown.repeated) == (1, 1, False)
     with refused(memory, InvalidInput, "line 2: was imported into default before", "another name"):
-        import_memories(memory, written(tmp_path / "a.jsonl", {"content": "x"}, {"content": "z"}))
+        import_memories(memory, json_lines(tmp_path / "a.jsonl", {"content": "x"}, {"content": "z"}))
 
 
 def test_entries_go_out_and_in_again(memory: Memory, tmp_path: Path) -> None:
-    import_memories(memory, written(tmp_path / "entries.jsonl", ENTRY))
+    import_memories(memory, json_lines(tmp_path / "entries.jsonl", ENTRY))
     (entry,) = memory.project().list()
     assert (entry.content, entry.category, entry.importance) == ("The tests need Docker.", "convention", 0.9)
     assert (entry.keywords, entry.status, entry.source) == (["tests", "docker"], "pending_review", "session-7")
@@ -90,7 +77,7 @@ def test_entries_go_out_and_in_again(memory: Memory, tmp_path: Path) -> None:
 
 
 def test_a_project_is_the_files_or_the_one_that_is_given(memory: Memory, tmp_path: Path) -> None:
-    file = written(tmp_path / "a.jsonl", {"content": "x", "project": "acme"}, {"content": "y"})
+    file = json_lines(tmp_path / "a.jsonl", {"content": "x", "project": "acme"}, {"content": "y"})
     assert import_memories(memory, file).projects == ("acme", "default")
     assert import_memories(memory, file, project="all").projects == ("all",)
     counts = {name: memory.project(name).count() for name in memory.projects()}
@@ -125,14 +112,14 @@ GOOD = {"content": "good"}
 def test_one_bad_memory_keeps_all_of_the_file_out(
     memory: Memory, tmp_path: Path, bad: Any, error: Any, problem: str
 ) -> None:
-    file = written(tmp_path / "a.jsonl", GOOD, bad, GOOD)
+    file = json_lines(tmp_path / "a.jsonl", GOOD, bad, GOOD)
     with refused(memory, error, f"{file}: {problem}"):
         import_memories(memory, file)
     assert memory.head == 0
 
 
 def test_a_file_of_sessions_is_refused(memory: Memory, tmp_path: Path) -> None:
-    file = written(tmp_path / "a.jsonl", [{"role": "user", "content": "x"}])
+    file = json_lines(tmp_path / "a.jsonl", [{"role": "user", "content": "x"}])
     with refused(memory, InvalidInput, "of no known format; the formats are locomo, mem0, memories"):
         import_memories(memory, file)
     with refused(memory, InvalidInput, "the format 'openai' is unknown; give one of locomo, mem0, memories"):

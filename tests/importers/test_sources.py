@@ -1,7 +1,6 @@
 """Sessions of SWE-agent, BEAM and LoCoMo: every field is found again, in made-up files and in the real ones."""
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -33,12 +32,6 @@ if not REAL.is_dir():
     absent = pytest.mark.skip(reason="the data sets are not on this machine")
     FILES += [pytest.param(REAL / pattern, marks=absent, id=pattern) for pattern in REAL_FILES]
 DAY_NS = 24 * 60 * 60 * 10**9
-
-
-@pytest.fixture
-def memory() -> Iterator[Memory]:
-    with Memory() as opened:
-        yield opened
 
 
 def expected(path: Path) -> list[Any]:

@@ -1,7 +1,6 @@
 """Sessions of Claude Code and traces of OpenTelemetry: each message once, in its conversation, with its tool calls."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +10,9 @@ from refold import InvalidInput, LimitExceeded, Memory
 from refold.importers import format_of, import_file
 from refold.importers import traces as source
 from refold.importers.formats import occurred_ns
+from tests.support.paths import json_lines
 
 SESSION = "0a1b-22"
-
-
-@pytest.fixture
-def memory() -> Iterator[Memory]:
-    with Memory() as opened:
-        yield opened
-
-
-def written(path: Path, *documents: Any) -> Path:
-    path.write_text("".join(json.dumps(document) + "\n" for document in documents), encoding="utf-8")
-    return path
 
 
 def line(role: str, content: Any, number: int, **fields: Any) -> dict[str, Any]:
@@ -50,7 +39,7 @@ CODE = [
 
 
 def test_a_session_of_claude_code_is_a_conversation_and_a_sidechain_another(memory: Memory, tmp_path: Path) -> None:
-    file = written(tmp_path / "session.jsonl", *CODE)
+    file = json_lines(tmp_path / "session.jsonl", *CODE)
     assert format_of(file) == "claude-code"
     imported = import_file(memory, file)
     assert (imported.conversations, imported.messages) == (2, 6)
@@ -73,7 +62,7 @@ def test_a_session_of_claude_code_is_a_conversation_and_a_sidechain_another(memo
     assert last.metadata["api"] == {"model": "m", "id": "msg"}
     assert last.metadata["before"] == [CODE[6]]
     assert import_file(memory, file).repeated
-    grown = import_file(memory, written(file, *CODE, line("user", "Thanks.", 7)))
+    grown = import_file(memory, json_lines(file, *CODE, line("user", "Thanks.", 7)))
     assert (grown.messages, grown.known) == (1, 6)
     (thanks,) = chat.window(last=1)
     assert thanks.metadata is not None
@@ -92,14 +81,14 @@ def test_a_session_of_claude_code_is_a_conversation_and_a_sidechain_another(memo
 )
 def test_what_is_no_session_is_refused(memory: Memory, tmp_path: Path, lines: list[Any], says: str) -> None:
     with pytest.raises(InvalidInput, match=says):
-        import_file(memory, written(tmp_path / "session.jsonl", *lines), format="claude-code")
+        import_file(memory, json_lines(tmp_path / "session.jsonl", *lines), format="claude-code")
     assert memory.head == 0
 
 
 def test_a_session_over_the_bound_is_refused(memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "DOCUMENT_BYTES_MAX", 300)
     with pytest.raises(LimitExceeded, match="line 3 ends more than DOCUMENT_BYTES_MAX = 300 bytes"):
-        import_file(memory, written(tmp_path / "session.jsonl", *CODE))
+        import_file(memory, json_lines(tmp_path / "session.jsonl", *CODE))
 
 
 # OpenTelemetry.
@@ -151,7 +140,7 @@ def calls(form: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 @pytest.mark.parametrize("form", [json.dumps, lambda value: value], ids=["text", "structure"])
 def test_a_conversation_of_spans_has_each_message_once(memory: Memory, tmp_path: Path, form: Any) -> None:
     first, second = calls(form)
-    file = written(tmp_path / "trace.jsonl", document(second), document(first))
+    file = json_lines(tmp_path / "trace.jsonl", document(second), document(first))
     assert format_of(file) == "otel"
     assert import_file(memory, file).messages == 5
     chat = memory.conversation("otel/trace/talk")
@@ -185,7 +174,7 @@ def test_numbered_attributes_and_events_are_read_too(memory: Memory, tmp_path: P
         },
         {"name": "exception", "attributes": attributes(message="other")},
     ]
-    file = written(tmp_path / "trace.json", document(span(1, **numbered), span(2, events)))
+    file = json_lines(tmp_path / "trace.json", document(span(1, **numbered), span(2, events)))
     import_file(memory, file)
     chat = memory.conversation("otel/trace/trace")
     assert [(message.role, message.content) for message in chat.window()] == [
@@ -209,7 +198,7 @@ def test_spans_as_an_sdk_prints_them_are_read(memory: Memory, tmp_path: Path) ->
         "attributes": {"gen_ai.input.messages": json.dumps([{"role": "user", "content": "Hi"}])},
         "events": [],
     }
-    file = written(tmp_path / "trace.jsonl", printed)
+    file = json_lines(tmp_path / "trace.jsonl", printed)
     assert format_of(file) == "otel"
     import_file(memory, file)
     (message,) = memory.conversation("otel/trace/0xabc").window()
@@ -217,7 +206,7 @@ def test_spans_as_an_sdk_prints_them_are_read(memory: Memory, tmp_path: Path) ->
 
 
 def test_spans_without_messages_are_refused_with_what_to_record(memory: Memory, tmp_path: Path) -> None:
-    file = written(tmp_path / "trace.json", document(span(1, gen_ai__request__model="m")))
+    file = json_lines(tmp_path / "trace.json", document(span(1, gen_ai__request__model="m")))
     with pytest.raises(InvalidInput, match="no span of the file has messages of a model; let the tracer record them"):
         import_file(memory, file)
     assert memory.head == 0

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, ClassVar, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 from agmi.adapters.base import MemoryAdapter
@@ -194,8 +194,8 @@ class Careless(MemoryAdapter):
     name = "refold"
     detection_point = "read"
     supports_replay = supports_metadata = supports_snapshot = True
-    has_witness: ClassVar[bool] = True
-    is_together: ClassVar[bool] = False
+    has_witness = True
+    is_together = False
 
     def setup(self) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="refold-tampering-"))
@@ -466,63 +466,3 @@ def last_command(block: Block | None) -> int:
     assert block is not None, "the first event of a log begins a command"
     begins = [seq for seq, event in enumerate(block.events, block.first_seq) if event.mark & MARK_COMMAND]
     return begins[-1] if begins else block.head.command
-
-
-class CarelessAlone(Careless):
-    """The same against a store without a witness."""
-
-    has_witness = False
-
-
-class TidyAlone(Tidy):
-    """The same against a store without a witness."""
-
-    has_witness = False
-
-
-class RelinkingAlone(Relinking):
-    """The same against a store without a witness."""
-
-    has_witness = False
-
-
-class CarelessTogether(Careless):
-    """The same against messages in one record."""
-
-    is_together = True
-
-
-class TidyTogether(Tidy):
-    """The same against messages in one record."""
-
-    is_together = True
-
-
-class ErasingTogether(Erasing):
-    """The same against messages in one record."""
-
-    is_together = True
-
-
-class RelinkingTogether(Relinking):
-    """The same against messages in one record."""
-
-    is_together = True
-
-
-class CarelessAloneTogether(CarelessAlone):
-    """The same against messages in one record."""
-
-    is_together = True
-
-
-class TidyAloneTogether(TidyAlone):
-    """The same against messages in one record."""
-
-    is_together = True
-
-
-class RelinkingAloneTogether(RelinkingAlone):
-    """The same against messages in one record."""
-
-    is_together = True

@@ -1,9 +1,16 @@
 """The repository, the data beside it that some machines have, and the made-up sources of the importers."""
 
+import json
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 DATA: Final = ROOT.parent / "shared" / "data"
 SOURCES: Final = ROOT / "tests" / "importers" / "sources"
 SAMPLE: Final = ROOT / "tests" / "samples" / "airline.jsonl"
+
+
+def json_lines(path: Path, *documents: Any) -> Path:
+    """Write a file with one JSON document a line, and return its path."""
+    path.write_text("".join(json.dumps(document) + "\n" for document in documents), encoding="utf-8")
+    return path

@@ -59,7 +59,9 @@ def backup(engine: Engine, path: str, store_path: str, progress: Progress | None
     with building(path, "a backup", outside=store_path, may_be_empty=True) as made:
         engine.reader.log.copy(made)
         manifest = _vetted(engine, made, time_ns, progress)
-        Path(made, MANIFEST_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
+        written = Path(made, MANIFEST_FILE)
+        written.touch(0o600)
+        written.write_bytes(msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
     return Backup(path, **{field: getattr(manifest, field) for field in Backup.__struct_fields__[1:]})
 
 

@@ -267,7 +267,7 @@ def _create(path: str, seed: dict[bytes, bytes]) -> None:
     try:
         with tempfile.TemporaryDirectory(prefix=f".{os.path.basename(path)}.", dir=parent) as building:
             made = os.path.join(building, "store")
-            os.mkdir(made)
+            os.mkdir(made, 0o700)
             _create_inside(made, seed)
             _rename(made, path)
         flush(parent)

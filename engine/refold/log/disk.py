@@ -56,7 +56,7 @@ def building(path: str, what: str, *, outside: str, may_be_empty: bool) -> Gener
         site, lock = _take_site(target, what)
         try:
             made = os.path.join(site, "store")
-            os.mkdir(made)
+            os.mkdir(made, 0o700)
             yield made
             _flush_all(made)
             _put_in_place(made, target, what)

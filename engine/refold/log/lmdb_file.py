@@ -158,7 +158,7 @@ def _open(path: str, **options: Any) -> lmdb.Environment:
     file_bytes = file_bytes or 0
     for map_bytes in (MAP_BYTES, 2 * file_bytes + MAP_BYTES_MIN, file_bytes + MAP_BYTES_MIN):
         try:
-            return lmdb.open(path, map_size=map_bytes, max_dbs=_DATABASES_MAX, **options)
+            return lmdb.open(path, map_size=map_bytes, max_dbs=_DATABASES_MAX, mode=0o600, **options)
         except lmdb.MemoryError:
             continue
         except OSError as error:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import islice
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from refold.agent.tools import is_storable
@@ -264,13 +265,15 @@ def read_resource(directory: str, name: str) -> bytes:
 
 
 def write_new(root: str, name: str, content: bytes) -> str:
-    """Create a file below a directory, whole or not at all; return its path.
+    """Create a file below a directory, whole or not at all and for its owner alone; return its path.
 
     Raises `InvalidInput` where the path exists, or where the name leads out of the directory.
     """
     path = inside(root, name)
     try:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        for parent in reversed(Path(path).parents):
+            if not parent.is_dir():
+                parent.mkdir(0o700, exist_ok=True)
         if inside(root, name) != path:
             raise InvalidInput(f"{name[:100]!r} changed while it was written; try again")
         _place(path, content)
@@ -291,7 +294,6 @@ def _place(path: str, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
         os.link(temporary, path)
     finally:
         os.unlink(temporary)

@@ -7,6 +7,7 @@ from random import SystemRandom
 import lmdb
 import pytest
 
+from refold.log.environment import Environment
 from tests.rigs.history import contention, kill
 from tests.rigs.history.moments import MOMENTS, Doom
 from tests.rigs.history.processes import Crew, CrewError
@@ -64,6 +65,14 @@ SEEN_BY = {
 def test_a_rig_goes_red_on_a_broken_build(tmp_path: Path, rig: str, broken: str) -> None:
     tally = run(rig, tmp_path, 1, 4, loops=50, broken=broken)
     assert tally.rules & SEEN_BY[broken], tally
+
+
+@pytest.mark.slow
+def test_the_kill_rig_sees_a_reader_that_waits_to_be_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that is killed while its last page is flushed has told nobody of a commit that is there."""
+    monkeypatch.setattr(Environment, "is_behind", lambda _self, _txnid: False)
+    seen = {"a_reader_sees_what_is_durable", "a_past_moment_stays_as_it_was"}
+    assert run("kill", tmp_path, 1, 4, loops=200).rules & seen
 
 
 @pytest.mark.parametrize(("moment", "is_written"), [("before", False), ("within", False), ("after", True)])

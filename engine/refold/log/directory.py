@@ -159,7 +159,7 @@ class Directory:
         self._environment = share(self.path, self, readonly=self.readonly)
         if not self.readonly:
             self._locks.append(_open_lock(self.path, WRITER_LOCK))
-            _lock_writer(self._locks[1], self.path, self._environment, exclusive=self.exclusive)
+            (_lock_alone if self.exclusive else _lock_beside_others)(self._locks[1], self.path)
             self.ballast.fill()
 
     @property
@@ -337,27 +337,6 @@ def _lock_owner(owner: io.FileIO, path: str) -> None:
             if time.monotonic() > until:
                 raise
             time.sleep(MAP_WAIT_SECONDS)
-
-
-def _lock_writer(lock: io.FileIO, path: str, environment: Environment, *, exclusive: bool) -> None:
-    """Take the writers' lock, and let every writer know whether there are several; one opens at a time."""
-    with environment.writing:
-        try:
-            environment.turnstile.enter()
-            if exclusive:
-                return _lock_alone(lock, path)
-            try:
-                _lock(lock, path, fcntl.LOCK_EX)
-            except StoreBusy:
-                _lock_beside_others(lock, path)
-                environment.turnstile.say(several=True)
-            else:
-                fcntl.flock(lock, fcntl.LOCK_SH)
-                environment.turnstile.say(several=False)
-        finally:
-            if environment.turnstile.is_held:
-                environment.turnstile.unlock()
-                environment.turnstile.is_held = False
 
 
 def _lock_beside_others(lock: io.FileIO, path: str) -> None:

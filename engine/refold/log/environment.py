@@ -9,9 +9,10 @@ import io
 import mmap
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from weakref import WeakSet
 
 import lmdb
@@ -42,20 +43,18 @@ from refold.log.protocol import TABLES
 from refold.log.record import FORMAT
 from refold.threads import uninterrupted
 
-# The turnstile: a lock before LMDB's own, for processes that write to one store at the same time.
+# The turnstile: a lock before LMDB's own, which whoever writes holds for its turn.
 #
 # LMDB's mutex is robust against the death of its owner, and still loses a wake-up: if a waiter is killed between
 # being woken and taking the mutex, while another process has just taken it without knowing of waiters, then the next
 # waiter sleeps for ever on a mutex that is free. A record lock of the system has no such gap, and dies with its
-# process. With the turnstile in front, no process ever waits at LMDB's mutex.
+# process. With the turnstile in front, no process ever waits at LMDB's mutex, and whoever has the turnstile knows that
+# no writer is at work.
 #
-# A process that writes alone does not pay for it: a byte in the lock file, mapped by every writer, says whether there
-# are several. Whoever opens the store sets it, and clears it if no other has it open. The same byte says that an I/O
-# error has stopped a writer, until one has opened the store and checked the end of the log: noting it in mapped
-# memory takes no call that a broken disk could refuse.
+# A byte in the lock file, mapped by everybody, says that an I/O error has stopped a writer, until one has opened the
+# store and checked the end of the log: noting it in mapped memory takes no call that a broken disk could refuse.
 
 TURN_LOCK: Final = "turn.lock"
-_SEVERAL: Final = 1
 _SUSPECT: Final = 2
 
 
@@ -87,16 +86,21 @@ class Turnstile:
         )
 
     def enter(self) -> None:
-        """Wait for the turn of every other process, of which ``flags`` tell; a thread at a time, once more or not."""
+        """Wait for the turn of every other process; a thread at a time, once more or not."""
         self.is_held = True
         try:
             fcntl.lockf(self._file, fcntl.LOCK_EX)
         except OSError as error:
             raise self._failed("locking", error) from error
 
-    def say(self, *, several: bool) -> None:
-        """Tell every process whether several write; the caller has entered with ``always``."""
-        self.flags[0] = (self.flags[0] & _SUSPECT) | (_SEVERAL if several else 0)
+    def enter_now(self) -> bool:
+        """Enter unless another process has its turn, and return whether that was done; a thread at a time."""
+        self.is_held = True
+        try:
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self.is_held = False
+        return self.is_held
 
     @property
     def is_suspect(self) -> bool:
@@ -136,6 +140,28 @@ def _allocate(file: int) -> None:
         os.ftruncate(file, 1)
 
 
+# The numbers of the last two commits, as the file has them.
+#
+# A writer puts the number of its commit into the file, and then into LMDB's table of readers, where everybody looks for
+# it. One that dies between the two leaves a commit that is durable and seen by nobody until the next turn at writing:
+# LMDB sees to its table when it finds that the owner of its mutex is dead.
+
+_META_PAGES: Final = 2
+_TXNID_BEGIN: Final = 144
+"""Where a page has the number of its commit, in LMDB 0.9 on a machine of 64 bits."""
+_Txnids: TypeAlias = tuple[Sequence[int], Sequence[int]]
+_NO_TXNIDS: Final[_Txnids] = ((0,), (0,))
+
+
+def _txnids_of(path: str, page_bytes: int) -> _Txnids:
+    """Map the file's first two pages, and return the number of each page's commit as it is at any moment."""
+    with open(os.path.join(path, DATA_FILE), "rb") as file:
+        pages = mmap.mmap(file.fileno(), _META_PAGES * page_bytes, access=mmap.ACCESS_READ)
+    words = memoryview(pages).cast("Q")
+    first, second = (begin // words.itemsize for begin in (_TXNID_BEGIN, page_bytes + _TXNID_BEGIN))
+    return words[first : first + 1], words[second : second + 1]
+
+
 _MAP_SPARE_BYTES: Final = 64 * 1024**2
 """Address space that a growing map leaves to everything else in the process."""
 
@@ -169,6 +195,7 @@ class Environment:
         self.stopped = ""
         """The I/O error after which nothing is written here any more, empty while there was none."""
         self.turnstile = Turnstile(path)
+        self._txnids = _NO_TXNIDS
         # The environment is opened last, and closed by whatever goes wrong from here: the process may not open the
         # file again as long as a traceback holds it.
         try:
@@ -182,22 +209,20 @@ class Environment:
             _check_length(self.env, path)
             self.env.reader_check()
             self.databases = self._open_databases()
+            self._txnids = _txnids_of(path, self.env.stat()["psize"])
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
         """Give everything back."""
+        self._txnids = _NO_TXNIDS
         self.env.close()
         self.turnstile.close()
 
-    def begin_write(self, *, always: bool = False) -> "lmdb.Transaction[bytes]":
-        """Return a write transaction, once no other is open; for this thread alone, which holds ``writing``.
-
-        ``always`` takes the turnstile even where the store's writer may not know of this process.
-        """
-        if always or self.turnstile.flags[0]:
-            self.turnstile.enter()
+    def begin_write(self) -> "lmdb.Transaction[bytes]":
+        """Return a write transaction, once no other is open; for this thread alone, which holds ``writing``."""
+        self.turnstile.enter()
         attempts = RETRIES_COUNT_MAX
         while True:
             try:
@@ -206,6 +231,37 @@ class Environment:
                 attempts -= 1
                 if not attempts or not self.recover(error):
                     raise translated(error, "beginning to write", self.path) from error
+
+    def is_behind(self, txnid: int) -> bool:
+        """Return whether the file has a later commit than a transaction saw: its writer is at work still, or dead."""
+        first, second = self._txnids
+        return first[0] > txnid or second[0] > txnid
+
+    def tell_of_dead(self) -> bool:
+        """Let LMDB tell readers of the last commit of a writer that died; return whether no writer was at work."""
+        writing, turnstile = self.writing, self.turnstile
+        is_writing_here = turnstile.is_held
+        if is_writing_here:
+            return False
+        try:
+            if not writing.acquire(blocking=False):
+                return False
+            try:
+                if not turnstile.enter_now():
+                    return False
+                with suppress(lmdb.Error):
+                    self.env.sync(True)  # noqa: FBT003 - the binding takes it by its place
+                    self.env.begin(write=True)
+                return True
+            finally:
+                if turnstile.is_held:
+                    turnstile.unlock()
+                    turnstile.is_held = False
+        finally:
+            try:  # noqa: SIM105 - a signal may end a Python function, and `suppress` has some, before its first line
+                writing.release()
+            except RuntimeError:
+                pass  # Another thread writes.
 
     def replace(self, made: str) -> None:
         """Put the data file of another directory in the place of this one, and open it; the old one stays where not.
@@ -336,6 +392,7 @@ class Environment:
                 self.env = open_lmdb(self.path)
                 self.map_bytes = self.env.info()["map_size"]
                 self.databases = self._open_databases()
+                self._txnids = _txnids_of(self.path, self.env.stat()["psize"])
                 self._is_lost = False
         finally:
             self._map_changes += 1
@@ -381,7 +438,7 @@ class Environment:
         with the GIL held. It has to be one that may write: of one that may not, the binding forgets the handles.
         """
         try:
-            with self.begin_write(always=True) as txn:
+            with self.begin_write() as txn:
                 check_structure(self.path, STRUCTURE_BYTES_MAX)
                 databases = {
                     name: self.env.open_db(name.encode(), txn=txn, create=name in LATER_NAMES) for name in NAMES

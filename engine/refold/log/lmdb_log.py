@@ -331,7 +331,7 @@ class LmdbLog:
             directory.open()  # Here, because what is open where this begins could be held by a traceback.
             self._shared = directory.environment
             self._attach()
-            self.seen_txnid = self.turn_txnid = self._reading("opening", lmdb.Transaction.id)
+            self.seen_txnid = self.turn_txnid = self.mark()
             """The last transaction that is no news: this log wrote it, or its reader knows of it."""
             if not self.readonly and (self._shared.stopped or self.is_suspect):
                 self.resume()
@@ -410,11 +410,14 @@ class LmdbLog:
 
     def changed(self) -> bool:
         """Return whether others may have written since the last ``saw`` (about a tenth of a microsecond)."""
-        return self._reading("looking for changes", lmdb.Transaction.id) != self.seen_txnid
+        return self.mark() != self.seen_txnid
 
     def mark(self) -> int:
         """Return the number of the last transaction."""
-        return self._reading("looking for changes", lmdb.Transaction.id)
+        txnid = self._reading("looking for changes", lmdb.Transaction.id)
+        if self._shared.is_behind(txnid) and self._shared.tell_of_dead():
+            txnid = self._reading("looking for changes", lmdb.Transaction.id)
+        return txnid
 
     def saw(self, mark: int) -> None:
         """Take note that the reader knows of all transactions up to a number."""
@@ -445,7 +448,7 @@ class LmdbLog:
         with shared.writing:
             try:
                 turn.is_open = True
-                turn.txn = shared.begin_write(always=self.readonly)
+                turn.txn = shared.begin_write()
                 turn.txnid = self.turn_txnid = turn.txn.id()
                 turn.moved = turn.txnid != self.seen_txnid + 1
                 return use(turn)

@@ -25,6 +25,7 @@ class Way(IntEnum):
     DONE = 2
     FULL = 3
     SHORT = 4
+    DEADLY = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,10 @@ class Faults:
     def watch(self) -> None:
         """Count calls and let none fail."""
         self._library.faults_arm(FOR_EVER, FOR_EVER, Way.REFUSED)
+
+    def kill(self) -> None:
+        """Let the next commit of LMDB kill this process, once its last page is written."""
+        self._library.faults_arm(0, 0, Way.DEADLY)
 
     def disarm(self) -> None:
         """Let no call fail any more."""

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,8 +19,9 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* DONE does what it was asked for and says that it failed; the calls behind it that are to fail are refused. */
-enum way { NEVER, REFUSED, DONE, FULL, SHORT }; /* The numbers are those of Way in cases.py. */
+/* DONE does what it was asked for and says that it failed; the calls behind it that are to fail are refused. DEADLY
+ * kills the process behind the first write that the system flushes at once: the last page of a commit of LMDB. */
+enum way { NEVER, REFUSED, DONE, FULL, SHORT, DEADLY }; /* The numbers are those of Way in cases.py. */
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static char root[PATH_MAX];
@@ -85,7 +87,7 @@ static int resolve(int directory, const char *path, char *absolute) {
 /* What becomes of the next call that concerns the path. */
 static enum way next_way(int is_watched) {
     enum way way = NEVER;
-    if (!is_watched || armed == NEVER) return NEVER;
+    if (!is_watched || armed == NEVER || armed == DEADLY) return NEVER;
     pthread_mutex_lock(&mutex);
     seen++;
     if (seen >= first && seen <= last) way = armed == DONE && seen > first ? REFUSED : armed, met++;
@@ -134,12 +136,17 @@ ssize_t write(int file, const void *bytes, size_t count) {
     FAILING(way, real_write(file, bytes, count));
 }
 
+static ssize_t survived(int file, ssize_t written) {
+    if (armed == DEADLY && (fcntl(file, F_GETFL) & O_DSYNC)) kill(getpid(), SIGKILL);
+    return written;
+}
+
 #define PWRITE(name)                                                                                                   \
     ssize_t name(int file, const void *bytes, size_t count, off_t offset) {                                            \
         NEXT(ssize_t, name, int, const void *, size_t, off_t);                                                         \
         enum way way = way_of_file(file);                                                                              \
         if (way == SHORT && count > 1) return real_##name(file, bytes, count / 2, offset);                             \
-        FAILING(way, real_##name(file, bytes, count, offset));                                                         \
+        FAILING(way, survived(file, real_##name(file, bytes, count, offset)));                                         \
     }
 PWRITE(pwrite)
 PWRITE(pwrite64)

@@ -1,18 +1,20 @@
 """The kill rig: what was acknowledged survives ``kill -9``, and what nobody answered is done once when asked again.
 
 In one loop, processes with threads write. After a drawn number of acknowledgements, or at a drawn moment of a write,
-some or all of them are killed. The store is opened at once, and every write without an answer is asked for again under
-its request id; survivors must go on. Then the log is compared with everything that was said since the store was made.
+some or all of them are killed. A reader that only watches must know of everything that is durable. Then the store is
+opened, and every write without an answer is asked for again under its request id; survivors must go on. In the end the
+log is compared with everything that was said since the store was made, and with what the reader saw.
 """
 
 import shutil
 import traceback
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
-from time import monotonic_ns
-from typing import Final
+from time import monotonic_ns, sleep
+from typing import Final, Self
 
 from refold import Memory, StoreCorrupt
 from tests.rigs.history.calls import facts, perform
@@ -20,7 +22,7 @@ from tests.rigs.history.checker import Violation
 from tests.rigs.history.moments import MOMENTS, Doom
 from tests.rigs.history.plan import SHARED
 from tests.rigs.history.processes import Crew
-from tests.rigs.history.record import PARENT, Answer, Call, Write
+from tests.rigs.history.record import PARENT, Answer, Call, Delivery, Write
 from tests.rigs.history.store import Store, dead_readers
 from tests.rigs.history.tally import Tally
 from tests.rigs.history.worker import Setup
@@ -31,6 +33,8 @@ WRITES_MAX: Final = 12
 """The most writes of the log per thread before a process kills itself in the next one."""
 SURVIVOR_ACKNOWLEDGED: Final = 5
 """How many more acknowledgements each survivor has to get."""
+HEARD_NS_MAX: Final = 60_000_000_000
+"""How long a subscriber may take to be told of what is there."""
 KILL_ALL_PROBABILITY: Final = 0.5
 LOOPS_PER_STORE: Final = 10
 """A store is killed again and again, so that what one kill leaves behind meets the next one."""
@@ -86,7 +90,7 @@ def _loop(store: Store, tally: Tally, loop: int, broken: str) -> list[Violation]
         )
         for process in range(tally.processes)
     ]
-    with Crew(setups, store.directory, store.lines) as crew:
+    with Crew(setups, store.directory, store.lines) as crew, Onlooker(store, f"L{loop}.onlooker") as onlooker:
         if doom is None:
             wanted = random.randint(0, ACKNOWLEDGED_MAX * tally.processes)
             crew.listen(lambda: crew.acknowledged.total() >= wanted)
@@ -94,17 +98,61 @@ def _loop(store: Store, tally: Tally, loop: int, broken: str) -> list[Violation]
             crew.wait(victims[0])
         crew.kill(victims)
         tally.kills += len(victims)
+        onlooker.look()
         with store.open() as memory:
+            unseen = [] if crew.running else onlooker.compared(memory)
             stuck = dead_readers(store.path)
             resolve(memory, store, victims, tally)
             refused = _write(memory, store, loop)
             _survive(crew)
+            changed = [] if crew.running else onlooker.compared(memory)
         crew.stop()
     return [
         *store.check(),
+        *(Violation("a_reader_sees_what_is_durable", f"loop {loop}: {said}") for said in unseen),
+        *(Violation("a_past_moment_stays_as_it_was", f"loop {loop}: {said}") for said in changed),
         *(Violation("the_dead_hold_no_reader_slot", f"loop {loop}: process {pid}") for pid in stuck),
         *(Violation("the_next_to_open_writes", f"loop {loop}: {answer}") for answer in refused),
     ]
+
+
+class Onlooker:
+    """A read-only memory that subscribes, and looks at the moment after a kill, before anybody opens the store."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        self._store = store
+        self._name = name
+        self._memory = Memory(store.path, readonly=True)
+        self._seqs: list[int] = []
+        self._after = self._memory.head
+        self._subscription = self._memory.subscribe(lambda got: self._seqs.append(got.stamp.seq), after=self._after)
+        self._moment = datetime.now(UTC)
+        self._seen = (0, "")
+
+    def look(self) -> None:
+        """Take note of what is there now, wait until the subscriber has heard of it, and close."""
+        self._moment = datetime.now(UTC)
+        self._seen = self._memory.head, self._memory.at(self._moment).state_hash()
+        until = monotonic_ns() + HEARD_NS_MAX
+        while self._subscription.position < self._seen[0] and monotonic_ns() < until:
+            sleep(0.001)
+        seqs = tuple(seq for seq in self._seqs if seq <= self._seen[0])
+        self._store.deliveries.append(Delivery(self._name, seqs, self._after, self._seen[0]))
+        self._memory.close()
+
+    def compared(self, memory: Memory) -> list[str]:
+        """Return what the moment looks like to this memory where it is not as it was."""
+        past = memory.at(self._moment)
+        now = past.head, past.state_hash()
+        return [] if now == self._seen else [f"{self._moment} was {self._seen}, and is now {now}"]
+
+    def __enter__(self) -> Self:
+        """Return itself, to close it after the block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop looking."""
+        self._memory.close()
 
 
 def _fate(random: Random, tally: Tally) -> tuple[list[int], Doom | None]:

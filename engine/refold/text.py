@@ -297,6 +297,13 @@ def _difference(text: str, other: str) -> str | None:
             return f"{one} is not {opposite}"
     if words[:-1] == known[:-1] and words[-2:-1] in (["is"], ["are"]) and not _is_akin(words[-1], known[-1]):
         return f"{words[-1]} is not {known[-1]}"
+    if (
+        words[1:] == known[1:]
+        and words[1:]
+        and not {words[0], known[0]} & _ANYBODY
+        and not _is_akin(words[0], known[0])
+    ):
+        return f"{words[0]} is not {known[0]}"
     names = {name: None for name in _names(text) if name.lower() not in second}
     unlike = {name: None for name in _names(other) if name.lower() not in first}
     return _differing("names", names, unlike)
@@ -326,7 +333,7 @@ def _names(text: str) -> Iterator[str]:
         word = token.group()
         begins = begins or any(sign in text[last : token.start()] for sign in ".!?:;\n")
         following = tokens[place + 1].group().lower() if place + 1 < len(tokens) else ""
-        is_subject = word.lower() not in _ANYBODY and (following in _IS or following.endswith("s"))
+        is_subject = word.lower() not in _ANYBODY and (following in _IS or following.endswith(("s", "ed")))
         is_marked = not word.isalpha() and "'" not in word and "\u2019" not in word and not word.isdigit()
         if is_marked or (word[0].isupper() and (not begins or (is_subject and word.isalpha()))):
             yield word

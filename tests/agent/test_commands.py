@@ -119,8 +119,17 @@ NOTHING = [
         "nevertheless",
         "forget thatcher",
     ),
+    # A part of a story.
+    "Do you remember this amulet? Whenever I come here, I bring it with me.",
     # What only looks like a rule.
     *("never mind", "Never mind, it works", "nevermind"),
+    *(
+        "Always good to hear! See you later!",
+        "Always happy to help.",
+        "Always by your side!",
+        "Always rooting for you.",
+    ),
+    *("Never been there before, but it must be great!", "Never heard of it.", "Never tried it? Can't blame you."),
     "what do you know about lifetimes in Rust?",
 ]
 

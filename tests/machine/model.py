@@ -446,6 +446,7 @@ class Model:
 
     def _whole(self, asked: Any, decide: Callable[[], list[Entry]], options: Options) -> None:
         """Does what takes in the whole memory, whose version is its head."""
+        asked = (STORE, asked)
         answer = self._known(options.request_id)
         if answer is not None:
             self._answer(answer, asked)
@@ -505,9 +506,12 @@ class Model:
 
     def opened(self, name: str) -> int:
         """The number of a branch that was forked from the one that is asked."""
+        names = [row[2] for row in self.forks()]
+        if name not in names:
+            raise NotFound(name)
         if name not in self.fork_names():
             raise InvalidInput(name)
-        return [row[2] for row in self.forks()].index(name) + 1
+        return names.index(name) + 1
 
 
 def identity(mine: Any, target: Any) -> tuple[int, str | None]:

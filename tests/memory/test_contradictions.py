@@ -18,6 +18,8 @@ CONTRADICTING = [
     ("Force pushes are fine", "Force pushes are never fine"),
     ("The user lives in Oslo", "The user lives in Bergen"),
     ("Alice likes green tea", "Bob likes green tea"),
+    ("Deborah finished an engineering project last week", "Jolene finished an engineering project last week"),
+    ("Deborah bought a new bench", "Jolene bought a new bench"),
     ("Mike's editor is vim", "Mike's editor is emacs"),
     ("The user prefers dark mode here", "The user prefers light mode here"),
     ("config.yaml holds the ports", "config.json holds the ports"),

@@ -45,9 +45,11 @@ _FORGET: Final = (
 )
 # "What do you know about" is not here: it asks the model about the world more often than about the user.
 _QUERY: Final = (
-    *("what do you remember", "what do you remember about", "do you remember"),
+    *("what do you remember", "what do you remember about"),
     *("show me what you remember", "list my memories", "what memories do you have"),
 )
+# With more sentences behind it, it is a part of a story that is told to the model.
+_QUESTION: Final = ("do you remember",)
 _PREFERENCES: Final = (
     "what are my preferences",
     "list my preferences",
@@ -60,12 +62,22 @@ _REMEMBER: Final = (
 )
 # A rule is stored with its verb: "always use pnpm" is no rule without "always use".
 _RULES: Final = ("always", "always use", "never", "never do", "never use")
+# What follows "always" or "never" where people talk about themselves: a rule goes on with a verb in the imperative.
+_NO_RULE: Final = re.compile(
+    r"(?!(?:bring|ping|string|swing|sing|ring|cling|feed|need|seed|speed|embed|proceed|exceed|shed)\b)"
+    r"(?:[a-z]+(?:ing|ed)|a|an|the|in|on|by|at|with|for|from|so|too|this|that|here|there|mind|again|ever|once|such|"
+    r"i|you|he|she|it|we|they|am|is|are|was|were|been|had|has|got|did|done|gone|seen|heard|thought|knew|known|felt|"
+    r"said|told|met|found|made|took|taken|went|came|saw|gave|read\s+it|easy|hard|good|great|nice|fun|happy|glad|sad|"
+    r"ready|sure|welcome|worth|important|interesting|amazing|better|best|worse|more|less|enough|one|my|your|our|his|her|"
+    r"their|quite|really|very|pretty|just|nobody|anything|nothing)\b|\W",
+    re.IGNORECASE,
+)
 _STOPS: Final = ".?!\u3002\uff1f\uff01\uff0e\uff61"
 _COLONS: Final = ":\uff1a"
 _SEPARATORS: Final = f"{_COLONS},\uff0c\u3001"
+_NEXT: Final = re.compile(rf"[{_STOPS}]\s*\S")
 _EDGES: Final = f" {_SEPARATORS}{_STOPS}"
 _GAP: Final = re.compile(rf"\A[\s{_SEPARATORS}]+")
-_DISMISSAL: Final = re.compile(r"never\s*mind\b", re.IGNORECASE)
 _POLITE: Final = re.compile(
     r"(?:(?:please|pls|kindly|hey|hi|hello|ok(?:ay)?|also|"
     r"(?:can|could|would|will)\s+you|i\s+(?:want|need|would\s+like)\s+you\s+to|i['\u2019]d\s+like\s+you\s+to)[\s,!]+)+",
@@ -141,10 +153,11 @@ _COMMANDS: Final[tuple[tuple[re.Pattern[str], Callable[[str, str, str], MemoryCo
     (_pattern(_FORGET), lambda _, payload, __: ForgetCommand(payload) if payload else None),
     (_pattern(_PREFERENCES), lambda _, payload, __: RecallCommand(payload, "preference")),
     (_pattern(_QUERY), lambda _, payload, __: RecallCommand(payload)),
+    (_pattern(_QUESTION), lambda _, payload, __: None if _NEXT.search(payload) else RecallCommand(payload)),
     (_pattern(_REMEMBER), lambda _, payload, __: RememberCommand(payload) if payload else None),
     (
         _pattern(_RULES),
-        lambda _, payload, text: RememberCommand(text) if payload and not _DISMISSAL.match(text) else None,
+        lambda _, payload, text: RememberCommand(text) if payload and not _NO_RULE.match(payload) else None,
     ),
 )
 

@@ -1,5 +1,6 @@
 """A batch: one commit or none, seen by nobody before its end, and undone by an exception."""
 
+import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -376,14 +377,38 @@ class TestRequests:
                 assert chat.append("user", "one", tokens=1, request_id="r") == message
             assert memory.head == 2
 
-    def test_twice_in_one_batch_are_refused(self) -> None:
-        memory = Memory()
-        chat = memory.conversation("chat")
-        with memory.batch():
-            chat.append("user", "one", tokens=1, request_id="r")
-            with pytest.raises(InvalidInput, match="already used in this batch"):
+    def test_twice_in_one_batch_are_done_once(self) -> None:
+        with remembering() as memory:
+            chat = memory.conversation("chat")
+            with memory.batch():
+                first = chat.append("user", "one", tokens=1, request_id="r")
+                chat.append("user", "two", tokens=1)
+                again = chat.append("user", "one", tokens=1, request_id="r")
+                assert chat.scratchpad.delete("k", request_id="none") is False
+                chat.scratchpad.set("k", "v")
+                assert chat.scratchpad.delete("k", request_id="none") is False
+            assert first == again
+            assert (first.seq, again.seq, memory.head) == (2, 2, 4)
+            assert chat.append("user", "one", tokens=1, request_id="r") == first
+
+    def test_another_request_under_the_id_of_one_of_the_batch_is_refused(self) -> None:
+        with remembering() as memory:
+            chat = memory.conversation("chat")
+            with memory.batch():
                 chat.append("user", "one", tokens=1, request_id="r")
-        assert memory.head == 2
+                with pytest.raises(InvalidInput, match="used for another request"):
+                    chat.append("user", "two", tokens=1, request_id="r")
+            assert [message.content for message in chat.window()] == ["one"]
+
+    def test_two_tasks_with_one_request_are_answered_alike(self) -> None:
+        async def both(memory: Memory) -> list[Message]:
+            chat = memory.aio.conversation("chat")
+            return await asyncio.gather(*(chat.append("user", "one", tokens=1, request_id="r") for _ in range(2)))
+
+        with remembering() as memory:
+            first, second = asyncio.run(both(memory))
+            assert first == second
+            assert memory.head == 2
 
     def test_of_a_discarded_batch_are_forgotten(self) -> None:
         with remembering() as memory:

@@ -425,3 +425,19 @@ def test_a_fork_whose_name_was_erased_goes_by_its_number(memory: Memory) -> None
     blank(memory, [forked])
     assert memory.forks() == ["erased-1"]
     assert said(memory.fork("erased-1")) == ["one", "x"]
+
+
+def test_a_request_that_changed_nothing_is_answered_in_forks_of_later(memory: Memory) -> None:
+    profile = memory.profile()
+    profile.set("other", "x")
+    assert profile.delete("k", request_id="r") is False
+    head = memory.head
+    profile.set("k", "v")
+    earlier, then, later = memory.fork("earlier", at=head - 1), memory.fork("then", at=head), memory.fork("later")
+    assert later.profile().delete("k", request_id="r") is False
+    assert later.fork("later still").profile().delete("k", request_id="r") is False
+    assert later.profile().get("k") == profile.get("k") == "v"
+    with refused(memory, InvalidInput, "used for another request"):
+        then.profile().delete("other", request_id="r")
+    earlier.profile().set("k", "another", request_id="r")
+    assert earlier.profile().get("k") == "another"

@@ -299,7 +299,7 @@ DAMAGES: dict[str, tuple[Callable[[Rows], None], str, int | None]] = {
     "a number that would be given twice": (reuse_number, "names", None),
     "a request that was answered behind the head": (answered_by(308, 311), "requests", 308),
     "a request that was answered backwards": (answered_by(308, 307), "requests", 308),
-    "a request that was answered before the first event": (answered_by(0, 3), "requests", None),
+    "a request that changed nothing behind the head": (answered_by(0, 311), "requests", None),
     "a request that several commands answered": (answered_by(300, 307), "requests", 300),
     "a cut request": (cut_request, "requests", None),
     "other digests": (change_digests, "digests", None),

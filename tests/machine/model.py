@@ -226,15 +226,15 @@ class Model:
     def _known(self, request_id: str | None) -> Asked | None:
         """Where a request was answered: in the branch, or before that was forked."""
         for branch, until in self.lineage(self.branch, None):
-            _, entry, _ = self.requests.get((branch, request_id), (None, None, 0))
-            is_own = branch == self.branch and (branch, request_id) in self.requests
-            if is_own or (entry is not None and entry.seq <= until):
-                return branch, request_id
+            if (branch, request_id) in self.requests:
+                _, entry, first = self.requests[branch, request_id]
+                if branch == self.branch or (first - 1 if entry is None else entry.seq) <= until:
+                    return branch, request_id
         return None
 
     def _answer(self, request: Asked, asked: Any) -> Entry | None:
         known, entry, _ = self.requests[request]
-        if known not in (asked, forgotten(asked)) or (self.batch is not None and request not in self.batch[1]):
+        if known not in (asked, forgotten(asked)):
             raise InvalidInput(request)
         return entry
 

@@ -333,6 +333,20 @@ class TestItsOptions:
         assert shown(call(name, world, request_id="request")) == first
         assert (world.memory.head, world.memory.state_hash()) == (head, hashed)
 
+    def test_one_request_is_done_once_in_a_batch(self, name: str, new_world: Callable[[str], World]) -> None:
+        world = new_world(name)
+        memory = world.memory
+        try:
+            with memory.batch():
+                first = call(name, world, request_id="request")
+                again = call(name, world, request_id="request")
+        except InvalidInput as error:
+            assert "inside a batch is refused" in str(error)  # noqa: PT017 - some verbs are no part of a batch
+            return
+        assert shown(again) == shown(first)
+        assert shown(call(name, world, request_id="request")) == shown(first)
+        assert_sound(memory)
+
     def test_the_id_of_another_request_is_refused(self, name: str, new_world: Callable[[str], World]) -> None:
         world = new_world(name)
         world.memory.profile("elsewhere").set("k", "v", request_id="request")

@@ -15,7 +15,15 @@ import msgspec
 from refold import fold
 from refold.engine.engine import Engine
 from refold.engine.origin import origin_in
-from refold.engine.reader import FORGOTTEN, TAGS_KEY, UNSWEPT_KEY, VERB_BYTES, checked_time, record_at
+from refold.engine.reader import (
+    FORGOTTEN,
+    TAGS_KEY,
+    UNSWEPT_KEY,
+    VERB_BYTES,
+    answer_of,
+    checked_time,
+    record_at,
+)
 from refold.engine.streams import (
     APPLIED_KEY,
     STORE_STREAM,
@@ -497,9 +505,9 @@ def _forgotten(engine: Engine, seqs: Sequence[int]) -> Iterator[Row]:
     nothing may have asked for what is erased.
     """
     for key, row in scan(engine.reader.log, "requests", b"", PAGE_EVENTS):
-        first, last = (SEQ.unpack_from(row, KEYED_HASH_BYTES + offset)[0] for offset in (0, SEQ.size))
+        first, last = answer_of(row)
         place = bisect_left(seqs, first)
-        if not last or (place < len(seqs) and seqs[place] <= last):
+        if not first or (place < len(seqs) and seqs[place] <= last):
             yield "requests", key, row[:VERB_BYTES] + FORGOTTEN + row[KEYED_HASH_BYTES:]
 
 

@@ -111,6 +111,17 @@ class Request(NamedTuple):
         return row[:KEYED_HASH_BYTES] in (self.content_hash, self.content_hash[:VERB_BYTES] + FORGOTTEN)
 
 
+def answer_of(row: bytes) -> tuple[int, int]:
+    """Return the first and the last seq of a request's answer; 0 and the head at that time where nothing changed."""
+    first, last = (SEQ.unpack_from(row, KEYED_HASH_BYTES + offset)[0] for offset in (0, SEQ.size))
+    return first, last
+
+
+def of_another_request() -> InvalidInput:
+    """Return the error of a request id that is taken."""
+    return InvalidInput("this request_id was used for another request; give each request an id of its own")
+
+
 VERB_BYTES: Final = 4
 FORGOTTEN: Final = bytes(KEYED_HASH_BYTES - VERB_BYTES)
 """The zeros that replace the hash of what was asked once an event of the request is erased."""
@@ -469,9 +480,9 @@ class Reader:
         if row is None:
             raise LookupError
         if not request.fits(row):
-            raise InvalidInput("this request_id was used for another request; give each request an id of its own")
-        (last,) = SEQ.unpack(row[-SEQ.size :])
-        return self.loader.recorded([last])[0] if last else None
+            raise of_another_request()
+        first, last = answer_of(row)
+        return self.loader.recorded([last])[0] if first else None
 
     def answer(self, request: Request) -> list[Event]:
         """Return all events of a request that was answered before."""
@@ -479,8 +490,7 @@ class Reader:
         row = self.log.row("requests", request.id_hash) or self._answered_before(request)
         if last is None or row is None:
             return []
-        (first,) = SEQ.unpack(row[-2 * SEQ.size : -SEQ.size])
-        return [event for event, _ in self.loader.recorded(range(first, last.stamp.seq + 1))]
+        return [event for event, _ in self.loader.recorded(range(answer_of(row)[0], last.stamp.seq + 1))]
 
     def is_answered(self, request: Request) -> bool:
         """Return whether a request was answered before."""
@@ -491,13 +501,10 @@ class Reader:
         return True
 
     def _answered_before(self, request: Request) -> bytes | None:
-        """Return the row of a request that was answered before the branch was forked.
-
-        One that changed nothing has no seq, so nobody can say when that was: it is decided anew.
-        """
+        """Return the row of a request that was answered before the branch was forked."""
         for id_hash, until in request.elders:
             row = self.log.row("requests", id_hash)
-            if row is not None and 0 < SEQ.unpack(row[-SEQ.size :])[0] <= until:
+            if row is not None and answer_of(row)[1] <= until:
                 return row
         return None
 

@@ -19,7 +19,7 @@ from refold.engine.cache import CheckpointPacker, StreamEviction
 from refold.engine.engine import Engine
 from refold.engine.jsonl import Positions
 from refold.engine.loader import Loader, events_of
-from refold.engine.reader import HASH_KEY, STORE_ID_KEY, TAGS_KEY, end_of_command, record_at
+from refold.engine.reader import HASH_KEY, STORE_ID_KEY, TAGS_KEY, answer_of, end_of_command, record_at
 from refold.engine.streams import (
     NEXT_NUMBER_KEY,
     Checkpoints,
@@ -509,18 +509,12 @@ class Repair:
     # The rows beside it.
 
     def _requests(self) -> Iterator[Row]:
-        """Return the requests that were answered by the end; when one was that changed nothing, nobody knows."""
-        is_whole = self._until >= self._log.head()
+        """Return the requests that were answered by the end."""
         for key, row in scan(self._log, "requests", b"", PAGE_EVENTS):
-            first, last = (SEQ.unpack_from(row, KEYED_HASH_BYTES + offset)[0] for offset in (0, SEQ.size))
-            if 0 < last <= self._until:
-                yield (
-                    "requests",
-                    key,
-                    row[:KEYED_HASH_BYTES] + SEQ.pack(self._seqs.of(first)) + SEQ.pack(self._seqs.of(last)),
-                )
-            elif not last and is_whole:
-                yield "requests", key, row
+            first, last = answer_of(row)
+            if last <= self._until:
+                last = self._seqs.of(last) if first else self._seqs.until(last)
+                yield "requests", key, row[:KEYED_HASH_BYTES] + SEQ.pack(self._seqs.of(first)) + SEQ.pack(last)
 
     def _marks(self) -> Iterator[Row]:
         """Return what the store says of itself; a load that was cut off does not go on where seqs are others."""

@@ -15,7 +15,7 @@ from msgspec.structs import force_setattr
 
 from refold import checks, fold
 from refold.engine.origin import BY_HOST, Origin, origin_in
-from refold.engine.reader import Reader, Request
+from refold.engine.reader import Reader, Request, of_another_request
 from refold.engine.streams import STORE_STREAM, Stream, kind_of, name_of, split_key
 from refold.entry import Entry, settle_entry
 from refold.errors import LimitExceeded, WrongVersion
@@ -188,6 +188,18 @@ class Transaction:
             self.requests[mutation.request.id_hash] = (mutation.request, range(begin, len(self.events)))
         return place
 
+    def answered(self, request: Request) -> range:
+        """Return the places of the events of a request that was made before; ``InvalidInput`` of another one.
+
+        ``Deferred`` where that request is a command of its own: what it will be answered is known once it is written.
+        """
+        known, places = self.requests[request.id_hash]
+        if known.content_hash != request.content_hash:
+            raise of_another_request()
+        if self.starts:
+            raise Deferred
+        return places
+
     def open(self, key: str, opening: Event, origin: Origin) -> None:
         """Add the event that opens a stream, unless it is open; a fork that was dropped is opened anew."""
         if self.places[key]:
@@ -223,10 +235,16 @@ class Transaction:
                 return self.overlays[key]
             if not self.places[key]:
                 return fold.empty(kind_of(key)) if stream is None else reader.live(stream)
-            state = fold.empty(kind_of(key)) if stream is None else self._copied(stream)
+            state = self.overlays[key] = self.state_before(key, len(self.events))
+        return state
+
+    def state_before(self, key: str, end: int) -> fold.State:
+        """Return a stream's state with the events of this transaction in front of a place, and remember the read."""
+        stream = self._read(key)
+        state = fold.empty(kind_of(key)) if stream is None else self._copied(stream)
         for place in self.places[key]:
-            state = self._folded(state, place)
-        self.overlays[key] = state
+            if place < end:
+                state = self._folded(state, place)
         return state
 
     def _copied(self, stream: Stream) -> fold.State:
@@ -626,9 +644,12 @@ def derived_rows(events: Sequence[Event], stamps: Sequence[Stamp]) -> list[Row]:
 
 
 def request_rows(group: Group, first_seq: int) -> list[Row]:
-    """Return a row for each request: its content as a keyed hash, and the seqs that answered it."""
+    """Return a row for each request: its content as a keyed hash, and the seqs that answered it.
+
+    Of one that changed nothing, the row has the head at which that was decided.
+    """
     rows: list[Row] = []
     for request, begin, end in group.requests:
-        first, last = (first_seq + begin, first_seq + end - 1) if end > begin else (0, 0)
+        first, last = first_seq + begin if end > begin else 0, first_seq + end - 1
         rows.append(("requests", request.id_hash, request.content_hash + SEQ.pack(first) + SEQ.pack(last)))
     return rows

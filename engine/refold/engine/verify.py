@@ -14,7 +14,7 @@ from refold.engine import history, streams
 from refold.engine.cache import digests_of
 from refold.engine.engine import Engine
 from refold.engine.loader import Loader, events_of
-from refold.engine.reader import HASH_KEY, STORE_ID_KEY, TAGS_KEY
+from refold.engine.reader import HASH_KEY, STORE_ID_KEY, TAGS_KEY, answer_of
 from refold.engine.streams import (
     APPLIED_KEY,
     NEXT_NUMBER_KEY,
@@ -114,11 +114,13 @@ def check_requests(log: Log, seen: Seen) -> Iterator[Finding]:
         if len(row) != _REQUEST_BYTES or len(key) != KEYED_HASH_BYTES:
             yield Finding("requests", 0, f"the request row {key.hex()} has {len(key)} and {len(row)} bytes")
             continue
-        first, last = SEQ.unpack_from(row, KEYED_HASH_BYTES)[0], SEQ.unpack_from(row, KEYED_HASH_BYTES + SEQ.size)[0]
-        if (first, last) == (0, 0):
-            continue
+        first, last = answer_of(row)
         said = f"the request row {key.hex()} is answered by seqs {first} to {last}"
-        if not 0 < first <= last <= head:
+        if not first:
+            if last > head:
+                said = f"the request row {key.hex()} says that nothing changed at seq {last}"
+                yield Finding("requests", head, f"{said}, and the log goes from 1 to {head}")
+        elif not 0 < first <= last <= head:
             yield Finding("requests", min(first, head), f"{said}, and the log goes from 1 to {head}")
         elif seen.commands[first - 1] != seen.commands[last - 1]:
             yield Finding("requests", first, f"{said}, which are of several commands")

@@ -95,9 +95,8 @@ class ProjectStream(NamedTuple):
 
     def entry_after(self, noted: Recorded, entry_id: str) -> Entry:
         """Return a memory as the event of an earlier request left it."""
-        seq = noted[1].seq
-        entry = self.door.read_written(self.name, lambda state: state.part(FACTS).entries.get(entry_id), seq)
-        return Entry(entry_id, erased=True) if entry is None else entry
+        entry = self.door.read_around(self.name, lambda state: state.part(FACTS).entries.get(entry_id), noted[1])
+        return Entry(entry_id, erased=True) if entry is None else self.deliver(entry)
 
     def deliver(self, entry: Entry) -> Entry:
         """Return a memory for the caller; the engine completes its seqs and times when the open batch is committed."""

@@ -329,11 +329,13 @@ class Files(Handle):
         event, stamp = noted
         assert isinstance(event, FileEdited), event
 
-        def then(seq: int) -> str | None:
-            return self._door.read(self._stream, lambda state: _text_with(state.part(FILES), event.id), seq)
+        def then(*, is_before: bool) -> str | None:
+            return self._door.read_around(
+                self._stream, lambda state: _text_with(state.part(FILES), event.id), stamp, is_before=is_before
+            )
 
         # The old text occurred once, the new one may occur anywhere.
-        before, after = then(stamp.seq - 1), then(stamp.seq)
+        before, after = then(is_before=True), then(is_before=False)
         return EDITED if before is None or after is None else snippet(after, before.find(old))
 
     @mutation

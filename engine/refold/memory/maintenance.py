@@ -223,8 +223,9 @@ class _Upsert:
             other, reason = self.unlike
             return Upserted("inserted", entry, f"{reason}: it is not what {other.entry.id} says", other.cosine)
         assert isinstance(event, MemoryMerged), event
-        entry = self.stream.entry_after(noted, event.id) if match is None else merged(match.entry, stamp, event)
-        return Upserted("merged", self.stream.deliver(entry), None, event.cosine)
+        if match is None:
+            return Upserted("merged", self.stream.entry_after(noted, event.id), None, event.cosine)
+        return Upserted("merged", self.stream.deliver(merged(match.entry, stamp, event)), None, event.cosine)
 
 
 def upsert(stream: ProjectStream, given: FactInput, threshold: float | None, options: Options) -> Upserted:
@@ -329,7 +330,7 @@ def _write_unmerge(stream: ProjectStream, merge: _Merge, sources: tuple[int, ...
     assert isinstance(event, MemoryUnmerged), event
     back = [] if not event.other else [replace(merge.other, body_seq=stamp.seq, vector_seq=stamp.seq, blank=())]
     if not before:  # The request was answered before.
-        return [stream.entry_after(noted, event.id), *back]
+        return [stream.entry_after(noted, event.id), *map(stream.deliver, back)]
     entry = unmerged(before[-1], stamp, event)
     if merge.new_vector is not None and entry.content != before[-1].content:
         update = MemoryUpdated((stamp.seq,), entry.id, ("vector",), vector=merge.new_vector, model=merge.model)

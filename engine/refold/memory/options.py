@@ -5,6 +5,7 @@ import inspect
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, NoReturn, TypeAlias, TypedDict, TypeVar, cast
 
 from refold import checks, fold
@@ -19,7 +20,6 @@ from refold.engine.transaction import (
     EXISTS,
     NO_STREAM,
     Decide,
-    Deferred,
     Mutation,
     Transaction,
     check_version,
@@ -451,6 +451,15 @@ class Door:
         """Apply ``query`` to a stream's committed state, past an open batch."""
         return self.engine.reader.read(self.key(stream), query, at)
 
+    def read_around(self, stream: str, query: Callable[[fold.State], T], stamp: Stamp, *, is_before: bool = False) -> T:
+        """Apply ``query`` to a stream's state as an event left it, or found it; the event may be of the open batch."""
+        if stamp.seq > 0:
+            return self.read_written(stream, query, stamp.seq - is_before)
+        batch = batches.active(self.engine)
+        assert batch is not None, "a provisional event outside a batch"
+        with self.engine.reader.state_lock:
+            return query(batch.transaction.state_before(self.key(stream), place_of(stamp.seq) + (not is_before)))
+
     def note(
         self,
         stream: str,
@@ -486,15 +495,17 @@ class Door:
 
     def _note_in(self, batch: batches.Batch, mutation: Mutation) -> Recorded | None:
         if mutation.request is not None:
-            try:
+            with suppress(LookupError):
                 return self._answer(mutation.request)
-            except LookupError:
-                self._refuse_repeat(batch.transaction, mutation.request)
         place = batch.transaction.apply(mutation)
         return None if place is None else batch.transaction.recorded(place)
 
     def _answer(self, request: Request) -> Recorded | None:
         """Return the last event of an answered request, once reads show it; ``LookupError`` if it was not answered."""
+        batch = batches.active(self.engine)
+        if batch is not None and request.id_hash in batch.transaction.requests:
+            places = batch.transaction.answered(request)
+            return batch.transaction.recorded(places[-1]) if places else None
         recorded = self.engine.reader.answered(request)
         if recorded is not None and recorded.stamp.seq > self.engine.reader.head:
             with self.engine.writer.exclusive():  # It is durable, and its commit not folded yet.
@@ -515,22 +526,16 @@ class Door:
         return Request(own[0], asked_hash, tuple(elders))
 
     def answered(self, request_id: str, stream: str, asked: tuple[Any, ...]) -> list[Event] | None:
-        """Return all events of a request that was answered before, ``None`` if it was not; no batch may repeat one."""
+        """Return all events of a request that was answered before, ``None`` if it was not."""
         request = self.request(request_id, stream, asked)
         try:
             self._answer(request)
         except LookupError:
-            batch = batches.active(self.engine)
-            if batch is not None:
-                self._refuse_repeat(batch.transaction, request)
             return None
+        batch = batches.active(self.engine)
+        if batch is not None and request.id_hash in batch.transaction.requests:
+            return [batch.transaction.events[place] for place in batch.transaction.answered(request)]
         return self.engine.reader.answer(request)
-
-    def _refuse_repeat(self, pending: Transaction, request: Request) -> None:
-        if request.id_hash in pending.requests:
-            if pending.starts:
-                raise Deferred
-            raise InvalidInput("this request_id was already used in this batch; give each request an id of its own")
 
     def refuse_frozen(self, stream: str, at: int | None) -> None:
         """Raise ``ReadOnly`` for a handle that is frozen at a seq."""

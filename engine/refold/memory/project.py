@@ -172,7 +172,9 @@ class Project:
         noted = stream.note(decide, ("clear",), checked)
         if counts or noted is None:
             return counts[-1] if counts else 0
-        return self._door.read_written(stream.name, lambda state: len(state.part(FACTS).entries), noted[1].seq - 1)
+        return self._door.read_around(
+            stream.name, lambda state: len(state.part(FACTS).entries), noted[1], is_before=True
+        )
 
     @mutation
     def review(self, id: str | Entry, status: str, **options: Unpack[MutationOptions]) -> Entry:

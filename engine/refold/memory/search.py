@@ -370,7 +370,7 @@ def _recorded_hits(stream: ProjectStream, noted: Recorded) -> Hits:
         entries = state.part(FACTS).entries
         return [entries.get(entry_id) or Entry(entry_id, erased=True) for entry_id in event.ids]
 
-    entries = stream.door.read_written(stream.name, query, stamp.seq - 1)
+    entries = stream.door.read_around(stream.name, query, stamp, is_before=True)
     signals: dict[str, list[float]] = {} if event.signals is None else unpack_json(event.signals)
     parts = [{name: values[row] for name, values in signals.items()} for row in range(len(entries))]
     scores = event.scores or (0.0,) * len(entries)

@@ -6,13 +6,13 @@ from math import isfinite
 from numbers import Real
 from typing import Any, Final, TypeVar, Unpack, cast
 
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr, replace
 
 from refold import checks
 from refold.engine import batch as batches
 from refold.engine.transaction import Decide
 from refold.errors import InvalidInput, NotFound
-from refold.event import Event
+from refold.event import Event, Stamp
 from refold.fold import State
 from refold.limits import NAME_BYTES_MAX
 from refold.memory.handles import Settings
@@ -166,17 +166,15 @@ class SkillLibrary(Handle):
         assert noted is not None, "a skill is always written"
         event, stamp = noted
         assert isinstance(event, (SkillLearned, SkillRefined)), event
-        written = self._read_written(event.id, stamp.seq)
+        written = self._read_written(event.id, stamp)
         created_ns = None if written is None else written.created_ns
         learned = learned_of(event, stamp, created_ns)
         self._settle_later(learned, stamp.seq, ("updated_ns",) if created_ns else ("created_ns", "updated_ns"))
         return learned
 
-    def _read_written(self, skill_id: str, seq: int) -> LearnedSkill | None:
-        """Read a learned skill as of the seq of an event, which may be that of an earlier request."""
-        if seq < 0:
-            return self._query(lambda library: library.learned.get(skill_id))
-        return self._door.read_written(self._stream, lambda state: state.part(SKILLS).learned.get(skill_id), seq)
+    def _read_written(self, skill_id: str, stamp: Stamp) -> LearnedSkill | None:
+        """Read a learned skill as an event left it, which may be that of an earlier request."""
+        return self._door.read_around(self._stream, lambda state: state.part(SKILLS).learned.get(skill_id), stamp)
 
     def _settle_later(self, result: LearnedSkill | Selection, seq: int, times: tuple[str, ...]) -> None:
         """Let the engine fill in the seq and the times of a result once this context's batch is committed."""
@@ -184,11 +182,13 @@ class SkillLibrary(Handle):
         if batch is None or seq > 0:
             return
 
-        def settle(stamp: Any) -> None:
-            for field, value in (("seq", stamp.seq), *((time, stamp.time_ns) for time in times)):
-                force_setattr(result, field, value)
+        def settle(stamp: Stamp) -> None:
+            for time in times:
+                force_setattr(result, time, stamp.time_ns)
 
         batch.transaction.callbacks.append((seq, settle))
+        if result.seq < 0:
+            batch.transaction.callbacks.append((result.seq, lambda stamp: force_setattr(result, "seq", stamp.seq)))
 
     @mutation
     def approve(self, skill: str, **options: Unpack[MutationOptions]) -> LearnedSkill:
@@ -215,7 +215,12 @@ class SkillLibrary(Handle):
             return self.get(skill)
         event, stamp = noted
         assert isinstance(event, SkillReviewed), event
-        return self._read_written(event.id, stamp.seq) or self.get(skill)
+        learned = self._read_written(event.id, stamp)
+        if learned is None:
+            return self.get(skill)
+        learned = replace(learned)
+        self._settle_later(learned, stamp.seq, ("updated_ns",))
+        return learned
 
     @mutation
     def delete(self, skill: str, **options: Unpack[MutationOptions]) -> None:

@@ -12,19 +12,25 @@ from refold.errors import InvalidInput, LimitExceeded
 from refold.event import pack_json
 from refold.limits import (
     ACTOR_BYTES_MAX,
+    FLOAT_BYTES,
     JSON_DEPTH_MAX,
     KEY_BYTES_MAX,
+    KEYWORDS_COUNT_MAX,
     MESSAGE_TOKENS_MAX,
     NAME_BYTES_MAX,
     REQUEST_BYTES_MAX,
     SOURCES_COUNT_MAX,
     VALUE_BYTES_MAX,
+    VECTOR_DIMENSIONS_MAX,
     WINDOW_TOKENS_MAX,
 )
 
 _INT_MIN: Final = -(2**63)
 _INT_MAX: Final = 2**64 - 1
 _SHOWN_CHARS: Final = 60
+_DAY: Final = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
+_FEBRUARY: Final = 2
+_MONTH_DAYS: Final = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _ERASED_ACTOR: Final = re.compile(r"(erased|unknown)-\d+")
 
 
@@ -190,6 +196,53 @@ def json_objects(value: object, what: str) -> list[dict[str, Any]]:
         if not isinstance(item, dict):
             invalid(f"{what}[{place}] must be a dict, not {type(item).__name__} ({shown(item)})")
     return cast("list[dict[str, Any]]", items)
+
+
+def one_of(value: object, what: str, known: tuple[str, ...]) -> str:
+    """Return one of the known words."""
+    if not isinstance(value, str) or value not in known:
+        invalid(f"{what} is {shown(value)}; give one of {', '.join(known)}")
+    return value
+
+
+def fraction(value: object, what: str) -> float:
+    """Return a number from 0 to 1."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        invalid(f"{what} must be a number, not {type(value).__name__} ({shown(value)})")
+    if not 0 <= value <= 1:
+        invalid(f"{what} is {shown(value)}; give a number from 0 to 1")
+    return float(value)
+
+
+def day(value: object, what: str) -> str:
+    """Return a day of the calendar as ``YYYY-MM-DD``."""
+    match = _DAY.fullmatch(text(value, what))
+    if match is not None:
+        year, month, number = map(int, match.groups())
+        has_leap = month == _FEBRUARY and year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+        if year and 1 <= month <= len(_MONTH_DAYS) and 1 <= number <= _MONTH_DAYS[month - 1] + has_leap:
+            return match.group()
+    invalid(f"{what} is {shown(value)}; give a day such as '2026-11-21'")
+
+
+def vector(packed: bytes, what: str) -> bytes:
+    """Return the numbers of a vector, packed: finite, not all 0, and not too many."""
+    if len(packed) % FLOAT_BYTES:
+        invalid(f"{what} has {len(packed):,} bytes, which are no numbers of {FLOAT_BYTES} bytes each")
+    integer(len(packed) // FLOAT_BYTES, f"the numbers of {what}", 1, VECTOR_DIMENSIONS_MAX, "VECTOR_DIMENSIONS_MAX")
+    numbers = memoryview(packed).cast("f")
+    if not isfinite(sum(numbers)) or not any(numbers):
+        invalid(f"{what} holds a number that is infinite or NaN, or nothing but zeros")
+    return packed
+
+
+def keywords(words: Sequence[str]) -> tuple[str, ...]:
+    """Return keywords that are not too many."""
+    if len(words) > KEYWORDS_COUNT_MAX:
+        raise LimitExceeded(
+            f"{len(words)} keywords are over KEYWORDS_COUNT_MAX = {KEYWORDS_COUNT_MAX}; give the telling ones"
+        )
+    return tuple(words)
 
 
 def count(value: object, what: str) -> int:

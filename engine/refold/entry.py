@@ -8,14 +8,15 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from refold.event import FLAG_OCCURRED, Event, Stamp, pack_json, unpack_json
+from refold import checks
+from refold.errors import InvalidInput
+from refold.event import FLAG_OCCURRED, Event, Stamp, decode_json, pack_json, unpack_json
+from refold.limits import CONTEXT_BYTES_MAX, FLOAT_BYTES, NAME_BYTES_MAX, VECTOR_DIMENSIONS_MAX
 
 # Vectors of another embedder: the events that bring them, and where they wait until all of them are there.
 #
 # A memory is embedded anew in pages, while it is read and written as before; then one event lets all the new vectors
 # count at once, so that no search ever sees two kinds of them.
-
-FLOAT_BYTES = 4
 
 NO_VECTOR = 0
 """For the seq of a vector that was erased while its text stays; ``reembed`` makes another one."""
@@ -34,6 +35,11 @@ class VectorRenewed(Event, frozen=True, tag=34):
     vector: bytes = b""
     model: str = ""
 
+    def check(self, *, is_erased: bool) -> None:
+        """Raise for a vector without a direction."""
+        if not is_erased:
+            checks.vector(self.vector, "vector")
+
 
 class EmbedderSwitched(Event, frozen=True, tag=35):
     """The renewed vectors of a project count from here on."""
@@ -42,6 +48,10 @@ class EmbedderSwitched(Event, frozen=True, tag=35):
 
     model: str
     dim: int
+
+    def check(self, *, is_erased: bool) -> None:  # noqa: ARG002 - an erased one has its dimension
+        """Raise for a dimension that no vector may have."""
+        checks.integer(self.dim, "dim", 1, VECTOR_DIMENSIONS_MAX, "VECTOR_DIMENSIONS_MAX")
 
 
 class PendingVectors:
@@ -102,6 +112,7 @@ class PendingVectors:
 
 
 CATEGORIES: Final = ("preference", "convention", "pattern", "correction", "fact")
+CHANGEABLE: Final = ("content", "category", "keywords", "importance", "metadata", "vector")
 STATUSES: Final = ("active", "pending_review", "rejected", "archived")
 ACTIVE: Final = "active"
 """The status of those that are searched, merged and compacted."""
@@ -124,6 +135,14 @@ class MemoryAdded(Event, frozen=True, tag=23):
     context: str | None = None
     vector: bytes = b""
     model: str = ""
+
+    def check(self, *, is_erased: bool) -> None:
+        """Raise for what no memory may have."""
+        if not is_erased:
+            check_content(self)
+            checks.one_of(self.category, "category", CATEGORIES)
+            checks.one_of(self.status, "status", STATUSES)
+            checks.vector(self.vector, "vector")
 
     def mentions(self) -> tuple[str | None, ...]:
         """Return the session that it came from."""
@@ -150,6 +169,23 @@ class MemoryUpdated(Event, frozen=True, tag=24):
     extra: bytes | None = None
     vector: bytes = b""
     model: str = ""
+
+    def check(self, *, is_erased: bool) -> None:
+        """Raise for fields that no memory has, and for values that none may have."""
+        for field in self.changed:
+            checks.one_of(field, "changed", CHANGEABLE)
+        if is_erased:
+            return
+        check_content(self)
+        for field in {"category", "importance"}.intersection(self.changed):
+            if getattr(self, field) is None:
+                raise InvalidInput(f"{field} changed and is missing")
+        if self.content is None and not {"content", "keywords", "metadata"}.isdisjoint(self.changed):
+            raise InvalidInput("content is missing")
+        if self.category is not None:
+            checks.one_of(self.category, "category", CATEGORIES)
+        if "vector" in self.changed:
+            checks.vector(self.vector, "vector")
 
 
 class MemoryDeleted(Event, frozen=True, tag=25):
@@ -182,6 +218,16 @@ class MemoryMerged(Event, frozen=True, tag=27):
     incoming: bytes | None = None
     other_vector: bytes = b""
 
+    def check(self, *, is_erased: bool) -> None:
+        """Raise for what no memory may have."""
+        if is_erased:
+            return
+        check_content(self)
+        check_carried(self.incoming)
+        checks.vector(self.vector, "vector")
+        if self.other_vector:
+            checks.vector(self.other_vector, "other_vector")
+
     def mentions(self) -> tuple[str | None, ...]:
         """Return the session of the incoming text."""
         return _session_of(self.incoming)
@@ -207,6 +253,17 @@ class MemoryUnmerged(Event, frozen=True, tag=28):
     vector: bytes = b""
     model: str = ""
 
+    def check(self, *, is_erased: bool) -> None:
+        """Raise for what no memory may have."""
+        if is_erased:
+            return
+        check_content(self)
+        check_carried(self.incoming)
+        if self.other and self.incoming is None:
+            raise InvalidInput("incoming is missing")
+        if self.vector:
+            checks.vector(self.vector, "vector")
+
     def mentions(self) -> tuple[str | None, ...]:
         """Return the session of the memory that is back."""
         return _session_of(self.incoming)
@@ -217,6 +274,10 @@ class MemoryReviewed(Event, frozen=True, tag=29):
 
     id: str
     status: str
+
+    def check(self, *, is_erased: bool) -> None:  # noqa: ARG002 - an erased one has its status
+        """Raise for a status that no memory may have."""
+        checks.one_of(self.status, "status", STATUSES)
 
 
 class MemoriesDecayed(Event, frozen=True, tag=30):
@@ -229,6 +290,28 @@ class MemoriesDecayed(Event, frozen=True, tag=30):
     importances: tuple[float, ...]
     decayed: tuple[int, ...]
     total: int
+
+    def check(self, *, is_erased: bool) -> None:  # noqa: ARG002 - an erased one has its numbers
+        """Raise unless each memory has an importance and a time."""
+        if not len(self.ids) == len(self.importances) == len(self.decayed):
+            raise InvalidInput(f"{len(self.ids)} memories have {len(self.importances)} importances")
+        for importance in self.importances:
+            checks.fraction(importance, "importance")
+
+
+def check_content(event: "MemoryAdded | MemoryUpdated | MemoryMerged | MemoryUnmerged") -> None:
+    """Raise for content, keywords, an importance, metadata or an origin that no memory may have."""
+    if event.content is not None and not event.content.strip():
+        raise InvalidInput("content is empty")
+    checks.keywords(event.keywords)
+    if event.importance is not None:
+        checks.fraction(event.importance, "importance")
+    if event.extra is not None:
+        checks.json_object(decode_json(event.extra), "metadata")
+    if isinstance(event, MemoryAdded) and event.session is not None:
+        checks.text(event.session, "source", NAME_BYTES_MAX, "NAME_BYTES_MAX")
+    if isinstance(event, MemoryAdded) and event.context is not None:
+        checks.text(event.context, "source_context", CONTEXT_BYTES_MAX, "CONTEXT_BYTES_MAX")
 
 
 class MemoriesPruned(Event, frozen=True, tag=31):
@@ -249,6 +332,11 @@ class MemoriesRecalled(Event, frozen=True, tag=32):
     signals: bytes | None = None
     conversation: str | None = None
     floor: float = 0.0
+
+    def check(self, *, is_erased: bool) -> None:
+        """Raise unless each memory has a score."""
+        if not is_erased and len(self.ids) != len(self.scores):
+            raise InvalidInput(f"{len(self.ids)} memories have {len(self.scores)} scores")
 
     def mentions(self) -> tuple[str | None, ...]:
         """Return the conversation in which they were shown."""
@@ -386,6 +474,27 @@ def carried(entry: Entry) -> bytes:
     """Return a memory as the events hold it that take one in or bring one back: all but id, seqs and vector."""
     shown = {name: getattr(entry, name) for name in _CARRIED}
     return pack_json(shown | {"keywords": entry.words, "metadata": entry.metadata})
+
+
+def check_carried(packed: bytes | None) -> None:
+    """Raise for what is carried along of a memory if no memory may have it."""
+    if packed is None:
+        return
+    shown = decode_json(packed)
+    if not isinstance(shown, dict) or set(shown) != {*_CARRIED, "keywords", "metadata"}:
+        raise InvalidInput("incoming is no memory")
+    if shown["metadata"] is not None:
+        checks.json_object(shown["metadata"], "metadata")
+    entry = msgspec.convert(
+        {name: value for name, value in shown.items() if name not in ("keywords", "metadata")}
+        | {"id": "", "words": shown["keywords"]},
+        Entry,
+    )
+    checks.text(entry.content, "content")
+    checks.keywords(entry.words)
+    checks.one_of(entry.category, "category", CATEGORIES)
+    checks.one_of(entry.status, "status", STATUSES)
+    checks.fraction(entry.importance, "importance")
 
 
 def _session_of(packed: bytes | None) -> tuple[str | None, ...]:

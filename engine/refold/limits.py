@@ -179,6 +179,7 @@ assert WINDOW_TOKENS_DEFAULT <= WINDOW_TOKENS_MAX
 
 # Numbers of one vector: what a caller may give, an embedder may make, and a table takes.
 VECTOR_DIMENSIONS_MAX: Final = 8_192
+FLOAT_BYTES: Final = 4  # One number of a vector.
 QUERIES_COUNT_MAX: Final = 4_096  # Queries of one call: all are answered of one state, which others change meanwhile.
 QUERIES_BYTES_MAX: Final = 64 * 1024**2  # Products of the queries that are multiplied with all rows at once.
 MESSAGES_BYTES_MAX: Final = 256 * 1024**2  # What the indexes of messages take in RAM before the oldest are dropped.

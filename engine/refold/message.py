@@ -59,7 +59,8 @@ class MessageAppended(Event, frozen=True, tag=2):
         return None if self.extra is None else unpack_json(self.extra)
 
     def check(self, *, is_erased: bool) -> None:  # noqa: ARG002 - an erased one has nothing to check
-        """Raise for JSON values that are no content, no tool calls or no metadata."""
+        """Raise for JSON values that are no content, no tool calls or no metadata, and for too many tokens."""
+        checks.tokens(self.tokens)
         check_body(self)
 
     def repeat(self, chat: Any) -> None:
@@ -80,7 +81,7 @@ def check_body(body: MessageAppended | ImportedBody) -> None:
     """Raise ``InvalidInput`` or ``msgspec.DecodeError`` for a body that no verb could have written."""
     for what, packed in (("content", body.parts), ("tool_calls", body.calls)):
         if packed is not None:
-            checks.json_objects(decode_json(packed), what)
+            checks.packed_json(checks.json_objects(decode_json(packed), what), what)
     if body.extra is not None:
         checks.json_object(decode_json(body.extra), "metadata")
 

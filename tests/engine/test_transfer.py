@@ -1,6 +1,8 @@
 """Export and load: everything comes out and goes in as it was, and what was changed or cut off is refused whole."""
 
+import copy
 import json
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from refold import (
     NotFound,
     Project,
     ReadOnly,
+    RefoldError,
     Snapshot,
     StoreCorrupt,
     StoreError,
@@ -23,7 +26,7 @@ from refold.engine import transfer
 from refold.memory import Files
 from refold.skills import SkillLibrary
 from tests.support.embedder import Told
-from tests.support.memories import Clock, assert_sound, erase, refused, remembering
+from tests.support.memories import Clock, assert_sound, erase, nested, refused, remembering
 from tests.support.seams import log_of
 
 Change = Callable[[list[dict[str, Any]]], object]
@@ -168,6 +171,33 @@ def rewrite(path: Path, lines: list[dict[str, Any]]) -> None:
 
 def last_of(lines: list[dict[str, Any]], kind: str) -> int:
     return max(place for place, line in enumerate(lines) if line.get("kind") == kind)
+
+
+def event_of(lines: list[dict[str, Any]], kind: str) -> dict[str, Any]:
+    event: dict[str, Any] = lines[place_of(lines, kind)]["event"]
+    return event
+
+
+def read_all(memory: Memory) -> None:
+    """Read what a store holds, in every way that a damaged value might spoil."""
+    for chat in map(memory.conversation, list(memory.conversations())):
+        memory.context(chat)
+        chat.messages()
+        chat.scratchpad.to_json()
+        dict(chat.state)
+        chat.session.to_text()
+        list(chat.events())
+    for project in map(memory.project, list(memory.projects())):
+        project.list()
+        project.stats()
+        project.search("")
+        project.search_episodes("")
+    memory.journal().recent(9_999)
+    memory.settings.items()
+    memory.snapshots()
+    SkillLibrary(memory._door, None).list()
+    memory.files().view("/memories")
+    assert memory.verify().ok
 
 
 def place_of(lines: list[dict[str, Any]], kind: str) -> int:
@@ -443,6 +473,71 @@ class TestLoadRefuses:
             lambda lines: lines[place_of(lines, "state_imported")]["event"]["messages"].clear(),
             "0 messages have 1 bodies",
         ),
+        "a category that there is not": (lambda lines: event_of(lines, "memory_added").update(category="zzz"), "'zzz'"),
+        "an importance over 1": (lambda lines: event_of(lines, "memory_added").update(importance=1e308), "from 0 to 1"),
+        "an importance below 0": (
+            lambda lines: event_of(lines, "memories_decayed").update(importances=[-1e308]),
+            "from 0 to 1",
+        ),
+        "a status that there is not": (lambda lines: event_of(lines, "memory_reviewed").update(status=""), "status is"),
+        "a memory without content": (lambda lines: event_of(lines, "memory_added").update(content=" "), "is empty"),
+        "a vector that is no numbers": (
+            lambda lines: event_of(lines, "memory_added").update(vector="AAAA"),
+            "no numbers of 4 bytes",
+        ),
+        "a vector without a direction": (
+            lambda lines: event_of(lines, "memory_added").update(vector="AAAAAA=="),
+            "nothing but zeros",
+        ),
+        "a dimension that no vector has": (
+            lambda lines: event_of(lines, "embedder_switched").update(dim=0),
+            "dim is 0",
+        ),
+        "a memory that came from nothing": (
+            lambda lines: event_of(lines, "memory_unmerged").update(incoming={"content": "x"}),
+            "incoming is no memory",
+        ),
+        "a budget of nothing": (lambda lines: lines[1]["event"].update(window_tokens=0), "window_tokens is 0"),
+        "a budget that is too large": (
+            lambda lines: event_of(lines, "window_resized").update(window_tokens=2**41),
+            "WINDOW_TOKENS_MAX",
+        ),
+        "too many tokens": (lambda lines: lines[2]["event"].update(tokens=2**41), "MESSAGE_TOKENS_MAX"),
+        "an empty key": (lambda lines: event_of(lines, "scratchpad_set").update(key=""), "key is empty"),
+        "a long key": (lambda lines: event_of(lines, "profile_set").update(key="k" * 4_097), "KEY_BYTES_MAX"),
+        "a day of no calendar": (
+            lambda lines: event_of(lines, "journal_appended").update(day="2026-02-29"),
+            "2026-02-29",
+        ),
+        "a value that is nested deeply": (
+            lambda lines: event_of(lines, "state_set").update(value=nested(100)),
+            "JSON_DEPTH_MAX",
+        ),
+        "metadata nested deeply": (
+            lambda lines: lines[2]["event"].update(metadata={"a": nested(100)}),
+            "JSON_DEPTH_MAX",
+        ),
+        "a setting that there is not": (
+            lambda lines: event_of(lines, "setting_changed").update(key="zzz"),
+            "no setting 'zzz'",
+        ),
+        "a setting of another type": (
+            lambda lines: event_of(lines, "setting_changed").update(value=5),
+            "True or False",
+        ),
+        "a use that there is not": (lambda lines: event_of(lines, "usage_counted").update(kind="zzz"), "kind is 'zzz'"),
+        "an outcome that there is not": (
+            lambda lines: event_of(lines, "episode_recorded").update(kind="zzz"),
+            "give one of success",
+        ),
+        "fewer scores than memories": (
+            lambda lines: event_of(lines, "memories_recalled").update(scores=[]),
+            "have 0 scores",
+        ),
+        "a conversation restored to nothing": (
+            lambda lines: event_of(lines, "restored").update(base_seq=0),
+            "conversation/chat is not open",
+        ),
         "a conversation that was not opened": (
             lambda lines: lines[1].update(kind="window_resized", event={"window_tokens": 5}),
             "is not open",
@@ -457,9 +552,76 @@ class TestLoadRefuses:
         lines[0]["head"] = len(lines) - 1
         rewrite(exported, lines)
         memory = Memory()
-        with refused(memory, InvalidInput, "seq ", words):
+        with refused(memory, InvalidInput, "line ", "seq ", words):
             memory.load(exported)
         assert memory.head == 0
+
+    ODD = (-1, 0, 2**62, 1e308, -1e308, "", "zzz", "../x", "x" * 5_000, [], {}, None, [5], nested(100))
+
+    @pytest.mark.slow
+    def test_no_value_of_a_field_gets_past_a_load_and_spoils_a_read(self, exported: Path, tmp_path: Path) -> None:
+        lines = lines_of(exported)
+        kinds = {line["kind"]: place for place, line in reversed(list(enumerate(lines))) if place}
+        for place in kinds.values():
+            for field in lines[place]["event"]:
+                for value in self.ODD:
+                    changed = copy.deepcopy(lines)
+                    changed[place]["event"][field] = value
+                    rewrite(tmp_path / "changed", changed)
+                    with Memory() as memory:
+                        refusal = ""
+                        try:
+                            memory.load(tmp_path / "changed")
+                        except InvalidInput as error:
+                            refusal = str(error)
+                        if refusal:
+                            assert refusal.startswith("line ")
+                        else:
+                            read_all(memory)
+
+    def test_a_line_nested_deeper_than_a_parser_goes(self, exported: Path) -> None:
+        head, first, *_ = exported.read_text(encoding="utf-8").splitlines()
+        deep = first[:-1] + ',"x":' + "[" * 100_000 + "]" * 100_000 + "}"
+        exported.write_text(f"{head}\n{deep}\n", encoding="utf-8")
+        memory = Memory()
+        with refused(memory, InvalidInput, "line 2 is not an event"):
+            memory.load(exported)
+
+    @pytest.mark.parametrize("place", [0, 1, 3])
+    def test_bytes_that_are_no_text(self, exported: Path, place: int) -> None:
+        lines = exported.read_bytes().splitlines(keepends=True)
+        lines[place] = lines[place][:10] + b"\xff" + lines[place][10:]
+        exported.write_bytes(b"".join(lines))
+        memory = Memory()
+        with refused(memory, InvalidInput, f"line {place + 1} is not"):
+            memory.load(exported)
+
+    def test_text_that_is_no_utf_8(self, exported: Path) -> None:
+        lines = exported.read_bytes().splitlines(keepends=True)
+        assert b"hello" in lines[2]
+        lines[2] = lines[2].replace(b"hello", b"hel\xfflo", 1)
+        exported.write_bytes(b"".join(lines))
+        memory = Memory()
+        with refused(memory, InvalidInput, "line 3 is not an event"):
+            memory.load(exported)
+
+    @pytest.mark.parametrize("place", [0, 2])
+    def test_a_line_that_never_ends_is_not_read_to_its_end(
+        self, exported: Path, monkeypatch: pytest.MonkeyPatch, place: int
+    ) -> None:
+        monkeypatch.setattr(transfer, "DOCUMENT_BYTES_MAX", 4_096)
+        lines = exported.read_bytes().splitlines(keepends=True)[:place]
+        with exported.open("wb") as file:
+            file.writelines(lines)
+            file.truncate(1_000_000_000)  # Sparse: a gigabyte of NULs that takes no disk.
+        memory = Memory()
+        tracemalloc.start()
+        try:
+            with refused(memory, RefoldError, f"line {place + 1} is"):
+                memory.load(exported)
+            assert tracemalloc.get_traced_memory()[1] < 10_000_000
+        finally:
+            tracemalloc.stop()
 
 
 class TestLoadingTwice:

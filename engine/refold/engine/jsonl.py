@@ -7,6 +7,7 @@ by a person and loaded by another store. Pure.
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from math import isfinite
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -32,7 +33,7 @@ from refold.event import (
     pack_json,
     unpack_json,
 )
-from refold.limits import NAME_BYTES_MAX
+from refold.limits import BASE_DEPTH_MAX, NAME_BYTES_MAX
 from refold.message import ROLES, MessageAppended, check_body
 from refold.views.actors import ActorNamed
 from refold.views.store import ERASED_PREFIX, Branch, is_reserved
@@ -91,7 +92,7 @@ def head_of(line: bytes) -> Head:
     """Return the head of an export; ``InvalidInput`` if it is none, or of a newer format."""
     try:
         head = _HEAD.decode(line)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidInput(
             f"line 1 is not the head of a refold export ({error}); give a file that `refold export` wrote"
         ) from error
@@ -106,7 +107,7 @@ def line_of(line: bytes, number: int) -> Line:
     """Return one line of an export."""
     try:
         return _LINE.decode(line)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidInput(
             f"line {number} is not an event of a refold export ({error}); export again, or mend the line"
         ) from error
@@ -161,7 +162,7 @@ def event_from_json(line: Line, numbers: Numbers) -> Event:
         }
         _refuse_surplus(shown, event_type)
         return event_type(**values)
-    except (msgspec.ValidationError, OverflowError, TypeError, KeyError) as error:
+    except (msgspec.ValidationError, OverflowError, RecursionError, TypeError, KeyError) as error:
         raise InvalidInput(
             f"seq {line.seq} is not a {line.kind} event ({error}); export again, or mend the line"
         ) from error
@@ -319,7 +320,7 @@ def _opens(event: Event) -> bool | None:
     if isinstance(event, StateImported):
         return bool(event.policy)
     if isinstance(event, (Forked, Restored)):
-        return True if event.base_seq else None
+        return event.base_seq > 0
     return True if isinstance(event, ConversationOpened) else None
 
 
@@ -354,6 +355,8 @@ class ExportCheck:
         yield from self._pointers(line, event)
         if isinstance(event, BranchForked):
             yield from self._forking(line, event)
+        if isinstance(event, SnapshotNamed) and not line.erased:
+            checks.name(event.name, "name")
         yield from _contents(event, is_erased=line.erased)
 
     def _order(self, line: Line) -> Iterator[str]:
@@ -413,39 +416,58 @@ def problem_in(event: Event) -> str | None:
 def _first(problems: Iterator[str]) -> str | None:
     try:
         return next(problems, None)
-    except (InvalidInput, LimitExceeded, DecodeError, OverflowError, TypeError, UnicodeError) as error:
+    except (InvalidInput, LimitExceeded, DecodeError, OverflowError, RecursionError, TypeError, UnicodeError) as error:
         return str(error)
 
 
 def _contents(event: Event, *, is_erased: bool) -> Iterator[str]:
-    yield from _numbers(event)
+    yield from _fields(event)
     yield from _values(event)
     event.check(is_erased=is_erased)
     fold.encode(event)
 
 
-def _numbers(event: Event) -> Iterator[str]:
-    """Check that no number is negative or too large for what reads it."""
+def _fields(event: Event) -> Iterator[str]:
+    """Check what holds for every field: no number is negative, infinite or too large, no text too long."""
     rows: list[Struct] = [event]
     if isinstance(event, StateImported):
-        rows += event.messages
+        rows += [*event.messages, *event.bodies]
     for row in rows:
         for field in row.__struct_fields__:
             value = getattr(row, field)
-            least = -_SIGNED_MAX if field in ("time_ns", "occurred_ns", "created_ns") else 0
-            if isinstance(value, int) and not least <= value < _SIGNED_MAX:
-                yield f"{field} is {checks.shown(value)}"
+            for each in value if isinstance(value, tuple) else (value,):
+                yield from _scalar(field, each)
+
+
+def _scalar(field: str, value: object) -> Iterator[str]:
+    least = -_SIGNED_MAX if field in ("time_ns", "occurred_ns", "created_ns") else 0
+    if isinstance(value, str):
+        checks.text(value, field)
+    elif isinstance(value, float) and not isfinite(value):
+        yield f"{field} is {value}"
+    elif isinstance(value, int) and not least <= value < _SIGNED_MAX:
+        yield f"{field} is {checks.shown(value)}"
 
 
 def _values(event: Event) -> Iterator[str]:
-    """Check policies, and what an imported state holds of several views."""
-    if isinstance(event, ConversationOpened) and event.policy not in EVICTION:
-        yield f"the eviction policy {event.policy} is unknown; upgrade refold"
+    """Check budgets, policies and names, and what an imported state holds of several views."""
+    if isinstance(event, ConversationOpened):
+        checks.window_tokens(event.window_tokens)
+        checks.name(event.counter, "counter")
+        if event.policy not in EVICTION:
+            yield f"the eviction policy {event.policy} is unknown; upgrade refold"
+    if getattr(event, "depth", 0) > BASE_DEPTH_MAX:
+        yield f"its depth is over BASE_DEPTH_MAX = {BASE_DEPTH_MAX}"
+    if isinstance(event, _OPENING) and event.project is not None:
+        checks.name(event.project, "project")
     if isinstance(event, StateImported):
         yield from _imported(event)
 
 
 def _imported(event: StateImported) -> Iterator[str]:
+    if event.policy:
+        checks.window_tokens(event.window_tokens)
+        checks.name(event.counter, "counter")
     if event.policy and event.policy not in EVICTION:
         yield f"the eviction policy {event.policy} is unknown; upgrade refold"
     if event.bodies and len(event.bodies) != len(event.messages):
@@ -454,8 +476,11 @@ def _imported(event: StateImported) -> Iterator[str]:
         yield f"messages are of unknown roles: {', '.join(sorted(unknown))}"
     for body in event.bodies:
         check_body(body)
-    for key, _ in event.entries:
+    for key, value in event.entries:
         checks.key(key)
+        checks.text(value, "value")
+    for message in event.messages:
+        checks.tokens(message.tokens)
     for key, packed in event.state:
         checks.key(key)
-        decode_json(packed)
+        checks.packed_json(decode_json(packed), "value")

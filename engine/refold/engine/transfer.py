@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
-from itertools import groupby, islice
+from itertools import count, groupby, islice
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, TypeAlias, cast
@@ -42,9 +42,9 @@ from refold.engine.streams import (
     records_of,
     reports_damage,
 )
-from refold.errors import InvalidInput, NotFound, StoreBusy, StoreCorrupt, StoreError
+from refold.errors import InvalidInput, LimitExceeded, NotFound, StoreBusy, StoreCorrupt, StoreError
 from refold.event import FLAG_BASE, FLAG_ERASED, FLAG_OCCURRED, BranchForked, Erased, Event, SnapshotNamed, moved_actor
-from refold.limits import PAGE_EVENTS, RETRIES_COUNT_MAX, SEED_BYTES
+from refold.limits import DOCUMENT_BYTES_MAX, PAGE_EVENTS, RETRIES_COUNT_MAX, SEED_BYTES
 from refold.log.protocol import Log, LogTurn, Row, TurnLost
 from refold.log.record import (
     MARK_COMMAND,
@@ -571,34 +571,55 @@ def _read(path: str) -> Iterator[Ready]:
         yield from (Ready(*ready[:3]) for ready in _lines_of(file, ExportState()))
 
 
-def _lines_of(file: BinaryIO, state: ExportState) -> Iterator[_CheckedLine]:
-    """Return the checked lines of an export behind its head; each is on the state when the next one is asked for."""
-    head_of(file.readline())
+def _lines_of(file: BinaryIO, state: ExportState, check: ExportCheck | None = None) -> Iterator[_CheckedLine]:
+    """Return the lines of an export behind its head; each is on the state when the next one is asked for.
+
+    Raises ``InvalidInput`` with the number of a line that is no event, or that ``check`` finds wrong.
+    """
+    head_of(file.readline(DOCUMENT_BYTES_MAX))
     numbers = Numbers(state.number, state.branches)
-    for number, raw in enumerate(file, 2):
+    for number in count(2):
+        raw = file.readline(DOCUMENT_BYTES_MAX + 1)
+        if not raw:
+            return
+        if len(raw) > DOCUMENT_BYTES_MAX:
+            raise LimitExceeded(
+                f"line {number} is longer than DOCUMENT_BYTES_MAX = {DOCUMENT_BYTES_MAX:,} bytes; export again, no "
+                f"event is as long"
+            )
         if raw.strip():
             line = line_of(raw, number)
-            if line.branch not in state.branches:
-                raise InvalidInput(
-                    f"seq {line.seq}: {line.branch!r} was not forked before it; export again, the file was changed"
-                )
-            state.number(line.branch, line.stream)
-            event = event_from_json(line, numbers)
-            prev_seq = state.position(line.branch, line.stream).seq
-            yield _CheckedLine(line, event, state.actor(line), state.branches[line.branch], prev_seq)
-            state.note(line, event)
+            try:
+                ready = _checked_line(line, state, numbers, check)
+            except (InvalidInput, LimitExceeded) as error:
+                raise InvalidInput(f"line {number}, {error}") from error
+            yield ready
+            state.note(line, ready.event)
+
+
+def _checked_line(line: Line, state: ExportState, numbers: Numbers, check: ExportCheck | None) -> _CheckedLine:
+    if line.branch not in state.branches:
+        raise InvalidInput(
+            f"seq {line.seq}: {line.branch!r} was not forked before it; export again, the file was changed"
+        )
+    state.number(line.branch, line.stream)
+    event = event_from_json(line, numbers)
+    prev_seq, actor = state.position(line.branch, line.stream).seq, state.actor(line)
+    if check is not None:
+        check.vet(line, event)
+    return _CheckedLine(line, event, actor, state.branches[line.branch], prev_seq)
 
 
 def _checked(path: str) -> tuple[bytes, int, int]:
     """Read the whole file once: return its digest, its events and its streams; ``InvalidInput`` for a bad line."""
     try:
         with Path(path).open("rb") as file:
-            head = head_of(file.readline())
+            head = head_of(file.readline(DOCUMENT_BYTES_MAX))
             state = ExportState()
             check = ExportCheck(state)
             file.seek(0)
-            for ready in _lines_of(file, state):
-                check.vet(ready.line, ready.event)
+            for _ in _lines_of(file, state, check):
+                pass
             file.seek(0)
             digest = sha256()
             while block := file.read(_READ_BYTES):

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
-from refold.entry import FLOAT_BYTES, Entry, touched
+from refold.entry import Entry, touched
 from refold.errors import StoreCorrupt
 from refold.event import Event, Stamp
 from refold.fold import BASE_TYPES, State
@@ -17,6 +17,7 @@ from refold.index.columns import Array, normalised
 from refold.index.hnsw import Graph
 from refold.index.table import PastValues, TableView, VectorTable
 from refold.index.text import Text, TextIndex
+from refold.limits import FLOAT_BYTES
 from refold.views.facts import FACTS, Facts
 
 DECIMALS: Final = 6  # Of a cosine that an event records.

@@ -18,7 +18,7 @@ from refold.entry import (
     MemoryUpdated,
     entry_of,
 )
-from refold.errors import EmbeddingMismatch, InvalidInput, LimitExceeded, NotFound, StoreBusy
+from refold.errors import EmbeddingMismatch, InvalidInput, NotFound, StoreBusy
 from refold.event import Event, Recorded, Stamp
 from refold.fold import State
 from refold.limits import CONTEXT_BYTES_MAX, KEYWORDS_COUNT_MAX, NAME_BYTES_MAX, REDO_COUNT_MAX
@@ -184,10 +184,10 @@ class FactInput(NamedTuple):
             id="",
             origin=origin,
             content=text,
-            category=one_of(category, "category", CATEGORIES),
+            category=checks.one_of(category, "category", CATEGORIES),
             keywords=keywords_of(text)[:KEYWORDS_COUNT_MAX] if keywords is None else checked_keywords(keywords),
-            importance=fraction(importance, "importance"),
-            status=one_of(status, "status", STATUSES),
+            importance=checks.fraction(importance, "importance"),
+            status=checks.one_of(status, "status", STATUSES),
             extra=None if metadata is None else checks.json_object(metadata, "metadata"),
             session=session,
             context=context,
@@ -232,31 +232,10 @@ def _source(door: Door, source: object) -> tuple[str | None, int]:
     return (name if kind == "conversation" else None), seq
 
 
-def one_of(value: object, what: str, known: tuple[str, ...]) -> str:
-    """Return one of the known words."""
-    if not isinstance(value, str) or value not in known:
-        checks.invalid(f"{what} is {checks.shown(value)}; give one of {', '.join(known)}")
-    return value
-
-
-def fraction(value: object, what: str) -> float:
-    """Return a number from 0 to 1."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        checks.invalid(f"{what} must be a number, not {type(value).__name__} ({checks.shown(value)})")
-    if not 0 <= value <= 1:
-        checks.invalid(f"{what} is {checks.shown(value)}; give a number from 0 to 1")
-    return float(value)
-
-
 def checked_keywords(keywords: object) -> tuple[str, ...]:
     """Return given keywords: lower-cased, without spaces around them, each once, in their order."""
     words = (word.strip().lower() for word in checks.texts(keywords, "keywords", "a keyword"))
-    unique = tuple(dict.fromkeys(word for word in words if word))
-    if len(unique) > KEYWORDS_COUNT_MAX:
-        raise LimitExceeded(
-            f"{len(unique)} keywords are over KEYWORDS_COUNT_MAX = {KEYWORDS_COUNT_MAX}; give the telling ones"
-        )
-    return unique
+    return checks.keywords(tuple(dict.fromkeys(word for word in words if word)))
 
 
 def checked_id(entry_id: object) -> str:
@@ -291,9 +270,9 @@ class FactChanges(NamedTuple):
             checks.invalid("content is empty; give a memory something to say, or delete it")
         return cls(
             content=text,
-            category=None if category is None else one_of(category, "category", CATEGORIES),
+            category=None if category is None else checks.one_of(category, "category", CATEGORIES),
             keywords=None if keywords is None else checked_keywords(keywords),
-            importance=None if importance is None else fraction(importance, "importance"),
+            importance=None if importance is None else checks.fraction(importance, "importance"),
             extra=None if metadata is None else checks.json_object(metadata, "metadata"),
             vector=None if vector is None else door.embedding.given(vector),
         )

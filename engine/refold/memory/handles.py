@@ -44,7 +44,15 @@ from refold.views.session import (
     Work,
 )
 from refold.views.state import PROJECT, SESSION, STATE, TEMP, StateDeleted, StateSet
-from refold.views.store import SWITCHES, SettingChanged, UsageCounted
+from refold.views.store import (
+    DEFAULTS,
+    SWITCHES,
+    SettingChanged,
+    UsageCounted,
+    checked_setting,
+    checked_usage,
+    default_of,
+)
 from refold.views.window import WINDOW
 
 
@@ -513,21 +521,6 @@ def _json(value: object, what: str) -> bytes:
 
 # Settings of a store, and counts of use.
 
-DEFAULTS: Final[dict[str, bool | int]] = {
-    "memory_enabled": True,
-    "memory_auto_extract": True,
-    "memory_max_injected": 10,
-    "memory_review_extracted": False,
-    "skills_enabled": True,
-    "skills_auto_generate": False,
-    "skills_max_injected_chars": 4_000,
-}
-"""Every setting with the value that it has until somebody changes it."""
-
-_NUMBER_MAX: Final = 1_000_000
-_SCORE_MAX: Final = 1e12
-USAGES: Final = ("memory_extracted", "memory_injected", "skill_matched", "skill_used")
-
 
 class Settings(Handle):
     """A handle on the settings of a store: each has a default, and a change of one is an event.
@@ -550,7 +543,8 @@ class Settings(Handle):
 
     def get(self, name: str) -> bool | int:
         """Return the value of a setting; ``InvalidInput`` for a name that is none."""
-        return dict(self.items())[_known(name)]
+        default = default_of(name)
+        return dict(self.items()).get(name, default)
 
     def items(self) -> list[tuple[str, bool | int]]:
         """Return every setting as (name, value), always in the same order."""
@@ -560,11 +554,7 @@ class Settings(Handle):
     @mutation
     def set(self, name: str, value: bool | int, **options: Unpack[MutationOptions]) -> None:  # noqa: FBT001 - of a switch
         """Change a setting; the value that it has appends nothing. ``InvalidInput`` for a value of another type."""
-        default = DEFAULTS[_known(name)]
-        if isinstance(default, bool):
-            value = checks.flag(value, name)
-        else:
-            value = checks.integer(value, name, 0, _NUMBER_MAX, "the most of a setting")
+        default, value = default_of(name), checked_setting(name, value)
         cited, packed = self._cited(options), pack_json(value)
 
         def decide(state: State) -> Event | None:
@@ -589,22 +579,8 @@ class Settings(Handle):
 
         ``kind`` is memory_extracted, memory_injected, skill_matched or skill_used. ``memory.stats().usage`` has totals.
         """
-        if kind not in USAGES:
-            checks.invalid(f"kind is {checks.shown(kind)}; give one of {', '.join(USAGES)}")
+        kind, counted, given = checked_usage(kind, count, score)
         texts = [checks.text(text, what) for text, what in ((name, "name"), (conversation, "conversation"))]
-        counted = checks.integer(count, "count", 0, _NUMBER_MAX, "the most of a count")
-        fields = (kind, counted, texts[0], _score(score), texts[1], checks.text(project, "project"))
+        fields = (kind, counted, texts[0], given, texts[1], checks.text(project, "project"))
         event = UsageCounted(self._cited(options), *fields)
         self._write(lambda _: event if counted else None, ("settings.count_usage", *fields), options)
-
-
-def _score(score: object) -> float:
-    if not isinstance(score, (int, float)) or isinstance(score, bool) or not abs(score) <= _SCORE_MAX:
-        checks.invalid(f"score is {checks.shown(score)}; give a number, at most {_SCORE_MAX:g} either way")
-    return float(score)
-
-
-def _known(name: object) -> str:
-    if not isinstance(name, str) or name not in DEFAULTS:
-        checks.invalid(f"there is no setting {checks.shown(name)}; there are {', '.join(DEFAULTS)}")
-    return name

@@ -42,7 +42,7 @@ from refold.limits import (
     REEMBEDDED_PAGE_COUNT,
     VALUE_BYTES_MAX,
 )
-from refold.memory.facts import FactInput, ProjectStream, Stale, fitting, fraction, refuse_twin
+from refold.memory.facts import FactInput, ProjectStream, Stale, fitting, refuse_twin
 from refold.memory.options import Door, EventPlan, Options, PlannedWrite, Progress, checked_embedder
 from refold.memory.search import look, pending_events
 from refold.results import Outcome, Reembedded, Upserted
@@ -416,7 +416,7 @@ def _decayed(entry: Entry, now_ns: int) -> tuple[str, float, int] | None:
 
 def prune(stream: ProjectStream, min_importance: object, options: Options, *, dry_run: bool) -> Outcome:
     """Remove the memories whose importance is under a bound."""
-    least = fraction(min_importance, "min_importance")
+    least = checks.fraction(min_importance, "min_importance")
     sources = stream.door.sources(options.sources)
 
     def plan(memories: _Memories) -> Sequence[Event]:

@@ -9,7 +9,7 @@ from refold.event import Event, Recorded
 from refold.fold import State
 from refold.index.ranking import Ranking
 from refold.memory import facts, maintenance, search
-from refold.memory.facts import FactChanges, FactInput, ProjectStream, checked_id, one_of
+from refold.memory.facts import FactChanges, FactInput, ProjectStream, checked_id
 from refold.memory.options import Door, MutationOptions, chosen, mutation, seq_at
 from refold.memory.search import SearchOptions
 from refold.results import Hits, Outcome, ProjectStats, Receipt, Upserted
@@ -179,7 +179,7 @@ class Project:
     @mutation
     def review(self, id: str | Entry, status: str, **options: Unpack[MutationOptions]) -> Entry:
         """Give a memory a status (active, pending_review, rejected, archived) and return it; only active are found."""
-        entry_id, status, checked = checked_id(id), one_of(status, "status", STATUSES), chosen(options)
+        entry_id, status, checked = checked_id(id), checks.one_of(status, "status", STATUSES), chosen(options)
         sources = self._door.sources(checked.sources)
         return self._stream.change(
             entry_id,

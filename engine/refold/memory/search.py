@@ -32,7 +32,7 @@ from refold.limits import (
     QUERIES_COUNT_MAX,
     REDO_COUNT_MAX,
 )
-from refold.memory.facts import ProjectStream, checked_keywords, fitting, fraction, one_of
+from refold.memory.facts import ProjectStream, checked_keywords, fitting
 from refold.memory.options import Door, Options, nanoseconds
 from refold.results import Hit, Hits, ProjectStats
 from refold.text import keywords as keywords_of
@@ -113,7 +113,7 @@ def checked_query(
         filter=Filter(
             categories=_words(categories, "categories", CATEGORIES),
             statuses=_words(statuses, "statuses", STATUSES),
-            min_importance=fraction(min_importance, "min_importance"),
+            min_importance=checks.fraction(min_importance, "min_importance"),
             metadata=cast("Mapping[str, Any] | None", metadata),
         ),
         ranking=ranking_of(ranking),
@@ -138,7 +138,7 @@ def _words(value: object, what: str, known: tuple[str, ...]) -> tuple[str, ...] 
     words = (value,) if isinstance(value, str) else value
     if not isinstance(words, Sequence):
         checks.invalid(f"{what} must be a list of str, not {type(words).__name__} ({checks.shown(words)})")
-    return tuple(one_of(word, what, known) for word in cast("Sequence[object]", words))
+    return tuple(checks.one_of(word, what, known) for word in cast("Sequence[object]", words))
 
 
 class ReadyQuery(NamedTuple):
@@ -392,8 +392,8 @@ def _recall_request(text: object, query: Query, name: str | None) -> tuple[Any, 
 
 def entries_of(stream: ProjectStream, category: object, status: object) -> list[Entry]:
     """Return the memories in the order of their adding, of one category or status if given."""
-    category = None if category is None else one_of(category, "category", CATEGORIES)
-    status = None if status is None else one_of(status, "status", STATUSES)
+    category = None if category is None else checks.one_of(category, "category", CATEGORIES)
+    status = None if status is None else checks.one_of(status, "status", STATUSES)
     return stream.read(
         lambda facts: [
             entry
@@ -452,7 +452,7 @@ def record(
     fields = EpisodeRecorded(
         door.sources(options.sources),
         door.engine.reader.new_id(),
-        one_of(kind, "kind", KINDS),
+        checks.one_of(kind, "kind", KINDS),
         None if session is None else checks.text(session, "session", NAME_BYTES_MAX, "NAME_BYTES_MAX"),
         *texts,
         tuple(checks.texts(tools, "tools", "a tool")),
@@ -491,7 +491,11 @@ def _settle(episode: Episode, stamp: Stamp) -> None:
 
 def search_episodes(stream: ProjectStream, text: object, kinds: object, options: Query) -> Hits:
     """Search the episodes of a project."""
-    chosen = KINDS if kinds is None else tuple(one_of(kind, "kinds", KINDS) for kind in cast("Sequence[object]", kinds))
+    chosen = (
+        KINDS
+        if kinds is None
+        else tuple(checks.one_of(kind, "kinds", KINDS) for kind in cast("Sequence[object]", kinds))
+    )
 
     def attempt() -> Hits:
         is_empty = stream.door.read(stream.name, lambda state: not state.part(EPISODES).by_seq, stream.at)

@@ -5,8 +5,10 @@ from typing import Any, ClassVar, Final
 import msgspec
 from msgspec import Struct
 
-from refold.entry import FLOAT_BYTES, NO_VECTOR, EmbedderSwitched, PendingVectors, VectorRenewed
+from refold import checks
+from refold.entry import NO_VECTOR, EmbedderSwitched, PendingVectors, VectorRenewed
 from refold.event import Event, Located, Stamp, View
+from refold.limits import FLOAT_BYTES, NAME_BYTES_MAX
 from refold.views.base import copy_slots
 
 KINDS: Final = ("success", "failure", "discovery")
@@ -27,6 +29,15 @@ class EpisodeRecorded(Event, frozen=True, tag=33):
     keywords: tuple[str, ...] = ()
     vector: bytes = b""
     model: str = ""
+
+    def check(self, *, is_erased: bool) -> None:
+        if is_erased:
+            return
+        checks.one_of(self.kind, "kind", KINDS)
+        checks.keywords(self.keywords)
+        checks.vector(self.vector, "vector")
+        if self.session is not None:
+            checks.text(self.session, "session", NAME_BYTES_MAX, "NAME_BYTES_MAX")
 
     def mentions(self) -> tuple[str | None, ...]:
         return (self.session,)

@@ -13,7 +13,6 @@ import msgspec
 from msgspec.structs import replace
 
 from refold.entry import (
-    FLOAT_BYTES,
     NO_VECTOR,
     EmbedderSwitched,
     Entry,
@@ -37,7 +36,7 @@ from refold.entry import (
     when,
 )
 from refold.event import Cut, Event, Located, Stamp, View
-from refold.limits import RECENT_CHANGES_COUNT
+from refold.limits import FLOAT_BYTES, RECENT_CHANGES_COUNT
 from refold.views.base import copy_slots
 
 _BODY: Final = ("content", "keywords", "metadata")

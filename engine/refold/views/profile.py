@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from refold import checks
 from refold.event import Event, Located, Stamp, View
 from refold.views.base import Keyed, copy_slots
 
@@ -15,12 +16,20 @@ class ProfileSet(Event, frozen=True, tag=16):
     key: str = ""
     value: str = ""
 
+    def check(self, *, is_erased: bool) -> None:
+        if not is_erased:
+            checks.key(self.key)
+
 
 class ProfileDeleted(Event, frozen=True, tag=17):
     """A fact was removed from the profile."""
 
     prior: int
     key: str = ""
+
+    def check(self, *, is_erased: bool) -> None:
+        if not is_erased:
+            checks.key(self.key)
 
 
 class ProfileFacts:
@@ -77,6 +86,10 @@ class JournalAppended(Event, frozen=True, tag=18):
 
     day: str = ""
     text: str = ""
+
+    def check(self, *, is_erased: bool) -> None:
+        if not is_erased:
+            checks.day(self.day, "day")
 
 
 class Note(Struct, frozen=True, gc=False):

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from refold import checks
 from refold.event import ConversationEnded, Event, ForkDropped, Located, Stamp, StateImported, View
 from refold.views.base import Keyed, copy_slots
 
@@ -16,6 +17,10 @@ class ScratchpadSet(Event, frozen=True, tag=5):
     key: str = ""
     value: str = ""
 
+    def check(self, *, is_erased: bool) -> None:
+        if not is_erased:
+            checks.key(self.key)
+
     def repeat(self, chat: Any) -> None:
         chat.scratchpad.set(self.key, self.value)
 
@@ -26,6 +31,10 @@ class ScratchpadDeleted(Event, frozen=True, tag=6):
     prior: int
     place: int
     key: str = ""
+
+    def check(self, *, is_erased: bool) -> None:
+        if not is_erased:
+            checks.key(self.key)
 
     def repeat(self, chat: Any) -> None:
         chat.scratchpad.delete(self.key)

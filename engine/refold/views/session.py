@@ -5,6 +5,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from refold import checks
 from refold.event import ConversationOpened, Event, ForkDropped, Forked, Located, Restored, Stamp, StateImported, View
 from refold.views.base import copy_slots
 
@@ -95,6 +96,10 @@ class FileRead(Event, frozen=True, tag=42):
     path: str = ""
     lines: int = 0
     size_bytes: int = 0
+
+    def check(self, *, is_erased: bool) -> None:
+        if not is_erased:
+            checks.key(self.path, "path")
 
     def repeat(self, chat: Any) -> None:
         chat.session.note_file(self.path, lines=self.lines, size_bytes=self.size_bytes)
@@ -253,6 +258,13 @@ class ContextShown(Event, frozen=True, tag=46):
     journal: str = ""
     skills: bytes = b""
     budget: bytes = b""
+
+    def check(self, *, is_erased: bool) -> None:
+        if is_erased:
+            return
+        if not len(self.tokens) == len(self.names) == len(self.digests):
+            checks.invalid(f"{len(self.names)} parts have {len(self.tokens)} counts of tokens")
+        checks.day(self.day, "day")
 
 
 class ContextLog:

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from refold import checks
 from refold.event import Event, Located, Stamp, View
 from refold.views.base import Keyed, copy_slots
 
@@ -35,6 +36,13 @@ class _SkillContent(Event, frozen=True):
     sessions: tuple[str, ...] = ()
     status: str = PENDING
 
+    def check(self, *, is_erased: bool) -> None:
+        if is_erased:
+            return
+        checks.name(self.name, "name")
+        checks.one_of(self.kind, "kind", (GENERATED, REFINED))
+        checks.one_of(self.status, "status", STATUSES)
+
     def mentions(self) -> tuple[str, ...]:
         return self.sessions
 
@@ -57,6 +65,9 @@ class SkillReviewed(Event, frozen=True, tag=58):
     id: str
     status: str
 
+    def check(self, *, is_erased: bool) -> None:  # noqa: ARG002 - an erased one has its status
+        checks.one_of(self.status, "status", STATUSES)
+
 
 class SkillToggled(Event, frozen=True, tag=59):
     """A skill, wherever it comes from, was switched on or off."""
@@ -65,6 +76,10 @@ class SkillToggled(Event, frozen=True, tag=59):
     name: str = ""
     enabled: bool = False
 
+    def check(self, *, is_erased: bool) -> None:
+        if not is_erased:
+            checks.key(self.name, "name")
+
 
 class SkillUsed(Event, frozen=True, tag=60):
     """A skill was used; ``succeeded`` is ``None`` where that is unknown."""
@@ -72,6 +87,10 @@ class SkillUsed(Event, frozen=True, tag=60):
     name: str = ""
     succeeded: bool | None = None
     conversation: str | None = None
+
+    def check(self, *, is_erased: bool) -> None:
+        if not is_erased:
+            checks.key(self.name, "name")
 
     def mentions(self) -> tuple[str | None, ...]:
         return (self.conversation,)
@@ -89,6 +108,11 @@ class SkillsSelected(Event, frozen=True, tag=61):
     ids: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
     scores: tuple[float, ...] = ()
+
+    def check(self, *, is_erased: bool) -> None:  # noqa: ARG002 - an erased one has none of them
+        counts = {len(self.names), len(self.ids), len(self.reasons), len(self.scores)}
+        if len(counts) != 1:
+            checks.invalid(f"{len(self.names)} skills have {len(self.scores)} scores")
 
     def mentions(self) -> tuple[str, ...]:
         return (self.conversation,)

@@ -6,7 +6,18 @@ Keys lack the prefix of their own stream's default scope: ``session:`` in a conv
 
 from typing import Any, Final
 
-from refold.event import ConversationEnded, Event, ForkDropped, Located, Stamp, StateImported, View, unpack_json
+from refold import checks
+from refold.event import (
+    ConversationEnded,
+    Event,
+    ForkDropped,
+    Located,
+    Stamp,
+    StateImported,
+    View,
+    decode_json,
+    unpack_json,
+)
 from refold.views.base import Keyed, copy_slots
 
 TEMP: Final = "temp:"
@@ -21,6 +32,11 @@ class StateSet(Event, frozen=True, tag=9):
     place: int
     key: str = ""
     packed: bytes = b"\xc0"
+
+    def check(self, *, is_erased: bool) -> None:
+        if not is_erased:
+            checks.key(self.key)
+            checks.packed_json(decode_json(self.packed), "value")
 
     @property
     def value(self) -> Any:
@@ -37,6 +53,10 @@ class StateDeleted(Event, frozen=True, tag=10):
     prior: int
     place: int
     key: str = ""
+
+    def check(self, *, is_erased: bool) -> None:
+        if not is_erased:
+            checks.key(self.key)
 
     def repeat(self, chat: Any) -> None:
         chat.state.delete(self.key)

@@ -5,6 +5,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from refold import checks
 from refold.event import BranchForked, Erased, Event, Located, SnapshotNamed, Stamp, View, unpack_json
 
 ERASED_PREFIX: Final = "erased-"
@@ -102,11 +103,54 @@ def _branch_forked(settings: StoreSettings, stamp: Stamp, event: BranchForked) -
 # The settings that an owner changed, and the counts of use of hooks and skills.
 
 
+DEFAULTS: Final[dict[str, bool | int]] = {
+    "memory_enabled": True,
+    "memory_auto_extract": True,
+    "memory_max_injected": 10,
+    "memory_review_extracted": False,
+    "skills_enabled": True,
+    "skills_auto_generate": False,
+    "skills_max_injected_chars": 4_000,
+}
+"""Every setting with the value that it has until somebody changes it."""
+
+_NUMBER_MAX: Final = 1_000_000
+_SCORE_MAX: Final = 1e12
+USAGES: Final = ("memory_extracted", "memory_injected", "skill_matched", "skill_used")
+
+
+def default_of(name: object) -> bool | int:
+    """Return the value that a setting has until somebody changes it; ``InvalidInput`` for a name that is none."""
+    if not isinstance(name, str) or name not in DEFAULTS:
+        checks.invalid(f"there is no setting {checks.shown(name)}; there are {', '.join(DEFAULTS)}")
+    return DEFAULTS[name]
+
+
+def checked_setting(name: str, value: object) -> bool | int:
+    """Return the value of a setting; ``InvalidInput`` for one of another type."""
+    if isinstance(default_of(name), bool):
+        return checks.flag(value, name)
+    return checks.integer(value, name, 0, _NUMBER_MAX, "the most of a setting")
+
+
+def checked_usage(kind: object, count: object, score: object) -> tuple[str, int, float]:
+    """Return a kind of use, how often it happened, and its score."""
+    known = checks.one_of(kind, "kind", USAGES)
+    counted = checks.integer(count, "count", 0, _NUMBER_MAX, "the most of a count")
+    if not isinstance(score, (int, float)) or isinstance(score, bool) or not abs(score) <= _SCORE_MAX:
+        checks.invalid(f"score is {checks.shown(score)}; give a number, at most {_SCORE_MAX:g} either way")
+    return known, counted, float(score)
+
+
 class SettingChanged(Event, frozen=True, tag=44):
     """A setting got another value; ``packed`` is msgpack of it."""
 
     key: str = ""
     packed: bytes = b""
+
+    def check(self, *, is_erased: bool) -> None:
+        if not is_erased:
+            checked_setting(self.key, unpack_json(self.packed))
 
 
 class UsageCounted(Event, frozen=True, tag=45):
@@ -118,6 +162,9 @@ class UsageCounted(Event, frozen=True, tag=45):
     score: float = 0.0
     conversation: str = ""
     project: str = ""
+
+    def check(self, *, is_erased: bool) -> None:  # noqa: ARG002 - an erased one has its kind and count
+        checked_usage(self.kind, self.count, self.score)
 
     def mentions(self) -> tuple[str, ...]:
         return (self.conversation,)

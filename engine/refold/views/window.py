@@ -12,6 +12,7 @@ from typing import Any, Final, NoReturn, TypeAlias
 
 import msgspec
 
+from refold import checks
 from refold.errors import StoreVersion
 from refold.event import ConversationOpened, Event, ForkDropped, Located, Stamp, StateImported, View
 from refold.message import Message, MessageAppended, imported_messages, message_digest, plain_message
@@ -32,6 +33,9 @@ class WindowResized(Event, frozen=True, tag=4):
     """The token budget of the window changed."""
 
     window_tokens: int
+
+    def check(self, *, is_erased: bool) -> None:  # noqa: ARG002 - an erased one has its budget
+        checks.window_tokens(self.window_tokens)
 
     def repeat(self, chat: Any) -> None:
         chat.set_window_tokens(self.window_tokens)

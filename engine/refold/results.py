@@ -110,14 +110,16 @@ class SessionSummary(Struct, frozen=True):
 class Receipt(Struct, frozen=True):
     """The reach of an erasure: the given seqs and those derived from them, new names of streams, removed cached rows.
 
-    ``occurrences`` is how often one of ``markers`` texts and values of the erased bodies, those inside of others too,
-    or an erased name was found afterwards in ``files`` files of the store, as they are or in base64: 0, unless
-    something that was not erased says the same, such as the name of a tool that others call. Those in
+    ``naming`` are the seqs of the events that ``derived="keep"`` kept and that name the erased conversation, those of
+    its board included. ``occurrences`` is how often one of ``markers`` texts and values of the erased bodies, those
+    inside of others too, or an erased name was found afterwards in ``files`` files of the store, as they are or in
+    base64: 0, unless something that was not erased says the same, such as the name of a tool that others call. Those in
     ``markers_too_short`` were not looked for. ``beyond_reach`` names where copies may be that no store can reach.
     """
 
     seqs: tuple[int, ...]
     derived: tuple[int, ...]
+    naming: tuple[int, ...]
     streams: tuple[str, ...]
     cached_rows: int
     markers: int

@@ -17,7 +17,7 @@ from refold.log import clean_copy
 from tests.support.bounds import Clock, lowered
 from tests.support.memories import Child, assert_sound
 from tests.support.other_process import Elsewhere
-from tests.support.seams import log_of
+from tests.support.seams import log_of, reader_of
 
 SECRETS = ("my number is 4111-1111-1111-1111", "Frau M\u00fcller wohnt in der Beethovenstra\u00dfe 12", "x" * 5_000)
 SMALL = {"CHECKPOINT_EVENTS": 3, "TAIL_EVENTS_MAX": 10, "PACKED_COUNT_MIN": 1}
@@ -123,6 +123,53 @@ def test_what_was_derived_goes_too_unless_it_is_to_be_kept(memory: Memory, path:
     assert memory.conversation("b").scratchpad.notes() == []
     assert memory.profile().items() == []
     assert occurrences(path, "Ottokar") == 0
+
+
+def name_everywhere(memory: Memory, name: str) -> None:
+    """Write a conversation, and everything that may name it in other streams."""
+    chat, project = memory.conversation(name, project="acme"), memory.project("acme")
+    said = chat.append("user", "hello there")
+    memory.add("The door is green.", source=name)
+    project.add("The roof is flat.", source=said)
+    project.upsert("The roof is flat, mostly.", threshold=0.1, source=name)
+    project.record_episode("success", session=name, task="build")
+    project.recall("roof", conversation=name)
+    memory.settings.count_usage("skill_used", name="x", conversation=name)
+    library = memory.skills.library
+    library.learn("tag-a-release", "Tag a release.", "Run the tests.", sessions=[name])
+    library.use("tag-a-release", succeeded=True, conversation=name)
+    library.record((), query="release", conversation=name)
+    memory.board(session=name).append_message({"content": "hi"})
+    chat.snapshot("kept")
+    memory.show(memory.context(chat))
+    memory.tools.execute("memory_add", {"content": "The cellar is dry."}, memory.tools.context(chat), record=True)
+    memory.conversation("other").restore(chat.snapshot())
+    memory.fork("what if").conversation(name).append("user", "in the fork", request_id="once")
+
+
+@pytest.mark.parametrize("name", ["a-conversation-with-a-long-id", "fifteen-bytes-x"])
+def test_the_id_of_an_erased_conversation_is_in_no_byte_of_any_file(memory: Memory, path: Path, name: str) -> None:
+    name_everywhere(memory, name)
+    assert occurrences(path, name) > 0
+    receipt = memory.conversation(name).erase(forks="erase")
+    assert (receipt.naming, receipt.occurrences, occurrences(path, name)) == ((), 0, 0)
+    memory.flush()
+    memory.conversation("other").append("user", "and on it goes")
+    assert occurrences(path, name) == 0
+
+
+@pytest.mark.parametrize("name", ["a-conversation-with-a-long-id", "fifteen-bytes-x"])
+def test_a_receipt_says_which_events_still_name_what_was_erased(memory: Memory, path: Path, name: str) -> None:
+    name_everywhere(memory, name)
+    receipt = memory.conversation(name).erase(derived="keep", forks="erase")
+    assert occurrences(path, name) > 0
+    kinds = {type(event).__name__ for event, _ in reader_of(memory).loader.recorded(receipt.naming)}
+    assert kinds == {
+        *("MemoryAdded", "MemoryMerged", "EpisodeRecorded", "MemoriesRecalled", "UsageCounted"),
+        *("SkillLearned", "SkillUsed", "SkillsSelected", "BoardMessageAppended"),
+    }
+    assert memory.conversation(name).erase(forks="erase").naming == ()
+    assert occurrences(path, name) == 0
 
 
 def test_what_was_asked_before_the_first_message_goes_with_the_conversation(memory: Memory, path: Path) -> None:

@@ -121,7 +121,7 @@ def erase_late() -> None:
         erase_held()
         held.append(partial(erase_seqs, engine, seqs, derived=derived))
         told = tuple(sorted(seqs))
-        return Receipt(told, (), (), 0, 0, 0, 0, 0, 0, ())
+        return Receipt(told, (), (), (), 0, 0, 0, 0, 0, 0, ())
 
     close = Engine.close
 

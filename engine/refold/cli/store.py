@@ -147,6 +147,9 @@ def _receipt_lines(receipt: "Receipt") -> Iterator[Line]:
         f"{receipt.markers} texts and values looked for in {receipt.searched_bytes:,} bytes of {receipt.files} files: ",
         (f"found {receipt.occurrences} times", "green" if not receipt.occurrences else "yellow"),
     )
+    if receipt.naming:
+        first = f"seq {receipt.naming[0]} is the first; --json lists them"
+        yield ((f"{len(receipt.naming)} events were kept that name the conversation: {first}", "yellow"),)
     for place in receipt.beyond_reach:
         yield (f"beyond reach: {place}",)
 

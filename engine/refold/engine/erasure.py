@@ -127,12 +127,15 @@ class Plan(NamedTuple):
     derived: list[int]
     renamed: dict[int, str]
     """Number of a stream -> the name that it gets."""
+    naming: list[int]
+    """Events that are kept and name what is erased."""
 
 
 def planned(engine: Engine, asked: set[int], renamed: dict[int, str], mentioned: set[int], *, derived: bool) -> Plan:
     """Return the plan to erase what was asked for, and with ``derived`` what names it or was derived from either."""
     reached = mentioned | _derived_from(engine, asked | mentioned) if derived else set[int]()
-    return Plan(unerased(engine, asked), unerased(engine, reached - asked), renamed)
+    naming = unerased(engine, mentioned - asked - reached)
+    return Plan(unerased(engine, asked), unerased(engine, reached - asked), renamed, naming)
 
 
 def _derived_from(engine: Engine, seqs: Iterable[int]) -> set[int]:
@@ -330,16 +333,17 @@ def erase_stream(engine: Engine, branch: int, name: str, *, derived: bool, forks
             raise InvalidInput(
                 f"{name} was inherited when this memory was forked; erase it in the memory it was forked from"
             )
-        renamed = {} if stream is None else _renamed(engine, stream, known, forks=forks)
+        own = {} if stream is None else _renamed(engine, stream, known, forks=forks)
         boards: dict[int, str] = {}
         mentioned = set[int]()
-        for own_branch, conversation in _conversations(engine, branch, name, renamed) if derived else ():
+        for own_branch, conversation in _conversations(engine, branch, name, own):
             mentioned |= mentions_of(engine, own_branch, conversation)
             board = engine.reader.streams.find(key_of(own_branch, session_board(conversation)))
             if board is not None and board.base is None:
-                boards |= _renamed(engine, board, known, forks=forks)
+                boards |= _renamed(engine, board, known, forks=forks) if derived else {board.number: board.name}
         mentioned |= _events_of(engine, boards)
-        return planned(engine, _events_of(engine, renamed), renamed | boards, mentioned, derived=derived)
+        renamed = own | boards if derived else own
+        return planned(engine, _events_of(engine, own), renamed, mentioned, derived=derived)
 
     return _erase(engine, plan)
 
@@ -527,6 +531,7 @@ def _receipt(engine: Engine, plan: Plan, markers: set[bytes], rows: int) -> Rece
     return Receipt(
         seqs=tuple(plan.asked),
         derived=tuple(plan.derived),
+        naming=tuple(plan.naming),
         streams=tuple(sorted(set(plan.renamed.values()))),
         cached_rows=rows,
         markers=len(wanted),

@@ -150,6 +150,7 @@ def name_everywhere(memory: Memory, name: str) -> None:
 @pytest.mark.parametrize("name", ["a-conversation-with-a-long-id", "fifteen-bytes-x"])
 def test_the_id_of_an_erased_conversation_is_in_no_byte_of_any_file(memory: Memory, path: Path, name: str) -> None:
     name_everywhere(memory, name)
+    memory.flush()
     assert occurrences(path, name) > 0
     receipt = memory.conversation(name).erase(forks="erase")
     assert (receipt.naming, receipt.occurrences, occurrences(path, name)) == ((), 0, 0)

@@ -556,7 +556,7 @@ class TestLoadRefuses:
             memory.load(exported)
         assert memory.head == 0
 
-    ODD = (-1, 0, 2**62, 1e308, -1e308, "", "zzz", "../x", "x" * 5_000, [], {}, None, [5], nested(100))
+    ODD: tuple[Any, ...] = (-1, 0, 2**62, 1e308, -1e308, "", "zzz", "../x", "x" * 5_000, [], {}, None, [5], nested(100))
 
     @pytest.mark.slow
     def test_no_value_of_a_field_gets_past_a_load_and_spoils_a_read(self, exported: Path, tmp_path: Path) -> None:

@@ -480,16 +480,13 @@ def check_carried(packed: bytes | None) -> None:
     """Raise for what is carried along of a memory if no memory may have it."""
     if packed is None:
         return
-    shown = decode_json(packed)
-    if not isinstance(shown, dict) or set(shown) != {*_CARRIED, "keywords", "metadata"}:
+    shown = msgspec.convert(decode_json(packed), dict[str, Any])
+    if set(shown) != {*_CARRIED, "keywords", "metadata"}:
         raise InvalidInput("incoming is no memory")
-    if shown["metadata"] is not None:
-        checks.json_object(shown["metadata"], "metadata")
-    entry = msgspec.convert(
-        {name: value for name, value in shown.items() if name not in ("keywords", "metadata")}
-        | {"id": "", "words": shown["keywords"]},
-        Entry,
-    )
+    metadata, words = shown.pop("metadata"), shown.pop("keywords")
+    if metadata is not None:
+        checks.json_object(metadata, "metadata")
+    entry = msgspec.convert(shown | {"id": "", "words": words}, Entry)
     checks.text(entry.content, "content")
     checks.keywords(entry.words)
     checks.one_of(entry.category, "category", CATEGORIES)

@@ -435,7 +435,8 @@ def _fields(event: Event) -> Iterator[str]:
     for row in rows:
         for field in row.__struct_fields__:
             value = getattr(row, field)
-            for each in value if isinstance(value, tuple) else (value,):
+            values: tuple[object, ...] = value if isinstance(value, tuple) else (value,)
+            for each in values:
                 yield from _scalar(field, each)
 
 

@@ -8,7 +8,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from math import isfinite
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 from msgspec import DecodeError, Struct
@@ -435,8 +435,7 @@ def _fields(event: Event) -> Iterator[str]:
     for row in rows:
         for field in row.__struct_fields__:
             value = getattr(row, field)
-            values: tuple[object, ...] = value if isinstance(value, tuple) else (value,)
-            for each in values:
+            for each in cast("tuple[object, ...]", value) if isinstance(value, tuple) else (value,):
                 yield from _scalar(field, each)
 
 

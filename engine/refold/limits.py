@@ -189,8 +189,11 @@ GRAPHS_READ_COUNT: Final = 4  # How many stored graphs are read at once to be ch
 INDEX_PARTS_COUNT: Final = 2
 EPISODES_PARTS_COUNT: Final = 8
 LOADED_PARTS_COUNT: Final = 4
+FROZEN_PARTS_COUNT: Final = (
+    8  # The part of ``memory_bytes`` that states at earlier seqs may take, but for the last one.
+)
 
-assert 1 / INDEX_PARTS_COUNT + 1 / EPISODES_PARTS_COUNT + 1 / LOADED_PARTS_COUNT <= 1
+assert 1 / INDEX_PARTS_COUNT + 1 / EPISODES_PARTS_COUNT + 1 / LOADED_PARTS_COUNT + 1 / FROZEN_PARTS_COUNT <= 1
 
 # Files of skills and of mirrors.
 

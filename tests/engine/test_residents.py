@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from refold import InvalidInput, Memory
-from refold.limits import MEMORY_BYTES_MIN
+from refold.engine.loader import Loader
+from refold.engine.streams import Stream
+from refold.fold import State
+from refold.limits import FROZEN_PARTS_COUNT, MEMORY_BYTES_MIN
 from tests.support.memories import assert_sound, remembering
 from tests.support.seams import reader_of
 
@@ -128,6 +131,79 @@ def test_hashing_everything_stays_within_the_bound(tmp_path: Path) -> None:
         assert memory.replay_hash() == live
         assert memory.state_hash(at=memory.head // 2) != live
         assert in_ram(memory) < 700
+
+
+def counted_loads(memory: Memory, patch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list to which every state that is built from the log adds the name of its stream."""
+    loads = list[str]()
+    state_at = Loader.state_at
+
+    def counting(self: Loader, stream: Stream, seq: int) -> State:
+        loads.append(stream.name)
+        return state_at(self, stream, seq)
+
+    patch.setattr(type(reader_of(memory).loader), "state_at", counting)
+    return loads
+
+
+@pytest.mark.parametrize("events", [1_100, 1_600, 6_000])
+def test_a_stream_around_the_bound_is_not_loaded_anew_at_each_access(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, events: int
+) -> None:
+    """A message weighs about 900 bytes here: the streams grow over, are over and far over the bound of 1 MiB."""
+    with tight(tmp_path / "store") as memory:
+        chat, small = memory.conversation("large"), memory.conversation("small")
+        with memory.batch():
+            for place in range(events):
+                chat.append("user", f"{place} {TEXT}", tokens=1)
+        chat.token_count()
+        loads = counted_loads(memory, monkeypatch)
+        for turn in range(50):
+            chat.append("user", f"{turn} {TEXT}", tokens=1)
+            assert chat.token_count() == events + turn + 1
+            small.append("user", "a short one", tokens=1)
+            assert small.token_count() == turn + 1
+        assert len(loads) < 5
+        assert_sound(memory)
+
+
+def test_a_large_stream_leaves_once_the_others_need_its_room(tmp_path: Path) -> None:
+    with tight(tmp_path / "store") as memory:
+        chat = memory.conversation("large")
+        with memory.batch():
+            for place in range(3_000):
+                chat.append("user", f"{place} {TEXT}", tokens=1)
+        for turn in range(4):
+            for number in range(600):
+                memory.conversation(f"chat-{number}").append("user", f"{turn} {TEXT}", tokens=1)
+        assert reader_of(memory).streams.bytes <= MEMORY_BYTES_MIN
+        assert chat.token_count() == 3_000
+
+
+def test_states_at_earlier_seqs_count_too(tmp_path: Path) -> None:
+    with tight(tmp_path / "store") as memory:
+        chat = memory.conversation("chat")
+        with memory.batch():
+            for place in range(60):
+                chat.append("user", f"{place} {TEXT}", tokens=1)
+        for seq in range(31, 61):
+            assert chat.at(seq).token_count() == seq - 1
+            assert 0 < reader_of(memory).frozen.bytes <= MEMORY_BYTES_MIN // FROZEN_PARTS_COUNT
+
+
+def test_a_state_at_an_earlier_seq_that_is_larger_than_the_bound_is_built_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tight(tmp_path / "store") as memory:
+        chat = memory.conversation("chat")
+        with memory.batch():
+            for place in range(3_000):
+                chat.append("user", f"{place} {TEXT}", tokens=1)
+        past = chat.at(2_900)
+        loads = counted_loads(memory, monkeypatch)
+        for _ in range(10):
+            assert past.token_count() == 2_899
+        assert len(loads) == 1
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, "many", None, True, MEMORY_BYTES_MIN - 1])

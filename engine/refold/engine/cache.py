@@ -6,6 +6,7 @@ somebody asks. Which ones are in RAM changes no answer.
 """
 
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from operator import itemgetter
@@ -19,9 +20,12 @@ from refold.engine.streams import APPLIED_KEY, Checkpoint, Checkpoints, Stream, 
 from refold.errors import RefoldError, StoreCorrupt
 from refold.limits import (
     CHECKPOINT_ROWS_MAX,
+    EVENT_OVERHEAD_BYTES,
+    FROZEN_STATES_MAX,
     LOADED_PARTS_COUNT,
     PACKED_SLICE_COUNT,
     RELIEVED_COUNT,
+    STREAM_OVERHEAD_BYTES,
     TAIL_EVENTS_MAX,
 )
 from refold.log.protocol import Log, Row
@@ -288,14 +292,62 @@ class LazyIndex:
         return [("graphs", number_key(number), blob) for number, blob in self._indexes.new_graphs()]
 
 
+class FrozenStates:
+    """The states of streams at earlier seqs that were read last, within a part of what all may take in RAM.
+
+    The last one stays, however large it is: whoever reads it again does not wait for it again.
+    """
+
+    def __init__(self, loader: Loader, bytes_max: int) -> None:
+        self._loader = loader
+        self._bytes_max = bytes_max
+        self._states: OrderedDict[tuple[int, int], tuple[fold.State, int]] = OrderedDict()
+        self.bytes = 0
+        """What they weigh together."""
+
+    def at(self, stream: Stream, seq: int) -> fold.State:
+        """Return the state at a seq of the stream's own, built if it is not there."""
+        place = (stream.number, seq)
+        found = self._states.get(place)
+        if found is not None:
+            self._states.move_to_end(place)
+            return found[0]
+        loader = self._loader
+        loader.bytes_read = loader.events_read = 0
+        state = loader.state_at(stream, seq)
+        weight = STREAM_OVERHEAD_BYTES + loader.bytes_read + loader.events_read * EVENT_OVERHEAD_BYTES
+        self._states[place] = state, weight
+        self.bytes += weight
+        while len(self._states) > 1 and (self.bytes > self._bytes_max or len(self._states) > FROZEN_STATES_MAX):
+            _, (_, weight) = self._states.popitem(last=False)
+            self.bytes -= weight
+        return state
+
+
 class StreamEviction:
     """The hand that goes round the streams in RAM and lets those leave that nobody has touched since it last passed.
 
     A second chance instead of a list by last use: a touch costs one attribute and no lock.
+
+    One stream that takes most of the room is spared, so that it is not loaded anew whenever it is used, and the others
+    keep a part of the room. It leaves once they have loaded as many events since its last use as it holds: then they
+    need the room more.
     """
 
-    def __init__(self, log: Log, streams: Streams, packer: CheckpointPacker, index: LazyIndex, bytes_max: int) -> None:
+    def __init__(
+        self,
+        log: Log,
+        streams: Streams,
+        packer: CheckpointPacker,
+        index: LazyIndex,
+        bytes_max: int,
+        frozen: FrozenStates | None = None,
+    ) -> None:
         self._log = log
+        self._frozen = frozen
+        self._spared: Stream | None = None
+        self._spared_at = 0
+        """How many events all loads had read when the spared stream was last used."""
         self._relieved = 0
         """How often streams had come or left when the log was last asked to let go of what it has read."""
         self._streams = streams
@@ -307,8 +359,28 @@ class StreamEviction:
 
     @property
     def is_over(self) -> bool:
-        """Whether streams should leave: what the vectors of memories take is not there for them, but for a part."""
-        return self._streams.bytes > max(self._bytes_max - self._index.nbytes, self.share_bytes)
+        """Whether streams should leave."""
+        spared = self._spared
+        least = self.share_bytes if spared is None else spared.weight + self.share_bytes
+        return self._streams.bytes > least and self._streams.bytes > self._room
+
+    @property
+    def _room(self) -> int:
+        """The bytes that are there for streams: what else is in RAM takes of them, but for a part."""
+        frozen_bytes = 0 if self._frozen is None else self._frozen.bytes
+        return max(self._bytes_max - self._index.nbytes - frozen_bytes, self.share_bytes)
+
+    def _spare(self, stream: Stream | None) -> None:
+        """Spare a stream from now on, or none."""
+        self._spared, self._spared_at = stream, self._streams.events_loaded
+
+    def _is_spared(self, stream: Stream) -> bool:
+        """Return whether a stream stays; one that was just used is spared if it takes most of the room."""
+        if stream.is_used and self._spared in (None, stream) and 2 * stream.weight > self._room:
+            self._spare(stream)
+        elif stream is self._spared and self._streams.events_loaded - self._spared_at > stream.held:
+            self._spare(None)
+        return stream is self._spared
 
     def trim(self, count: int) -> None:
         """Let up to ``count`` streams leave; never while a commit is under way, which may be writing to one of them."""
@@ -317,7 +389,7 @@ class StreamEviction:
         while self.is_over and count and passes:
             stream = queue.popleft()
             passes -= 1
-            if stream.is_used:
+            if self._is_spared(stream) or stream.is_used:
                 stream.is_used = False
                 queue.append(stream)
             elif self._leaves(stream):
@@ -341,5 +413,7 @@ class StreamEviction:
                 return False
             if not self._packer.settles(stream):
                 return False
+        if stream is self._spared:
+            self._spare(None)
         self._streams.forget(stream)
         return True

@@ -86,7 +86,7 @@ class Loader:
         self._log = log
         self._streams = streams
         self._checkpoints = checkpoints
-        self.bytes_read = self._events_read = 0
+        self.bytes_read = self.events_read = 0
         """What was read since somebody set them to 0: what a state weighs that was built from it."""
         self.actors = ActorNames(log)
         streams.branches = self.branches
@@ -138,7 +138,7 @@ class Loader:
     ) -> list[Numbered]:
         """Return the events of a record with ``after < seq <= until`` that count within the bounds of branches."""
         self.bytes_read += len(record.packed)
-        self._events_read += record.count
+        self.events_read += record.count
         actors = self.actors
         items = [
             (number, event, Stamp(seq, names(number), version, time_ns, occurred_ns, cause, actors[actor], flags))
@@ -162,7 +162,7 @@ class Loader:
         found = self._log.events_at(seqs)
         arrays = [each.array for each in found]
         self.bytes_read += sum(map(len, arrays))
-        self._events_read += len(arrays)
+        self.events_read += len(arrays)
         names, actors = self._streams.name_of, self.actors
         stamps = [
             Stamp(seq, names(number), version, time_ns, occurred_ns, cause, actors[actor], flags)
@@ -224,10 +224,10 @@ class Loader:
     def live(self, stream: Stream) -> fold.State:
         """Return the live state of a stream, loaded if it is not."""
         if stream.state is None:
-            self.bytes_read = self._events_read = 0
+            self.bytes_read = self.events_read = 0
             state = self.state_at(stream, stream.seq)
             try:
-                self._streams.loaded_from(stream, self.bytes_read, self._events_read)
+                self._streams.loaded_from(stream, self.bytes_read, self.events_read)
                 stream.state = state
             except BaseException:
                 self._streams.is_torn = True

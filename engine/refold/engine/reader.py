@@ -6,7 +6,6 @@ take the state lock alone, so they never wait for a disk.
 
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 import msgspec
 
 from refold import fold
-from refold.engine.cache import CheckpointPacker, Digests, LazyIndex, StreamEviction
+from refold.engine.cache import CheckpointPacker, Digests, FrozenStates, LazyIndex, StreamEviction
 from refold.engine.loader import Loader
 from refold.engine.streams import (
     APPLIED_KEY,
@@ -34,7 +33,7 @@ from refold.errors import Closed, InvalidInput, ReadOnly
 from refold.event import Event, Forked, Recorded, Restored
 from refold.limits import (
     EVICTED_COUNT_MIN,
-    FROZEN_STATES_MAX,
+    FROZEN_PARTS_COUNT,
     KEYED_HASH_BYTES,
     PAGE_EVENTS,
     SETTLE_COUNT_MAX,
@@ -153,7 +152,6 @@ class Reader:
         self.closed = ""
         """Why this log cannot be used any more, empty while it can."""
         self.new_id = Ids(random_bytes).new
-        self._frozen: OrderedDict[tuple[int, int], fold.State] = OrderedDict()
         self.is_writing = False
         """Whether this process is between the begin of its turn at the log and the fold of what it wrote."""
         self.ring: Callable[[], None] | None = None
@@ -171,7 +169,8 @@ class Reader:
         self.streams = Streams(self.log, self.checkpoints)
         self.loader = Loader(self.log, self.streams, self.checkpoints)
         self.packer = CheckpointPacker(self.log, self.streams, self.checkpoints, self.loader)
-        self.eviction = StreamEviction(self.log, self.streams, self.packer, self.index, self.memory_bytes)
+        self.frozen = FrozenStates(self.loader, self.memory_bytes // FROZEN_PARTS_COUNT)
+        self.eviction = StreamEviction(self.log, self.streams, self.packer, self.index, self.memory_bytes, self.frozen)
         self.streams.reach = self._reach
         if uncovered is None:
             applied = self.log.row("checkpoints", APPLIED_KEY)
@@ -180,7 +179,6 @@ class Reader:
         self.streams.scan_tail(uncovered.applied_seq, self.head)
         self.store_id = self.log.row("meta", STORE_ID_KEY) or b""
         self._hash_key = self.log.row("meta", HASH_KEY) or b""
-        self._frozen.clear()
         self._looked_at: dict[tuple[int, int, int, str], fold.State] = {}
         """The base that a thread looked at last, by thread, stream, seq and kind: folded on by nobody else."""
         self.head_digests = Digests(self.log, self.streams, self.loader)
@@ -289,14 +287,7 @@ class Reader:
         place = self.streams.place(stream, at)
         if not place[1]:
             return fold.empty(stream.kind)
-        state = self._frozen.get(place)
-        if state is None:
-            state = self._frozen[place] = self.loader.state_at(self.streams.at_number(place[0]), place[1])
-            if len(self._frozen) > FROZEN_STATES_MAX:
-                self._frozen.popitem(last=False)
-        else:
-            self._frozen.move_to_end(place)
-        return state
+        return self.frozen.at(self.streams.at_number(place[0]), place[1])
 
     def _new_index(self) -> "Indexes":
         from refold.index.index import Indexes, Source  # noqa: PLC0415 - loaded only by those who search

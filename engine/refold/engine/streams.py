@@ -468,6 +468,8 @@ class Streams:
         """What all streams in RAM weigh together."""
         self.traffic = 0
         """How often a stream came into RAM or left it."""
+        self.events_loaded = 0
+        """How many events all loads have read together."""
         self.queue: deque[Stream] = deque()
         """The streams in RAM, in the order in which they are asked to leave."""
         self._places: dict[tuple[str, int], tuple[int, int]] = {}
@@ -726,6 +728,7 @@ class Streams:
         self.traffic += 1
         if self._by_key.get(slot.key) is not slot:
             return  # It was asked to leave while somebody held it: the state goes with whoever asked for it.
+        self.events_loaded += events
         before, slot.held = slot.weight, events
         slot.weight = STREAM_OVERHEAD_BYTES + record_bytes + events * EVENT_OVERHEAD_BYTES
         self.bytes += slot.weight - before

@@ -139,6 +139,8 @@ class MemoryAdded(Event, frozen=True, tag=23):
     def check(self, *, is_erased: bool) -> None:
         """Raise for what no memory may have."""
         if not is_erased:
+            if not self.content.strip():
+                raise InvalidInput("content is empty")
             check_content(self)
             checks.one_of(self.category, "category", CATEGORIES)
             checks.one_of(self.status, "status", STATUSES)
@@ -224,9 +226,9 @@ class MemoryMerged(Event, frozen=True, tag=27):
             return
         check_content(self)
         check_carried(self.incoming)
-        checks.vector(self.vector, "vector")
-        if self.other_vector:
-            checks.vector(self.other_vector, "other_vector")
+        for name in ("vector", "other_vector"):
+            if getattr(self, name):
+                checks.vector(getattr(self, name), name)
 
     def mentions(self) -> tuple[str | None, ...]:
         """Return the session of the incoming text."""
@@ -300,9 +302,7 @@ class MemoriesDecayed(Event, frozen=True, tag=30):
 
 
 def check_content(event: "MemoryAdded | MemoryUpdated | MemoryMerged | MemoryUnmerged") -> None:
-    """Raise for content, keywords, an importance, metadata or an origin that no memory may have."""
-    if event.content is not None and not event.content.strip():
-        raise InvalidInput("content is empty")
+    """Raise for keywords, an importance, metadata or an origin that no memory may have."""
     checks.keywords(event.keywords)
     if event.importance is not None:
         checks.fraction(event.importance, "importance")
@@ -334,8 +334,8 @@ class MemoriesRecalled(Event, frozen=True, tag=32):
     floor: float = 0.0
 
     def check(self, *, is_erased: bool) -> None:
-        """Raise unless each memory has a score."""
-        if not is_erased and len(self.ids) != len(self.scores):
+        """Raise unless each memory has a score, or none has one: those of a context that was shown."""
+        if not is_erased and len(self.scores) not in {0, len(self.ids)}:
             raise InvalidInput(f"{len(self.ids)} memories have {len(self.scores)} scores")
 
     def mentions(self) -> tuple[str | None, ...]:

@@ -78,6 +78,8 @@ def travel(memory: Memory, chat: Conversation, snapshot: Snapshot) -> None:
     chat.remove(chat.append("user", "dropped", tokens=1))
     work(memory, chat)
     learn(memory.project("acme"), chat.append("user", "Use pnpm.", tokens=2))
+    memory.add("Use pnpm in every project.")
+    memory.show(memory.context(chat, query="Should we use pnpm?", project="default"))
     pin_up(memory)
     memory.reembed(Told())
     memory.add("y")
@@ -129,6 +131,7 @@ def pin_up(memory: Memory) -> None:
 def learn(project: Project, said: Message) -> None:
     entry = project.add("Use pnpm.", source=said, metadata={"世": [1.5, None]}, importance=0.9)
     merged = project.upsert("Use pnpm, always.", threshold=0.1, source="a session", occurred=-5)
+    project.upsert("Use pnpm.", threshold=0.1, importance=1)
     project.unmerge(merged)
     project.update(entry, keywords=["pnpm"], category="preference")
     project.reject(project.add("dull", importance=0.01, occurred=1, source_context="because"))
@@ -531,8 +534,8 @@ class TestLoadRefuses:
             "give one of success",
         ),
         "fewer scores than memories": (
-            lambda lines: event_of(lines, "memories_recalled").update(scores=[]),
-            "have 0 scores",
+            lambda lines: event_of(lines, "memories_recalled").update(scores=[0.5] * 9),
+            "have 9 scores",
         ),
         "a conversation restored to nothing": (
             lambda lines: event_of(lines, "restored").update(base_seq=0),

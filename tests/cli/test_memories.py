@@ -107,6 +107,21 @@ def test_a_memory_is_added_once(store: Path, refold: Run) -> None:
     assert refold("memories", *TALK, "--db", store, "--json").json["count"] == 7
 
 
+def test_a_search_that_finds_nothing_says_why(store: Path, refold: Run) -> None:
+    found = refold("search", "quarterly taxes of Liechtenstein", *TALK)
+    assert (found.code, found.out) == (0, "")
+    assert re.fullmatch(r"none of its 5 memories was found with a score of .* or more; --floor 0 .*\n", found.err)
+    assert refold("search", "tax", *TALK, "--min-importance", 1).err.startswith("none of its 5 memories was found")
+    empty = refold("search", "beans")
+    assert (empty.code, empty.out) == (0, "")
+    assert empty.err == "the project default holds nothing; --project takes one of talk-1, talk-2\n"
+    with Memory(store.with_name("talk")) as memory:
+        memory.conversation("c").append("user", "beans")
+    without = refold("search", "beans", "--db", store.with_name("talk")).err
+    assert without.splitlines()[1] == "to search what conversations hold, give --messages"
+    assert refold("search", "zyzzyva", "--messages").err == "no message has one of these words\n"
+
+
 def test_a_search_shows_scores_and_explains_them(store: Path, refold: Run) -> None:
     found = refold("search", "who planted the beans?", *TALK, "--explain", "--json").json
     assert (found["query"], found["ranking"], found["exact"]) == ("who planted the beans?", "hybrid", True)

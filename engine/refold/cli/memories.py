@@ -135,7 +135,13 @@ def search(
     from refold.index.ranking import ranking_of
 
     _refuse_given("is for messages; give --messages too", _OF_MESSAGES)
-    hits = _project_at(memory, project, at).search(query, categories=categories or None, explain=explain, **fields)
+    searched = _project_at(memory, project, at)
+    hits = searched.search(query, categories=categories or None, explain=explain, **fields)
+    if not hits and not memory.projects():
+        output.tell("to search what conversations hold, give --messages")
+    elif not hits and searched.count():
+        at_most = f" with a score of {hits.floor:g} or more; --floor 0 shows the nearest" if hits.floor else ""
+        output.tell(f"none of its {searched.count()} memories was found{at_most}")
     document = {
         "query": hits.query,
         "ranking": hits.ranking,
@@ -166,6 +172,8 @@ def _message_hits(hits: "Hits", *, explain: bool, full: bool) -> Output:
     from refold.importers.values import message_json
     from refold.index.messages import RANKING
 
+    if not hits:
+        output.tell("no message has one of these words")
     rows = [
         {
             "score": hit.score,

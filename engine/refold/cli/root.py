@@ -327,8 +327,8 @@ def known_project(memory: "Memory", name: str) -> "Project":
         if is_given:
             close = nearest(name, known)
             raise NotFound(f"there is no project {name!r}{close}; `refold list` shows those that there are")
-        if known:
-            tell(f"the project {name} holds nothing; --project takes one of {', '.join(known[:_SHOWN_COUNT])}")
+        others = f"--project takes one of {', '.join(known[:_SHOWN_COUNT])}" if known else "no project holds anything"
+        tell(f"the project {name} holds nothing; {others}")
     return memory.project(name)
 
 

@@ -3,6 +3,7 @@
 LMDB may open a file only once in a process, so read-only handles of the same process share the writer's environment.
 """
 
+import ctypes
 import fcntl
 import gc
 import io
@@ -462,6 +463,24 @@ open_lock = threading.RLock()
 """Held to open and to close; a thread may take it again: a handle that is collected then gives its share back."""
 
 
+_of_parent: Final[set[tuple[int, int]]] = set()
+"""The files that were open where this process forked off."""
+
+
+def _leave_to_parent() -> None:
+    """Keep what this process has of the parent's environments for ever.
+
+    Who lets go of one gives up the place of its reader in LMDB's table, which is the parent's.
+    """
+    for identity, environment in _open_environments.items():
+        _of_parent.add(identity)
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(environment.env))
+    _open_environments.clear()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
+
+
 def share(path: str, handle: object, *, readonly: bool) -> Environment:
     """Return this process's environment of the file, opened if this handle is the first; one of them may write."""
     with open_lock:
@@ -483,7 +502,13 @@ def share(path: str, handle: object, *, readonly: bool) -> Environment:
 
 
 def _identity(path: str) -> tuple[int, int]:
+    """Return what tells the file from others; ``StoreBusy`` if LMDB has it open for the process that forked this one."""
     status = os.stat(os.path.join(path, DATA_FILE))
+    if (status.st_dev, status.st_ino) in _of_parent:
+        raise StoreBusy(
+            f"the process that forked this one had the store at {path} open; fork before it is opened, or start "
+            f"processes with 'spawn'"
+        )
     return status.st_dev, status.st_ino
 
 

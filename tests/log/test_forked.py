@@ -1,0 +1,52 @@
+"""A process that forks: the store is its own, whatever becomes of the child."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """
+import gc, os, sys
+from refold import Memory, RefoldError
+memory = Memory(sys.argv[1])
+chat = memory.conversation("c")
+chat.append("user", "one", tokens=1)
+child = os.fork()
+if not child:
+    {child}
+    sys.exit()
+assert os.waitpid(child, 0)[1] == 0
+assert chat.token_count() == 1
+chat.append("user", "two", tokens=1)
+assert memory.verify().ok
+memory.close()
+with Memory(sys.argv[1]) as memory:
+    print(memory.conversation("c").token_count())
+"""
+
+CHILDREN = {
+    "exits": "pass",
+    "closes": "memory.close()",
+    "drops": "del chat, memory; gc.collect()",
+    "opens": """
+    for readonly in (False, True):
+        try:
+            Memory(sys.argv[1], readonly=readonly)
+        except RefoldError as error:
+            assert "process that forked this one" in str(error), error
+        else:
+            sys.exit(1)
+""",
+    "opens another": """
+    with Memory(sys.argv[1] + "-2") as other:
+        other.conversation("c").append("user", "x", tokens=1)
+""",
+}
+
+
+@pytest.mark.parametrize("child", CHILDREN)
+def test_the_parent_goes_on(tmp_path: Path, child: str) -> None:
+    command = [sys.executable, "-c", PROGRAM.replace("{child}", CHILDREN[child]), str(tmp_path / "store")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.stdout, done.returncode) == ("2\n", 0), done.stderr

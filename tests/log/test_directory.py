@@ -508,3 +508,37 @@ def test_a_store_that_appears_between_two_looks_is_a_store(tmp_path: Path, monke
     monkeypatch.setattr(os.path, "isfile", lambda path: next(looks, None) is None and isfile(path))
     with Memory(tmp_path / "store") as memory:
         assert memory.head == 0
+
+
+class TestAStoreThatIsNotWhereItWas:
+    """It was moved, removed or replaced while it is open: what is at its path now is not touched."""
+
+    @pytest.fixture(params=["moved", "removed", "replaced"])
+    def displace(self, request: pytest.FixtureRequest, tmp_path: Path, store: Path) -> Callable[[], dict[str, bytes]]:
+        def displaced() -> dict[str, bytes]:
+            if request.param == "removed":
+                shutil.rmtree(store)
+            else:
+                store.rename(tmp_path / "elsewhere")
+            if request.param == "replaced":
+                with Memory(store) as other:
+                    other.conversation("c").append("user", "of another", tokens=1)
+            return {path.name: path.read_bytes() for path in store.glob("*.mdb")}
+
+        return displaced
+
+    @pytest.mark.parametrize("durability", ["durable", "delayed"])
+    def test_nothing_is_written(
+        self, store: Path, displace: Callable[[], dict[str, bytes]], durability: Literal["durable", "delayed"]
+    ) -> None:
+        with Memory(store, durability=durability) as memory:
+            memory.flush()
+            left = displace()
+            chat = memory.conversation("c")
+            with pytest.raises(StoreError, match=rf"{store} was moved, removed or replaced, .* open it where it is"):
+                memory.erase([memory.head])
+            if durability == "durable":
+                with pytest.raises(StoreError, match="was moved, removed or replaced"):
+                    chat.append("user", "lost", tokens=1)
+            assert [message.content for message in chat.window()] == ["hello"]
+        assert {path.name: path.read_bytes() for path in store.glob("*.mdb")} == left

@@ -12,7 +12,7 @@ from refold.engine.transaction import Transaction
 from refold.engine.writer import Writer
 from refold.errors import InvalidInput, StoreError, StoreFull
 from refold.limits import HASH_KEY_BYTES, MEMORY_BYTES_DEFAULT, STORE_ID_BYTES
-from refold.log.protocol import Log, LogTurn, Row
+from refold.log.protocol import Displaced, Log, LogTurn, Row
 
 if TYPE_CHECKING:
     from refold.engine.subscriptions import Subscriber, Subscription, Subscriptions
@@ -163,7 +163,7 @@ class Engine:
     def _finish(self) -> None:
         """Store what is worth storing, and advance the witness.
 
-        Checkpoint rows that find no room, or a disk that failed before, are worth no error.
+        Checkpoint rows that find no room, a disk that failed before, or no store any more, are worth no error.
         """
         log = self.reader.log
         has_tail = log.durable_head() < log.head()
@@ -173,7 +173,7 @@ class Engine:
             log.resume()
         try:
             self.settle()
-        except StoreFull:
+        except (Displaced, StoreFull):
             if has_tail:
                 raise
         self._advance_witness()

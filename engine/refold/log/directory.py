@@ -180,6 +180,7 @@ class Directory:
                 # else.
                 try:
                     environment.turnstile.enter()
+                    environment.check_place()
                     _take_alone(owner, self.path)
                 finally:
                     if environment.turnstile.is_held:

@@ -40,7 +40,7 @@ from refold.log.lmdb_file import (
     problems,
     translated,
 )
-from refold.log.protocol import TABLES
+from refold.log.protocol import TABLES, Displaced
 from refold.log.record import FORMAT
 from refold.threads import uninterrupted
 
@@ -224,6 +224,7 @@ class Environment:
     def begin_write(self) -> "lmdb.Transaction[bytes]":
         """Return a write transaction, once no other is open; for this thread alone, which holds ``writing``."""
         self.turnstile.enter()
+        self.check_place()
         attempts = RETRIES_COUNT_MAX
         while True:
             try:
@@ -288,6 +289,7 @@ class Environment:
 
         Whoever wrote to a file whose name a loss of power takes back would lose what was acknowledged.
         """
+        self.check_place()
         try:
             for name in (LOCK_FILE, DATA_FILE):
                 os.rename(os.path.join(made, name), os.path.join(self.path, name))
@@ -324,6 +326,18 @@ class Environment:
         """Let nothing be written any more until the store is opened again, because of an error of the disk."""
         self.stopped = self.stopped or reason
         self.turnstile.suspect()
+
+    def check_place(self) -> None:
+        """Raise ``Displaced`` where the file at the path is another one than was opened, or none."""
+        try:
+            is_here = _found(self.path) == self.identity
+        except (FileNotFoundError, NotADirectoryError):
+            is_here = False
+        if not is_here:
+            raise Displaced(
+                f"the store that was opened at {self.path} was moved, removed or replaced, and nothing more is "
+                f"written to it; close this memory and open it where it is"
+            )
 
     def check_writing(self) -> None:
         """Raise after an I/O error, which stops writing until the store is opened again."""
@@ -502,13 +516,18 @@ def share(path: str, handle: object, *, readonly: bool) -> Environment:
 
 
 def _identity(path: str) -> tuple[int, int]:
-    """Return what tells the file from others; ``StoreBusy`` if LMDB has it open for the process that forked this one."""
-    status = os.stat(os.path.join(path, DATA_FILE))
-    if (status.st_dev, status.st_ino) in _of_parent:
+    """Return what tells the file from others; ``StoreBusy`` if the process that forked this one has it open."""
+    identity = _found(path)
+    if identity in _of_parent:
         raise StoreBusy(
             f"the process that forked this one had the store at {path} open; fork before it is opened, or start "
             f"processes with 'spawn'"
         )
+    return identity
+
+
+def _found(path: str) -> tuple[int, int]:
+    status = os.stat(os.path.join(path, DATA_FILE))
     return status.st_dev, status.st_ino
 
 

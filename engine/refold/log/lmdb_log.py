@@ -385,6 +385,7 @@ class LmdbLog:
     def flush(self) -> None:
         """Fill the ballast if the disk has room again; what was written is durable."""
         if not self.readonly:
+            self._shared.check_place()
             self.ballast.fill()
 
     def read(self, after: int, until: int) -> list[Sealed]:

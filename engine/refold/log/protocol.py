@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from refold.errors import StoreBusy
+from refold.errors import StoreBusy, StoreError
 from refold.log.record import EventBytes, Sealed
 
 Table: TypeAlias = Literal["checkpoints", "derived", "digests", "graphs", "meta", "names", "requests", "streams"]
@@ -34,6 +34,10 @@ class Found(NamedTuple):
 
 class TurnLost(StoreBusy):
     """Another process wrote while a turn had to be given back for the map to grow; take another turn."""
+
+
+class Displaced(StoreError):
+    """The store is not at its path any more; nothing was written, to it or to what is there now."""
 
 
 class LogTurn(Protocol):

@@ -239,6 +239,11 @@ def heirs(engine: Engine, stream: Stream) -> Iterator[tuple[Stream, str]]:
             yield other, forked.name
 
 
+def own_number(engine: Engine, branch: int, name: str) -> int:
+    """Return the number under which a branch has events of its own of a stream, 0 where it has none."""
+    return int.from_bytes(engine.reader.log.row("names", name_key(branch, name)) or b"", "big")
+
+
 def new_name(engine: Engine, streams: Sequence[int], number: int) -> str:
     """Return what a stream is called once it is erased; that of a branch is called as the one it goes on from."""
     stream = engine.reader.streams.at_number(number)
@@ -259,12 +264,11 @@ def own_seqs(engine: Engine, number: int) -> list[int]:
 def snapshots_of(engine: Engine, streams: Collection[int]) -> set[int]:
     """Return the seqs at which states of the streams got names."""
     found = set[int]()
-    for branch in range(len(engine.reader.loader.branches()) + 1):
-        stream = engine.reader.streams.find(key_of(branch, STORE_STREAM))
-        for number in [] if stream is None else list(engine.reader.streams.numbers(stream)):
-            for event, stamp in engine.reader.loader.recorded(own_seqs(engine, number)):
-                if isinstance(event, SnapshotNamed) and event.base_stream in streams:
-                    found.add(stamp.seq)
+    branches = range(len(engine.reader.loader.branches()) + 1)
+    for number in filter(None, (own_number(engine, branch, STORE_STREAM) for branch in branches)):
+        for event, stamp in engine.reader.loader.recorded(own_seqs(engine, number)):
+            if isinstance(event, SnapshotNamed) and event.base_stream in streams:
+                found.add(stamp.seq)
     return found
 
 
@@ -289,10 +293,15 @@ def _reach_by_bases(found: dict[int, int], bases: Sequence[Base]) -> None:
 
 
 def _reach_by_branches(engine: Engine, found: dict[int, int]) -> None:
+    streams = engine.reader.streams
     for number, begin in list(found.items()):
-        for heir, _ in heirs(engine, engine.reader.streams.at_number(number)):
-            own = heir.number
-            if own and heir.base is not None and begin <= heir.base[1]:
+        name = streams.name_of(number)
+        for branch in range(1, len(engine.reader.loader.branches()) + 1):
+            own = own_number(engine, branch, name)
+            heir = streams.at_number(own) if own and own != number else None
+            if heir is None or heir.base is None or number not in streams.numbers(heir):
+                continue
+            if begin <= heir.base[1]:
                 found[own] = min(found.get(own, engine.reader.head), *own_seqs(engine, own))
 
 

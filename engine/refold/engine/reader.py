@@ -6,7 +6,7 @@ take the state lock alone, so they never wait for a disk.
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
@@ -520,7 +520,7 @@ class Reader:
 
     def branch_name(self, branch: int) -> str:
         """Return the name of a branch, empty for the main line."""
-        return self.branches_at(None)[branch - 1].name if branch else ""
+        return self.read(STORE_STREAM, lambda state: state.part(SETTINGS).branches[branch - 1].name) if branch else ""
 
     def names(self) -> Names:
         """Return the lookups of what the numbers in events stand for."""
@@ -563,7 +563,7 @@ def request_prefix(branch: int) -> bytes:
     return b"branch" + BRANCH.pack(branch) if branch else b"id"
 
 
-def descends(branches: list[Branch], branch: int, elder: int) -> bool:
+def descends(branches: Sequence[Branch], branch: int, elder: int) -> bool:
     """Return whether a branch was forked from another one, directly or through others."""
     while branch:
         branch = branches[branch - 1].parent
@@ -572,7 +572,7 @@ def descends(branches: list[Branch], branch: int, elder: int) -> bool:
     return False
 
 
-def depth_of(branches: list[Branch], branch: int) -> int:
+def depth_of(branches: Sequence[Branch], branch: int) -> int:
     """Return how many forks lie between a branch and the main line."""
     depth = 0
     while branch:

@@ -59,6 +59,9 @@ class Shortcut:
 
 # What the layers above build of the public verbs. This layer may not import them, and works where they are missing.
 
+_COUNTED_MAX: Final = 1_000
+"""Conversations that ``repr`` counts: it is made wherever something is shown, however many there are."""
+
 _EXTENSIONS: Final[dict[str, tuple[str, str]]] = {
     "async_hooks": ("refold.agent.hooks", "async_hooks_of"),
     "context": ("refold.agent.context", "context"),
@@ -208,7 +211,9 @@ class Memory:
     def _counts(self) -> str:
         door = self._door
         fork = f"fork={door.engine.reader.branch_name(door.branch)!r}, " if door.branch else ""
-        return f"{fork}events={self.head}, conversations={len(self.conversations())}"
+        count = len(self.conversations(limit=_COUNTED_MAX + 1))
+        shown = count if count <= _COUNTED_MAX else f"more than {_COUNTED_MAX}"
+        return f"{fork}events={self.head}, conversations={shown}"
 
     def _refuse_frozen(self, verb: str) -> None:
         if self._at is not None:
@@ -313,9 +318,12 @@ class Memory:
         after, limit = options.paged(after, limit)
         return history.ids(self._door.engine, self._door.branch, kind, at=self._at, after=after, limit=limit)
 
-    def snapshots(self) -> list[Snapshot]:
-        """Return the named snapshots, in the order of their seqs; those of the whole memory have no stream."""
-        return store.snapshots(self._door, self._at)
+    def snapshots(self, *, after: Snapshot | None = None, limit: int | None = None) -> list[Snapshot]:
+        """Return the named snapshots, in the order of their seqs; ``after`` and ``limit`` page through them.
+
+        Those of the whole memory have no stream.
+        """
+        return store.snapshots(self._door, self._at, after, limit)
 
     def forks(self, *, after: str | None = None, limit: int | None = None) -> list[str]:
         """Return the names of the memories forked from this one and from its forks, sorted."""

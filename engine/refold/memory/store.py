@@ -3,6 +3,7 @@
 import datetime as dates
 import os
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Final, cast
@@ -202,16 +203,18 @@ def named(door: Door, name: str) -> Snapshot:
     return Snapshot("", match.seq, name, door.engine, door.branch)
 
 
-def snapshots(door: Door, at: int | None) -> list[Snapshot]:
-    """Return the named snapshots, of conversations and of the whole, in the order of their seqs."""
+def snapshots(door: Door, at: int | None, after: object, limit: object) -> list[Snapshot]:
+    """Return a page of the named snapshots, of conversations and of the whole, in the order of their seqs."""
+    if after is not None and not isinstance(after, Snapshot):
+        checks.invalid(f"after must be a Snapshot, not {type(after).__name__} ({checks.shown(after)})")
+    count = None if limit is None else checks.count(limit, "limit")
     engine = door.engine
     known = door.read_written(STORE_STREAM, lambda state: list(state.part(SETTINGS).snapshots.values()), at)
-    ordered = sorted(known, key=lambda named: (named.seq, named.stream, named.name))
-    streams = [engine.reader.streams.name_of(each.stream) if each.stream else "" for each in ordered]
-    return [
-        Snapshot(stream, each.seq, each.name, engine, door.branch)
-        for stream, each in zip(streams, ordered, strict=True)
-    ]
+    streams = engine.reader.streams
+    places = sorted((each.seq, streams.name_of(each.stream) if each.stream else "", each.name) for each in known)
+    begin = 0 if after is None else bisect_right(places, (after.seq, after.stream, after.name or ""))
+    end = None if count is None else begin + count
+    return [Snapshot(stream, seq, name, engine, door.branch) for seq, stream, name in places[begin:end]]
 
 
 def restore(door: Door, target: object, options: Options) -> None:
@@ -328,11 +331,15 @@ def fork(door: Door, name: str, frozen: int | None, at: "int | dates.datetime | 
 
 
 def _opened(door: Door, name: str) -> Door | None:
-    known = door.engine.reader.branches_at(None)
-    number = next((number for number, branch in enumerate(known, 1) if branch.name == name), 0)
+    def query(state: State) -> tuple[int, bool]:
+        settings = state.part(SETTINGS)
+        number = settings.numbers.get(name, 0)
+        return number, reader.descends(settings.branches, number, door.branch)
+
+    number, descends = door.engine.reader.read(STORE_STREAM, query)
     if not number:
         return None
-    if not reader.descends(known, number, door.branch):
+    if not descends:
         checks.invalid(f"the fork {name!r} exists and was not forked from this one; open it from the main memory")
     return door.to(number)
 

@@ -1,0 +1,120 @@
+"""What one call costs does not grow with what it does not concern: forks, conversations, other events."""
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from refold import Memory
+from refold.memory import memory as memories
+from tests.support.memories import assert_sound
+from tests.support.seams import counted_reads
+
+SMALL, LARGE = 60, 240
+
+
+def steps_of(work: Callable[[], object]) -> int:
+    """How many instructions of Python are executed while something is done."""
+    steps = 0
+
+    def note(frame: FrameType, what: str, _argument: Any) -> Any:
+        nonlocal steps
+        frame.f_trace_opcodes = True
+        steps += what == "opcode"
+        return note
+
+    before = sys.gettrace()
+    sys.settrace(note)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return steps
+
+
+def with_forks(path: Path, count: int) -> Memory:
+    memory = Memory(path, durability="delayed")
+    for number in range(5):
+        memory.conversation(f"chat-{number}").append("user", "hello")
+    for number in range(count):
+        memory.fork(f"fork-{number}")
+    return memory
+
+
+def test_a_fork_of_the_memory_looks_at_no_other_one(tmp_path: Path) -> None:
+    steps = list[int]()
+    for count in (SMALL, LARGE):
+        with with_forks(tmp_path / str(count), count) as memory:
+            memory.fork("first")
+            steps.append(min(steps_of(partial(memory.fork, name)) for name in ("second", "third", "fourth")))
+    assert steps[1] < 1.2 * steps[0]
+
+
+def test_erasing_an_event_reads_nothing_for_the_forks_that_only_inherit_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = list[int]()
+    for count in (SMALL, LARGE):
+        with with_forks(tmp_path / str(count), count) as memory:
+            said = memory.conversation("chat-1").append("user", "a secret of some length")
+            changed = memory.fork("fork-3").conversation("chat-1")
+            changed.append("user", "its own")
+            with monkeypatch.context() as patch:
+                reads = counted_reads(memory, patch)
+                assert memory.erase([said]).seqs == (said.seq,)
+                read.append(len(reads))
+            assert_sound(memory)
+    assert read[1] < 1.5 * read[0]
+
+
+def test_erasing_a_conversation_reads_the_forks_of_the_memory_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = list[int]()
+    for count in (SMALL, LARGE):
+        with with_forks(tmp_path / str(count), count) as memory:
+            memory.conversation("late").append("user", "a secret of some length")
+            with monkeypatch.context() as patch:
+                reads = counted_reads(memory, patch)
+                memory.conversation("late").erase()
+                read.append(sum(reads))
+            assert_sound(memory)
+    assert read[1] < 2 * LARGE / SMALL * read[0]
+
+
+def test_the_repr_of_a_memory_counts_no_more_than_a_thousand_conversations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memories, "_COUNTED_MAX", 10)
+    steps = list[int]()
+    for count in (SMALL, LARGE):
+        with Memory(tmp_path / str(count), durability="delayed") as memory:
+            for number in range(count):
+                memory.conversation(f"chat-{number}").append("user", "hello")
+            fork = memory.fork("fork")
+            memory.flush()
+            assert "conversations=more than 10" in repr(fork)
+            steps.append(steps_of(partial(repr, fork)))
+    assert steps[1] < 1.2 * steps[0]
+
+
+def test_snapshots_are_paged() -> None:
+    with Memory() as memory:
+        names = list[str]()
+        for number in range(5):
+            memory.conversation(f"chat-{number}").append("user", "hello")
+            memory.snapshot(f"whole-{number}")
+            memory.conversation(f"chat-{number}").snapshot(f"one-{number}")
+            names += [f"whole-{number}", f"one-{number}"]
+        found, page = list[str | None](), memory.snapshots(limit=3)
+        while page:
+            assert len(page) <= 3
+            found += [snapshot.name for snapshot in page]
+            page = memory.snapshots(after=page[-1], limit=3)
+        assert found == [snapshot.name for snapshot in memory.snapshots()]
+        assert sorted(names) == sorted(map(str, found))
+        assert memory.snapshots(limit=0) == []

@@ -91,10 +91,11 @@ def test_the_repr_of_a_memory_counts_no_more_than_a_thousand_conversations(
 ) -> None:
     monkeypatch.setattr(memories, "_COUNTED_MAX", 10)
     steps = list[int]()
-    for count in (SMALL, LARGE):
+    for count in (300, 1_200):  # More than a page of names.
         with Memory(tmp_path / str(count), durability="delayed") as memory:
-            for number in range(count):
-                memory.conversation(f"chat-{number}").append("user", "hello")
+            with memory.batch():
+                for number in range(count):
+                    memory.conversation(f"chat-{number}").append("user", "hello")
             fork = memory.fork("fork")
             memory.flush()
             assert "conversations=more than 10" in repr(fork)

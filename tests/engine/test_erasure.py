@@ -125,6 +125,29 @@ def test_what_was_derived_goes_too_unless_it_is_to_be_kept(memory: Memory, path:
     assert occurrences(path, "Ottokar") == 0
 
 
+def test_a_conversation_whose_project_was_erased_takes_the_name_again(memory: Memory) -> None:
+    chat = memory.conversation("a", project="a project with a name")
+    chat.append("user", "hello")
+    chat.state["project:language"] = "Python"
+    opened = next(chat.events()).stamp.seq
+    memory.erase([opened])
+    for _ in range(2):
+        again = memory.conversation("a", project="a project with a name")
+        assert again.state["project:language"] == "Python"
+        again.append("user", "and on it goes")
+        again.state["project:language"] = "Python 3"
+        again.state["project:language"] = "Python"
+        fork = again.fork(f"fork {memory.head}")
+        assert memory.conversation(fork.id, project="a project with a name").state["project:language"] == "Python"
+        memory.flush()
+    memory.conversation("b", project="p").append("user", "hello")
+    with pytest.raises(InvalidInput, match="belongs to project 'p'"):
+        memory.conversation("b", project="q")
+    memory.conversation("c").append("user", "hello")
+    with pytest.raises(InvalidInput, match="belongs to project None"):
+        memory.conversation("c", project="q")
+
+
 def name_everywhere(memory: Memory, name: str) -> None:
     """Write a conversation, and everything that may name it in other streams."""
     chat, project = memory.conversation(name, project="acme"), memory.project("acme")

@@ -642,7 +642,7 @@ class Claims:
         )
         if not known.opened:
             return
-        if self.project is not None and self.project != known.project:
+        if self.project is not None and self.project != known.project and not known.unknown:
             raise InvalidInput(
                 f"{stream} belongs to project {known.project!r}, not {self.project!r}; leave project= out"
             )

@@ -544,4 +544,5 @@ def _evicted(event: Event, stamp: Stamp, before: dict[str, Message], after: dict
 def project_of(state: State, opening: ConversationOpened) -> str | None:
     """Return the project of a conversation, or the one that it is about to be opened in."""
     session = state.part(SESSION)
-    return session.project if session.opened else session.project or opening.project
+    is_settled = session.opened and not session.unknown
+    return session.project if is_settled else session.project or opening.project

@@ -13,22 +13,24 @@ from refold.views.base import copy_slots
 class Session:
     """The identity of a conversation."""
 
-    __slots__ = ("depth", "opened", "project")
+    __slots__ = ("depth", "opened", "project", "unknown")
 
     def __init__(self) -> None:
         self.opened = False
         self.project: str | None = None
+        self.unknown = False  # Whether the name of the project, if it had one, was erased.
         self.depth = 0  # The number of forks between this conversation and its origin.
 
     copy = copy_slots
 
     def pack(self) -> tuple[Any, list[int]]:
-        return [self.opened, self.project, self.depth], []
+        return [self.opened, self.project, self.depth, *([True] if self.unknown else [])], []
 
     @classmethod
     def unpack(cls, inline: Any, events: Located) -> "Session":
         session = cls()
-        session.opened, session.project, session.depth = msgspec.convert(inline, tuple[bool, str | None, int])
+        session.opened, session.project, session.depth = msgspec.convert(inline[:3], tuple[bool, str | None, int])
+        session.unknown = len(inline) > 3  # noqa: PLR2004 - behind those three
         return session
 
     def logical(self) -> Any:
@@ -45,11 +47,13 @@ SESSION = View("session", kinds=("conversation",), state=Session)
 def _conversation_opened(session: Session, stamp: Stamp, event: ConversationOpened) -> None:
     session.opened = True
     session.project = event.project or session.project
+    session.unknown = stamp.erased and session.project is None
 
 
 @SESSION.on(Forked, Restored)
 def _based(session: Session, stamp: Stamp, event: Event) -> None:
     assert isinstance(event, (Forked, Restored)), event
+    session.unknown = event.project is None and (stamp.erased or session.unknown)
     session.project = event.project
     session.depth = event.depth
 
@@ -58,12 +62,13 @@ def _based(session: Session, stamp: Stamp, event: Event) -> None:
 def _session_imported(session: Session, stamp: Stamp, event: StateImported) -> None:
     """Go on as the imported state was, but in the conversation's own project."""
     session.opened = event.policy != 0
+    session.unknown = stamp.erased
     session.project = event.project
 
 
 @SESSION.on(ForkDropped)
 def _session_dropped(session: Session, stamp: Stamp, event: ForkDropped) -> None:
-    session.opened = False
+    session.opened = session.unknown = False
     session.project = None
     session.depth = 0
 

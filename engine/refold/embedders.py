@@ -582,9 +582,10 @@ _SHOWN_CHARS: Final = 200
 class OpenAIEmbedder:
     """An embedder at ``base_url`` (the extra ``openai``), such as ``https://host/v1``, for a model of ``dim`` numbers.
 
-    ``api_key`` is sent as a bearer token and shown nowhere. ``timeout_seconds`` is for each request. ``attempts`` is
-    how often one is made when the endpoint is busy, fails or cannot be reached, with waits that double from half a
-    second on, or as long as the endpoint asks for, at most 30 seconds. ``shorten`` asks the model
+    ``api_key`` is sent as a bearer token and shown nowhere, and neither is what the URL says of a user.
+    ``timeout_seconds`` is for each request. ``attempts`` is how often one is made when the endpoint is busy, fails or
+    cannot be reached, with waits that double from half a second on, or as long as the endpoint asks for, at most 30
+    seconds. ``shorten`` asks the model
     for vectors of ``dim`` numbers, where it can give fewer. A text without any character to see is sent as a full stop.
     Redirects are not followed.
 
@@ -611,6 +612,7 @@ class OpenAIEmbedder:
         self.dim = dim
         self._http = loaded("httpx2", "openai")
         self._url = base_url.rstrip("/") + "/embeddings"
+        self._shown_url = _without_user(self._url)
         self._fields: dict[str, Any] = {"model": model, "encoding_format": "float"}
         if shorten:
             self._fields["dimensions"] = dim
@@ -620,7 +622,7 @@ class OpenAIEmbedder:
         self._sleep = sleep
 
     def __repr__(self) -> str:
-        return f"OpenAIEmbedder({self.id!r} at {self._url!r})"
+        return f"OpenAIEmbedder({self.id!r} at {self._shown_url!r})"
 
     def embed(self, texts: list[str]) -> list[list[float]]:
         """Return one vector for each text, in order; raises ``EmbedderFailed`` if the endpoint gives none at last."""
@@ -643,7 +645,7 @@ class OpenAIEmbedder:
             if attempt == self._attempts or (answer is not None and answer.status_code not in _TRIED_AGAIN):
                 tried = f"after {attempt} of {self._attempts} attempts"
                 raise EmbedderFailed(
-                    f"no vectors from {self._url} {tried}: {failure}; check the endpoint, the model and the key"
+                    f"no vectors from {self._shown_url} {tried}: {failure}; check the endpoint, the model and the key"
                 )
             self._sleep(_wait_seconds(answer, attempt))
 
@@ -663,9 +665,16 @@ class OpenAIEmbedder:
         except (ValueError, KeyError, TypeError) as error:
             shown = answer.text[:_SHOWN_CHARS]
             raise EmbedderFailed(
-                f"{self._url} answered without a vector for each of {count} texts ({type(error).__name__} {error}): "
-                f"{shown!r}; it has to answer as OpenAI's embeddings do"
+                f"{self._shown_url} answered without a vector for each of {count} texts "
+                f"({type(error).__name__} {error}): {shown!r}; it has to answer as OpenAI's embeddings do"
             ) from error
+
+
+def _without_user(url: str) -> str:
+    """Return a URL as it may be shown: without what stands in front of the host."""
+    scheme, mark, rest = url.rpartition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}{mark}{host.rpartition('@')[2]}{slash}{path}"
 
 
 def _check(base_url: str, model: str, dim: int, timeout_seconds: float, attempts: int) -> None:
@@ -673,7 +682,12 @@ def _check(base_url: str, model: str, dim: int, timeout_seconds: float, attempts
 
     address = urlsplit(base_url)
     wrong = (
-        ("base_url", base_url, address.scheme not in {"http", "https"} or not address.hostname, "an http or https URL"),
+        (
+            "base_url",
+            _without_user(base_url),
+            address.scheme not in {"http", "https"} or not address.hostname,
+            "an http or https URL",
+        ),
         ("model", model, not model, "the name of a model"),
         ("dim", dim, dim < 1, "how many numbers the model's vectors have"),
         ("timeout_seconds", timeout_seconds, not timeout_seconds > 0, "a number of seconds above 0"),

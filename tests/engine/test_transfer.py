@@ -1,7 +1,9 @@
 """Export and load: everything comes out and goes in as it was, and what was changed or cut off is refused whole."""
 
 import copy
+import errno
 import json
+import os
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +23,7 @@ from refold import (
     Snapshot,
     StoreCorrupt,
     StoreError,
+    StoreFull,
 )
 from refold.engine import transfer
 from refold.memory import Files
@@ -703,3 +706,15 @@ def test_a_body_that_is_not_what_was_written_is_not_exported(tmp_path: Path) -> 
         assert chat.erase().occurrences == 0
         # The erasure takes the text, and not the evidence that it was another one.
         assert [(finding.check, finding.seq) for finding in memory.verify().findings] == [("chain", 3)]
+
+
+def test_an_export_that_finds_no_space_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_file: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with Memory() as memory:
+        memory.profile().set("k", "v")
+        monkeypatch.setattr(os, "fsync", full)
+        with pytest.raises(StoreFull, match=r"exporting to .* No space left"):
+            memory.export(tmp_path / "export.jsonl")
+    assert list(tmp_path.iterdir()) == []

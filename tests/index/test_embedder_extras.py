@@ -201,6 +201,25 @@ def test_what_another_attempt_cannot_mend_is_said_at_once(
     assert (waits, len(server[1].seen)) == ([], 1)
 
 
+def test_what_an_address_says_of_its_user_is_shown_nowhere(
+    server: tuple[str, type[Endpoint]], waits: list[float]
+) -> None:
+    server[1].answers += [(400, {}, {"error": "no"}), (200, {}, {"data": []})]
+    given = server[0].replace("://", "://someone:hush@")
+    embedder = endpoint(given, sleep=waits.append)
+    assert repr(embedder) == f"OpenAIEmbedder('openai/m/2' at '{server[0]}/v1/embeddings')"
+    for _ in range(2):
+        with pytest.raises(EmbedderFailed) as caught:
+            embedder.embed(["a"])
+        assert f"{server[0]}/v1/embeddings" in str(caught.value)
+        assert "hush" not in str(caught.value)
+    embedder.close()
+    for wrong in ("ftp://someone:hush@host/v1", "someone:hush@host"):
+        with pytest.raises(InvalidInput, match="base_url is") as refused:
+            OpenAIEmbedder(base_url=wrong, model="m", dim=2)
+        assert "hush" not in str(refused.value)
+
+
 NONSENSE = [b"not json", b"[]", {"data": []}, {"data": [{"index": 1, "embedding": [1]}]}, {"data": [3]}, {"error": "x"}]
 
 

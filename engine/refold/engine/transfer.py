@@ -42,9 +42,10 @@ from refold.engine.streams import (
     records_of,
     reports_damage,
 )
-from refold.errors import InvalidInput, LimitExceeded, NotFound, StoreBusy, StoreCorrupt, StoreError
+from refold.errors import InvalidInput, LimitExceeded, NotFound, StoreBusy, StoreCorrupt
 from refold.event import FLAG_BASE, FLAG_ERASED, FLAG_OCCURRED, BranchForked, Erased, Event, SnapshotNamed, moved_actor
 from refold.limits import DOCUMENT_BYTES_MAX, PAGE_EVENTS, RETRIES_COUNT_MAX, SEED_BYTES
+from refold.log.disk import disk_error
 from refold.log.protocol import Log, LogTurn, Row, TurnLost
 from refold.log.record import (
     MARK_COMMAND,
@@ -443,9 +444,8 @@ def export(engine: Engine, path: str, at: int | None) -> int:
                 written.unlink(missing_ok=True)
                 raise
     except OSError as error:
-        raise StoreError(
-            f"exporting to {path}: {error}; give a path in a directory that is writable and has space"
-        ) from error
+        message = f"exporting to {path}: {error}; give a path in a directory that is writable and has space"
+        raise disk_error(error, message) from error
     return until
 
 

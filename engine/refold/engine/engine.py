@@ -10,7 +10,7 @@ from weakref import WeakSet
 from refold.engine.reader import HASH_KEY, STORE_ID_KEY, UNSWEPT_KEY, Reader
 from refold.engine.transaction import Transaction
 from refold.engine.writer import Writer
-from refold.errors import InvalidInput, StoreError, StoreFull
+from refold.errors import InvalidInput, StoreBusy, StoreError, StoreFull
 from refold.limits import HASH_KEY_BYTES, MEMORY_BYTES_DEFAULT, STORE_ID_BYTES
 from refold.log.protocol import Displaced, Log, LogTurn, Row
 
@@ -163,7 +163,7 @@ class Engine:
     def _finish(self) -> None:
         """Store what is worth storing, and advance the witness.
 
-        Checkpoint rows that find no room, a disk that failed before, or no store any more, are worth no error.
+        Checkpoint rows that find no room, no turn or no store any more, or a disk that failed, are worth no error.
         """
         log = self.reader.log
         has_tail = log.durable_head() < log.head()
@@ -173,7 +173,7 @@ class Engine:
             log.resume()
         try:
             self.settle()
-        except (Displaced, StoreFull):
+        except (Displaced, StoreBusy, StoreFull):
             if has_tail:
                 raise
         self._advance_witness()

@@ -9,10 +9,13 @@ import gc
 import io
 import mmap
 import os
+import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from struct import Struct
 from typing import Any, Final, TypeAlias
 from weakref import WeakSet
 
@@ -21,6 +24,7 @@ import msgspec
 
 from refold.errors import StoreBusy, StoreCorrupt, StoreError, StoreVersion
 from refold.limits import (
+    COMMIT_WAIT_SECONDS_MAX,
     LMDB_KEY_BYTES_MAX,
     MAP_STEP_BYTES_MIN,
     MAP_WAIT_SECONDS,
@@ -57,6 +61,9 @@ from refold.threads import uninterrupted
 
 TURN_LOCK: Final = "turn.lock"
 _SUSPECT: Final = 2
+_PAUSE_SECONDS_MIN: Final = 0.000_05
+_RECORD_LOCK: Final = Struct("@hhqqi0q")
+"""``struct flock`` of Linux on a machine of 64 bits: type, from where, begin, length, process."""
 
 
 class Turnstile:
@@ -87,20 +94,35 @@ class Turnstile:
         )
 
     def enter(self) -> None:
-        """Wait for the turn of every other process; a thread at a time, once more or not."""
-        self.is_held = True
-        try:
-            fcntl.lockf(self._file, fcntl.LOCK_EX)
-        except OSError as error:
-            raise self._failed("locking", error) from error
+        """Wait for the turn of every other process, in bounds; a thread at a time, once more or not."""
+        until = time.monotonic() + COMMIT_WAIT_SECONDS_MAX
+        pause = _PAUSE_SECONDS_MIN
+        while not self.enter_now():
+            if time.monotonic() > until:
+                raise StoreBusy(
+                    f"process {self._holder()} has its turn at writing to {self._path}, for longer than "
+                    f"COMMIT_WAIT_SECONDS_MAX = {COMMIT_WAIT_SECONDS_MAX} s; see whether it is stopped, let it go on "
+                    f"or end it, and call again"
+                )
+            time.sleep(pause)
+            pause = min(2 * pause, MAP_WAIT_SECONDS)
+
+    def _holder(self) -> str:
+        """Return the number of the process that has its turn, where the system tells."""
+        if sys.platform != "linux":
+            return "unknown"
+        asked = _RECORD_LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        return str(_RECORD_LOCK.unpack(fcntl.fcntl(self._file, fcntl.F_GETLK, asked))[-1])
 
     def enter_now(self) -> bool:
         """Enter unless another process has its turn, and return whether that was done; a thread at a time."""
         self.is_held = True
         try:
             fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             self.is_held = False
+        except OSError as error:
+            raise self._failed("locking", error) from error
         return self.is_held
 
     @property

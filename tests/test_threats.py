@@ -1,6 +1,8 @@
 """What the table of threats in ARCHITECTURE.md promises: its tests exist, and only their owner reads refold's files."""
 
+import ast
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +11,24 @@ import pytest
 from refold import Memory, recover
 from refold.skills import SkillRoots
 from tests.support.command import running
+from tests.support.paths import ROOT
+
+TESTS = ROOT / "tests"
+
+
+def functions_of(path: str) -> set[str]:
+    """The names of the functions of a file of tests."""
+    nodes = ast.walk(ast.parse((TESTS / path).read_text(encoding="utf-8")))
+    return {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+
+
+def test_every_threat_names_tests_that_exist() -> None:
+    text = (ROOT / "engine" / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\|.*\|$", text.partition("\n## Threats\n")[2].partition("\n## ")[0], re.MULTILINE)[2:]
+    named = [re.findall(r"`([\w/]+\.py)::(\w+)`", row) for row in rows]
+    assert len(rows) > 8
+    assert all(named)
+    assert [(path, name) for tests in named for path, name in tests if name not in functions_of(path)] == []
 
 
 @pytest.fixture(params=[0o000, 0o022], ids=oct)

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import Any, Final, NoReturn, cast
 
+import msgspec
+
 from refold.errors import InvalidInput, LimitExceeded
 from refold.event import pack_json
 from refold.limits import (
@@ -24,6 +26,9 @@ from refold.limits import (
     VECTOR_DIMENSIONS_MAX,
     WINDOW_TOKENS_MAX,
 )
+
+UNDECODABLE: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
+"""What decoding bytes from elsewhere may raise: they are malformed, are no UTF-8, or are nested too deeply."""
 
 _INT_MIN: Final = -(2**63)
 _INT_MAX: Final = 2**64 - 1

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, TypeVar, Union
 
 import msgspec
 
+from refold import checks
 from refold.errors import StoreCorrupt
 from refold.event import (
     Cut,
@@ -192,7 +193,7 @@ def decode(array: bytes) -> Event:
     """Return the event of an array; one whose tag is unknown is carried as ``Unknown``."""
     try:
         tag = tag_of(array)
-    except (msgspec.DecodeError, IndexError, TypeError, UnicodeDecodeError, ValueError) as error:
+    except (*checks.UNDECODABLE, IndexError, TypeError, ValueError) as error:
         raise StoreCorrupt(
             f"an event of {len(array)} bytes cannot be decoded ({error}); run `refold verify` and restore a backup"
         ) from error
@@ -200,7 +201,7 @@ def decode(array: bytes) -> Event:
         return Unknown((), tag, array)
     try:
         event: Event = _DECODER.decode(array)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except checks.UNDECODABLE as error:
         raise StoreCorrupt(
             f"an event of tag {tag} cannot be decoded ({error}); run `refold verify` and restore a backup"
         ) from error
@@ -211,7 +212,7 @@ def decode_all(arrays: Sequence[bytes]) -> list[Event]:
     """Return the events of arrays: all in one sweep, one by one only where a tag is unknown or bytes are damaged."""
     try:
         events: list[Event] = decode_known(b"\xdd" + len(arrays).to_bytes(4, "big") + b"".join(arrays))
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except checks.UNDECODABLE:
         return list(map(decode, arrays))
     return events
 

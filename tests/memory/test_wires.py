@@ -121,3 +121,21 @@ def test_steps_and_changes_can_be_printed() -> None:
     assert "\n  evicted Message(seq=2, role='user', content='Hello!', tokens=4)\n" in str(last)
     (change,) = [change for change in memory.diff(0, 1) if change.path == ("window_tokens",)]
     assert str(change) == "conversation/chat window.window_tokens: None -> 5"
+
+
+@pytest.mark.parametrize("form", ["openai", "openai-responses", "anthropic", "gemini", "ollama"])
+def test_odd_values_of_calls_and_answers_are_rendered_or_refused(form: Any) -> None:
+    """Imported messages hold what other programs wrote, which may be any JSON."""
+    memory = Memory()
+    deep = "[" * 3_000
+    chat = memory.conversation("calls")
+    chat.append("assistant", None, tool_calls=[{"id": [], "function": {"name": {}, "arguments": deep}}])
+    assert chat.messages(form)
+    for content in (True, [3], [{"type": "tool_result"}]):
+        chat = memory.conversation(f"answers {content}")
+        chat.append("user", [{"type": "tool_result", "tool_use_id": None, "content": content}])
+        if form in {"openai", "anthropic"}:
+            assert chat.messages(form)
+        else:
+            with refused(memory, InvalidInput, "no place"):
+                chat.messages(form)

@@ -397,7 +397,7 @@ class HttpProvider:
             except (KeyError, IndexError, TypeError, AttributeError) as error:
                 checks.invalid(f"the reply holds no answer ({type(error).__name__}: {error})")
             value, is_cut_off = parse_json(text)
-        except (msgspec.DecodeError, InvalidInput, NoJson, UnicodeError, RecursionError) as error:
+        except (*checks.UNDECODABLE, InvalidInput, NoJson) as error:
             raise ProviderFailed(f"{self.id} gave no usable answer through channel {channel}: {error}", _OK) from error
         return JsonResult(value, is_cut_off, _usage(fields.get("usage")), text, channel)
 

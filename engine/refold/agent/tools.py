@@ -273,7 +273,7 @@ def decode_arguments(arguments: object) -> dict[str, Any]:
         _check_size(len(arguments))
         try:
             decoded: object = msgspec.json.decode(arguments)
-        except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        except checks.UNDECODABLE:
             decoded = None
         # The model learns from the check of the schema which fields are missing.
         arguments = cast("object", decoded) if isinstance(decoded, dict) else {}

@@ -8,7 +8,7 @@ import click
 from click.core import ParameterSource
 
 from refold.cli import EXIT_ERROR, output
-from refold.cli.output import Line
+from refold.cli.output import Line, printable
 from refold.cli.root import (
     Moment,
     Output,
@@ -308,7 +308,7 @@ def clear(memory: "Memory", project: str, *, yes: bool) -> Output:
     handle = known_project(memory, project)
     count = handle.count()
     if not yes:
-        click.confirm(f"Delete all {count} memories of {project}?", abort=True, err=True)
+        click.confirm(printable(f"Delete all {count} memories of {project}?"), abort=True, err=True)
     handle.clear()
     return Output({"project": project, "deleted": count}, [(f"{project}: {count} memories deleted",)])
 

@@ -1,6 +1,7 @@
 """Output of the command line: events and messages as text or JSON, with colour on terminals."""
 
 import datetime as dates
+import io
 import re
 import shutil
 import sys
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from typing import IO
 
     from refold import Change, Conversation, Memory, Message, Recorded, Step
     from refold.event import Stamp
@@ -26,12 +28,32 @@ _LEAST_CHARS: Final = 40
 _INDENT: Final = " " * 10
 
 # What moves a cursor, colours a terminal or turns the direction of writing; a line break and a tab do neither.
-_UNPRINTABLE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_UNPRINTABLE: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
 
 def printable(text: str) -> str:
     """Replace what a terminal would obey by its number: an escape by a backslash and x1b."""
     return _UNPRINTABLE.sub(lambda match: match.group().encode("unicode_escape").decode(), text)
+
+
+def as_shown(text: str) -> str:
+    """Return a text as it is, but made printable where stdout is a terminal."""
+    return printable(text) if sys.stdout.isatty() else text
+
+
+class _Terminal(io.RawIOBase):
+    """A terminal that JSON Lines are written to: what it would obey is escaped, as JSON does."""
+
+    def write(self, content: Any) -> int:
+        sys.stdout.write(_escaped(bytes(content).decode()))
+        return len(content)
+
+
+def stdout_file() -> "IO[bytes]":
+    """Return stdout for JSON Lines, byte by byte unless it is a terminal."""
+    return cast("IO[bytes]", _Terminal()) if sys.stdout.isatty() else sys.stdout.buffer
 
 
 def left_of(taken: int) -> int:
@@ -90,7 +112,11 @@ def json_text(document: Any) -> str:
     """Render a value as one line of JSON; what a terminal would obey is escaped."""
     import msgspec
 
-    text = msgspec.json.encode(document).decode()
+    return _escaped(msgspec.json.encode(document).decode())
+
+
+def _escaped(text: str) -> str:
+    """Escape what a terminal would obey in lines of JSON."""
     return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
 

@@ -180,7 +180,9 @@ def run() -> int:
     except click.Abort:
         return EXIT_INTERRUPTED
     except click.ClickException as error:
-        error.show()
+        message = io.StringIO()
+        error.show(message)
+        tell(message.getvalue().removesuffix("\n"))
         return error.exit_code
     return code if isinstance(code, int) else 0
 

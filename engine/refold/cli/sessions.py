@@ -539,7 +539,9 @@ def export_command(*, file: Path, format_name: str, db: str, as_json: bool) -> N
     """
     is_stdout = str(file) == "-"
     with reading(db) as memory:
-        counts = _write(memory, sys.stdout.buffer, format_name) if is_stdout else _write_file(memory, file, format_name)
+        counts = (
+            _write(memory, output.stdout_file(), format_name) if is_stdout else _write_file(memory, file, format_name)
+        )
     text = ", ".join(f"{count} {noun}" for noun, count in counts.items())
     if is_stdout:
         output.tell(text)

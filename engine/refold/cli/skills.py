@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from refold.cli import EXIT_ERROR
-from refold.cli.output import Line, shortened, time_text
+from refold.cli.output import Line, as_shown, shortened, time_text
 from refold.cli.root import Function, Option, Output, cli, reading, verb, writing
 from refold.errors import InvalidInput, NotFound
 
@@ -241,7 +241,7 @@ def select(
         policy = policy if top_k is None else replace(policy, top_k=top_k)
         matches = skills.select(query, policy=policy, phase=phase, forced=forced)
     if inject:  # A text as it is, with --json too.
-        click.echo(inject_skills(matches, policy), nl=False)
+        click.echo(as_shown(inject_skills(matches, policy)), nl=False)
         return iter(())
     rows = [
         {"score": match.score, "match_reason": match.match_reason, "query": match.query, "skill": match.skill}

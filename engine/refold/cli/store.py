@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from refold.cli import EXIT_ERROR, EXIT_INTEGRITY
-from refold.cli.output import Console, Line, print_json, progress_bar
+from refold.cli.output import Console, Line, print_json, printable, progress_bar
 from refold.cli.root import (
     Moment,
     Output,
@@ -132,7 +132,7 @@ def erase(
     derived = "keep" if keep_derived else "erase"
     with writing(db) as memory:
         if not yes:
-            click.confirm(f"Erase {conversation or f'{len(seqs)} events'} for ever?", abort=True, err=True)
+            click.confirm(printable(f"Erase {conversation or f'{len(seqs)} events'} for ever?"), abort=True, err=True)
         if conversation:
             receipt = memory.conversation(conversation).erase(derived=derived, forks=forks)
         else:

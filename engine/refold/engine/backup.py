@@ -8,10 +8,11 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from struct import error as StructError  # noqa: N812 - struct names its exception in lower case
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
+from refold import checks
 from refold.engine import history, verify
 from refold.engine.engine import Engine, open_engine
 from refold.engine.reader import STORE_ID_KEY
@@ -40,7 +41,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
     format: int
     store: str
-    head: int
+    head: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
     streams: int
     time_ns: int
     state_hash: str
@@ -128,7 +129,7 @@ def check_manifest(path: str, log: Log) -> None:
         manifest = msgspec.json.decode(Path(path, MANIFEST_FILE).read_bytes(), type=Manifest)
     except FileNotFoundError:
         return
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except checks.UNDECODABLE as error:
         raise StoreCorrupt(f"{MANIFEST_FILE} in {path} cannot be read ({error}); take another backup") from error
     last = log.read(manifest.head - 1, manifest.head) if manifest.head else []
     is_there = any(seq == manifest.head and Record(packed).link.hex() == manifest.link for seq, packed in last)

@@ -11,7 +11,7 @@ from math import isfinite
 from typing import Any, Final, NamedTuple, cast
 
 import msgspec
-from msgspec import DecodeError, Struct
+from msgspec import Struct
 
 from refold import checks, fold
 from refold.engine.streams import STORE_STREAM, Names, key_of, kind_of
@@ -92,7 +92,7 @@ def head_of(line: bytes) -> Head:
     """Return the head of an export; ``InvalidInput`` if it is none, or of a newer format."""
     try:
         head = _HEAD.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except checks.UNDECODABLE as error:
         raise InvalidInput(
             f"line 1 is not the head of a refold export ({error}); give a file that `refold export` wrote"
         ) from error
@@ -107,7 +107,7 @@ def line_of(line: bytes, number: int) -> Line:
     """Return one line of an export."""
     try:
         return _LINE.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except checks.UNDECODABLE as error:
         raise InvalidInput(
             f"line {number} is not an event of a refold export ({error}); export again, or mend the line"
         ) from error
@@ -416,7 +416,7 @@ def problem_in(event: Event) -> str | None:
 def _first(problems: Iterator[str]) -> str | None:
     try:
         return next(problems, None)
-    except (InvalidInput, LimitExceeded, DecodeError, OverflowError, RecursionError, TypeError, UnicodeError) as error:
+    except (InvalidInput, LimitExceeded, *checks.UNDECODABLE, OverflowError, TypeError) as error:
         return str(error)
 
 

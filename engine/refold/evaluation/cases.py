@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from refold import Memory, Message
+from refold import Memory, Message, checks
 from refold.entry import ACTIVE, Entry
 from refold.errors import InvalidInput, NotFound
 from refold.importers import import_file, transcript
@@ -260,7 +260,7 @@ def _values(text: str) -> set[str]:
     for line in text.splitlines():
         try:
             leaves = _leaves(msgspec.json.decode(line))
-        except (msgspec.DecodeError, RecursionError):
+        except checks.UNDECODABLE:
             continue  # The name of a tool, text next to the call, or a nest that no tool could read.
         values.update(leaf for leaf in leaves if isinstance(leaf, str) and len(leaf) >= _VALUE_CHARS_MIN)
     return {value for value in values if _DIGIT.search(value)}
@@ -411,7 +411,7 @@ def _queries(path: Path) -> Iterator[tuple[str, Labelled]]:
             place = f"{path}, line {number}"
             try:
                 yield place, msgspec.json.decode(text, type=Labelled)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            except checks.UNDECODABLE as error:
                 raise InvalidInput(
                     f'{place}: {error}; give {{"query": TEXT, "seqs": [N, ...]}}, or "ids" for "seqs"'
                 ) from error

@@ -5,6 +5,7 @@ Fields that the log lacks go into metadata, so that ``rendered`` gives every mes
 """
 
 import datetime as dates
+import os
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator
@@ -15,7 +16,7 @@ from typing import Any, BinaryIO, Final, NamedTuple, TypeAlias, cast
 import msgspec
 from msgspec import Struct
 
-from refold import Message
+from refold import Message, checks
 from refold.errors import EmbeddingMismatch, InvalidInput, LimitExceeded
 from refold.limits import DOCUMENT_BYTES_MAX
 from refold.memory.wires import openai
@@ -212,12 +213,21 @@ def decoded(text: bytes, problem: str, advice: str) -> Any:
     """Return the value of a JSON text; ``InvalidInput`` says the problem, what the parser found, and the advice."""
     try:
         return _DECODE(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except checks.UNDECODABLE as error:
         raise InvalidInput(f"{problem} ({error}); {advice}") from error
 
 
+def _rest_of(file: BinaryIO) -> int:
+    """Return how many bytes are still to be read of a file, or the bound of a document."""
+    begin = file.tell()
+    end = file.seek(0, os.SEEK_END)
+    file.seek(begin)
+    return min(end - begin, DOCUMENT_BYTES_MAX)
+
+
 def _read(file: BinaryIO, line: int, *, is_whole: bool) -> bytes:
-    text = file.read(DOCUMENT_BYTES_MAX + 1) if is_whole else file.readline(DOCUMENT_BYTES_MAX + 1)
+    # As much as the file has: reading up to the bound would allocate all of that first.
+    text = file.read(_rest_of(file) + 1) if is_whole else file.readline(DOCUMENT_BYTES_MAX + 1)
     if len(text) > DOCUMENT_BYTES_MAX:
         raise LimitExceeded(
             f"line {line} begins a document over DOCUMENT_BYTES_MAX = {DOCUMENT_BYTES_MAX:,} bytes, all of which "

@@ -5,6 +5,7 @@ from typing import Any, BinaryIO, Final, cast
 
 import msgspec
 
+from refold import checks
 from refold.errors import InvalidInput, LimitExceeded
 from refold.importers.formats import (
     ITEM,
@@ -221,7 +222,7 @@ def _parsed(value: object) -> Any:
         return value
     try:
         return msgspec.json.decode(value)
-    except msgspec.DecodeError:
+    except checks.UNDECODABLE:
         return value
 
 

@@ -170,7 +170,7 @@ def servers_of(configuration: str | bytes | Mapping[str, Any]) -> list[McpServer
     try:
         document = msgspec.json.decode(configuration) if isinstance(configuration, (str, bytes)) else configuration
         entries = msgspec.convert(msgspec.convert(document, dict[str, Any]).get("mcpServers"), dict[str, _Entry])
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+    except checks.UNDECODABLE as error:
         raise InvalidInput(
             f"this is no mcpServers configuration ({error}); give an object of servers by name under that key"
         ) from error

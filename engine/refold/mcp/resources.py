@@ -223,7 +223,7 @@ def list_resources(binding: Binding, cursor: str | None) -> tuple[list[types.Res
         addresses = []
         try:
             place = msgspec.json.decode(cursor, type=Cursor)
-        except (msgspec.MsgspecError, UnicodeError):
+        except checks.UNDECODABLE:
             checks.invalid(f"{checks.shown(cursor)} is no cursor of a list; give nextCursor as it came, or none")
     if place.kind == MEMORIES:
         names = _page(memory.projects, binding.project, place.after)

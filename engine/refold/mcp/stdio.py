@@ -30,6 +30,7 @@ from mcp.types.jsonrpc import (
     jsonrpc_message_adapter,
 )
 
+from refold import checks
 from refold.limits import DRAIN_SECONDS, LINE_BYTES_MAX, LINES_COUNT_MAX, OPEN_BYTES_MAX, REQUEST_BYTES_MIN
 
 # In the place of such a line: no JSON, so that it is answered as such.
@@ -232,7 +233,7 @@ def refusal(line: bytes) -> str:
     number, code, message = None, INVALID_REQUEST, _NO_MESSAGE
     try:
         document: object = msgspec.json.decode(line)
-    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+    except checks.UNDECODABLE:
         code, message = PARSE_ERROR, _NO_JSON
     else:
         number = cast("dict[str, Any]", document).get("id") if isinstance(document, dict) else None

@@ -174,7 +174,7 @@ def _parse(rendered: object) -> Carried:
         checks.invalid("the snapshot bytes are damaged: their checksum does not match; hand them over again")
     try:
         carried = msgspec.msgpack.decode(payload, type=Carried)
-    except msgspec.DecodeError as error:
+    except checks.UNDECODABLE as error:
         raise InvalidInput(f"the snapshot bytes hold no state ({error}); hand them over again") from error
     _check(carried)
     return carried

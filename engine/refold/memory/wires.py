@@ -104,14 +104,14 @@ def _parts(message: Message, form: str) -> Iterator[_Part]:
     yield from map(_call, message.tool_calls or ())
 
 
-def _part(block: dict[str, Any], form: str, message: Message) -> _Part:
+def _part(block: Any, form: str, message: Message) -> _Part:
     match block:
         case {"type": "text" | "input_text" | "output_text", "text": str(text)}:
             return _Text(text)
         case {"type": "tool_use", "name": str(name)}:
-            return _Call(str(block.get("id", "")), name, _parsed(block.get("input", {})))
+            return _Call(_id(block.get("id")), name, _parsed(block.get("input", {})))
         case {"type": "tool_result"}:
-            return _Result(str(block.get("tool_use_id", "")), _text(block.get("content") or "", form, message), None)
+            return _Result(_id(block.get("tool_use_id")), _text(block.get("content") or "", form, message), None)
         case {"type": "image", "source": {"type": "base64", "media_type": str(kind), "data": str(data)}}:
             return _Image(kind, data)
         case {"type": "image_url", "image_url": {"url": str(url)}} if found := _DATA_URL.match(url):
@@ -120,9 +120,10 @@ def _part(block: dict[str, Any], form: str, message: Message) -> _Part:
             raise _unplaced(block, form, message)
 
 
-def _unplaced(block: dict[str, Any], form: str, message: Message) -> InvalidInput:
+def _unplaced(block: object, form: str, message: Message) -> InvalidInput:
+    kind = cast("dict[str, Any]", block).get("type") if isinstance(block, dict) else block
     return InvalidInput(
-        f"message {message.seq} has a block of type {checks.shown(block.get('type'))}, for which {form} has no place; "
+        f"message {message.seq} has a block of type {checks.shown(kind)}, for which {form} has no place; "
         f"render that message yourself, or remove it from the window"
     )
 
@@ -131,17 +132,24 @@ def _text(content: object, form: str, message: Message) -> str:
     """Return the text of a tool's answer; ``InvalidInput`` for blocks of another kind."""
     if isinstance(content, str):
         return content
-    parts = [_part(block, form, message) for block in cast("list[dict[str, Any]]", content)]
-    other = next((place for place, part in enumerate(parts) if not isinstance(part, _Text)), None)
-    if other is not None:
-        raise _unplaced(cast("list[dict[str, Any]]", content)[other], form, message)
-    return "\n".join(part.text for part in parts if isinstance(part, _Text))
+    texts: list[str] = []
+    for block in cast("list[object]", content) if isinstance(content, list) else [content]:
+        part = _part(block, form, message)
+        if not isinstance(part, _Text):
+            raise _unplaced(block, form, message)
+        texts.append(part.text)
+    return "\n".join(texts)
 
 
 def _call(call: dict[str, Any]) -> _Call:
     given = call.get("function", call)
     function = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
-    return _Call(call.get("id", ""), function.get("name", ""), _parsed(function.get("arguments", {})))
+    return _Call(_id(call.get("id")), _id(function.get("name")), _parsed(function.get("arguments", {})))
+
+
+def _id(given: object) -> str:
+    """Return the id or name of a call as a text: a recorded one may be any JSON value."""
+    return given if isinstance(given, str) else "" if given is None else str(given)
 
 
 def _parsed(arguments: Any) -> dict[str, Any]:
@@ -149,7 +157,7 @@ def _parsed(arguments: Any) -> dict[str, Any]:
     if isinstance(arguments, str):
         try:
             arguments = msgspec.json.decode(arguments or "{}")
-        except msgspec.DecodeError:
+        except checks.UNDECODABLE:
             return {"arguments": arguments}
     return cast("dict[str, Any]", arguments) if isinstance(arguments, dict) else {"arguments": arguments}
 

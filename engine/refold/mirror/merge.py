@@ -558,7 +558,7 @@ def state_of(content: bytes, owner: Owner, path: str) -> MirrorState | None:
     try:
         number = msgspec.json.decode(document, type=_Header).format
         state = msgspec.json.decode(document, type=MirrorState) if number == FORMAT else None
-    except msgspec.ValidationError:
+    except checks.UNDECODABLE:
         return None
     if state is None:
         raise InvalidInput(

@@ -551,7 +551,7 @@ def _parse_answer(value: Any) -> _Answer:
     if isinstance(value, str):
         try:
             value = msgspec.json.decode(value)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except checks.UNDECODABLE as error:
             raise msgspec.ValidationError(f"no JSON: {error}") from error
     return msgspec.convert(value, _Answer)
 

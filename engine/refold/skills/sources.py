@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from refold import checks
 from refold.errors import InvalidInput
 from refold.limits import SKILL_SETTING_COUNT_MAX
 from refold.skills import files as skill_files
@@ -116,7 +117,7 @@ class _ConfigurationParser:
     def parse(self, content: bytes) -> Configuration:
         try:
             document = msgspec.json.decode(content.removeprefix(b"\xef\xbb\xbf"))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except checks.UNDECODABLE as error:
             self._warn(f"the file is no JSON ({error}); nothing of it is used", ERROR)
             document = {}
         fields = self._object(document, "the file")

@@ -7,12 +7,12 @@ what lies below them; it sees no disk, and no store sees it.
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
-from typing import Any, Final, NamedTuple, TypeVar, Union
+from typing import Any, Final, NamedTuple, TypeVar, Union, cast
 
 import msgspec
 
 from refold import checks
-from refold.errors import StoreCorrupt
+from refold.errors import LimitExceeded, StoreCorrupt
 from refold.event import (
     Cut,
     Event,
@@ -26,6 +26,7 @@ from refold.event import (
     View,
     ViewState,
 )
+from refold.limits import EVENT_BYTES_MAX
 from refold.text import sha256
 from refold.views import VIEWS
 from refold.views.session import SESSION
@@ -165,6 +166,36 @@ _NOTHING: Final[tuple[bytes, list[int]]] = (_ENCODE(None), [])
 
 encode: Final = _ENCODE
 """Return an event's msgpack array: its tag, its structural fields, its body."""
+
+
+_LISTING: Final = frozenset(
+    event_type
+    for event_type in TAGS
+    if {"tuple" in str(field.type) and not field.required for field in msgspec.structs.fields(event_type)} >= {True}
+)
+"""The events whose bodies hold lists: each value in one has a bound, but not how many of them there are."""
+
+
+def check_size(event: Event) -> None:
+    """Raise ``LimitExceeded`` for an event that is too large, before it is encoded: encoding takes as much again."""
+    if type(event) in _LISTING:
+        size = _size(event)
+        if size > EVENT_BYTES_MAX:
+            raise LimitExceeded(
+                f"{NAMES[type(event)]} is {size:,} bytes, over EVENT_BYTES_MAX = {EVENT_BYTES_MAX:,}; give fewer or "
+                f"shorter values, or keep them in a file and store the file's name"
+            )
+
+
+def _size(value: object) -> int:
+    """Return the bytes of the texts and bytes in a value."""
+    if isinstance(value, str):
+        return len(value) if value.isascii() else len(value.encode())
+    if isinstance(value, bytes):
+        return len(value)
+    if isinstance(value, tuple):
+        return sum(map(_size, cast("tuple[object, ...]", value)))
+    return _size(msgspec.structs.astuple(value)) if isinstance(value, msgspec.Struct) else 1
 
 
 def body_begin(event: Event) -> int:

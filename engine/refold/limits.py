@@ -13,6 +13,8 @@ KEY_BYTES_MAX: Final = 4_096  # A key of the scratchpad, the state scopes or a p
 ACTOR_BYTES_MAX: Final = 200  # The name of an actor, in UTF-8.
 # One value: a text, or a JSON value as msgpack. A larger one belongs in a file whose name is remembered.
 VALUE_BYTES_MAX: Final = 16 * 1024 * 1024
+# One event with all its texts, lists and vectors. As JSON, where a character may take six, it fits a line of an export.
+EVENT_BYTES_MAX: Final = 80 * 1024 * 1024
 JSON_DEPTH_MAX: Final = 64  # Nesting of lists and objects in metadata, message parts, tool calls and state values.
 SOURCES_COUNT_MAX: Final = 4_096  # How many events one event may name as its sources.
 REQUEST_BYTES_MAX: Final = 1_024  # A request id, in UTF-8. Only its keyed hash is stored.
@@ -136,6 +138,7 @@ OPEN_FILES_MIN: Final = 256  # Files that a process may have open; a store takes
 
 assert BRANCH_BYTES + NAME_BYTES_MAX + len("conversation/") <= LMDB_KEY_BYTES_MAX
 assert KEY_BYTES_MAX < VALUE_BYTES_MAX
+assert 5 * VALUE_BYTES_MAX <= EVENT_BYTES_MAX <= DOCUMENT_BYTES_MAX // 6
 assert SOURCES_COUNT_MAX * (SEQ_BYTES + 1) < VALUE_BYTES_MAX
 
 # Memories of a project.

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from refold import InvalidInput, LimitExceeded, Memory, NotFound, RefoldError, Snapshot, limits
+from refold import InvalidInput, LimitExceeded, Memory, NotFound, RefoldError, Snapshot, fold, limits
+from tests.support.bounds import lowered
 from tests.support.memories import cyclic, nested, refused, remembering
 
 LAST_MOMENT = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
@@ -356,3 +358,35 @@ class TestJustWithinBounds:
             message = chat.window()[0]
             assert (message.content, message.name, message.metadata) == ("", "", {})
             assert (chat.scratchpad.get("key"), chat.scratchpad.notes()) == ("", [""])
+
+
+MANY = [f"word-{number:04}" for number in range(2_000)]
+
+TOO_LARGE: dict[str, Callable[[Memory], object]] = {
+    "memory_added": lambda m: m.add("Use pnpm.", keywords=MANY),
+    "episode_recorded": lambda m: m.project().record_episode("success", task="t", tools=MANY),
+    "skill_learned": lambda m: m.skills.library.learn("a-skill", "What it does.", "Do it.", sessions=MANY),
+    "memories_extracted": lambda m: m.conversation("c").session.record_extraction("model", MANY, [], seq=0),
+    "state_imported": lambda m: m.conversation("c").restore(Snapshot.from_bytes(large_state())),
+}
+
+
+@cache
+def large_state() -> bytes:
+    with Memory() as memory:
+        with memory.batch():
+            for word in MANY:
+                memory.conversation("c").append("user", word)
+        return memory.conversation("c").snapshot().to_bytes()
+
+
+@pytest.mark.parametrize("kind", TOO_LARGE)
+def test_an_event_of_many_values_is_refused_before_it_is_encoded(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Memory() as memory:
+        memory.conversation("c").append("user", "hello")
+        call, _ = TOO_LARGE[kind], large_state()
+        with lowered(EVENT_BYTES_MAX=15_000), monkeypatch.context() as patch:
+            patch.setattr(fold, "encode", lambda _event: pytest.fail("it was encoded"))
+            with refused(memory, LimitExceeded, f"{kind} is", "EVENT_BYTES_MAX = 15,000", "give fewer"):
+                call(memory)
+        call(memory)

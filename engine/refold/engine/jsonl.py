@@ -424,6 +424,7 @@ def _contents(event: Event, *, is_erased: bool) -> Iterator[str]:
     yield from _fields(event)
     yield from _values(event)
     event.check(is_erased=is_erased)
+    fold.check_size(event)
     fold.encode(event)
 
 

@@ -362,22 +362,23 @@ class TestJustWithinBounds:
 
 MANY = [f"word-{number:04}" for number in range(2_000)]
 
+
+@cache
+def large_state() -> Snapshot:
+    with Memory() as memory:
+        with memory.batch():
+            for word in MANY:
+                memory.conversation("c").append("user", word)
+        return Snapshot.from_bytes(memory.conversation("c").snapshot().to_bytes())
+
+
 TOO_LARGE: dict[str, Callable[[Memory], object]] = {
     "memory_added": lambda m: m.add("Use pnpm.", keywords=MANY),
     "episode_recorded": lambda m: m.project().record_episode("success", task="t", tools=MANY),
     "skill_learned": lambda m: m.skills.library.learn("a-skill", "What it does.", "Do it.", sessions=MANY),
     "memories_extracted": lambda m: m.conversation("c").session.record_extraction("model", MANY, [], seq=0),
-    "state_imported": lambda m: m.conversation("c").restore(Snapshot.from_bytes(large_state())),
+    "state_imported": lambda m: m.conversation("c").restore(large_state()),
 }
-
-
-@cache
-def large_state() -> bytes:
-    with Memory() as memory:
-        with memory.batch():
-            for word in MANY:
-                memory.conversation("c").append("user", word)
-        return memory.conversation("c").snapshot().to_bytes()
 
 
 @pytest.mark.parametrize("kind", TOO_LARGE)

@@ -357,6 +357,7 @@ class ExportCheck:
             yield from self._forking(line, event)
         if isinstance(event, SnapshotNamed) and not line.erased:
             checks.name(event.name, "name")
+        fold.check_size(event)
         yield from _contents(event, is_erased=line.erased)
 
     def _order(self, line: Line) -> Iterator[str]:
@@ -424,7 +425,6 @@ def _contents(event: Event, *, is_erased: bool) -> Iterator[str]:
     yield from _fields(event)
     yield from _values(event)
     event.check(is_erased=is_erased)
-    fold.check_size(event)
     fold.encode(event)
 
 

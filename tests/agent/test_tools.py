@@ -219,9 +219,46 @@ def test_notes_of_the_day_are_appended(memory: Memory) -> None:
 # Arguments as models write them.
 
 
-@pytest.mark.parametrize("wrong", ["", "{", "[1]", "null", '"x"', "nonsense", "{" * 100_000, b"\xff\xfe", None])
-def test_arguments_that_are_no_json_object_count_as_none(memory: Memory, wrong: object) -> None:
-    assert memory.tools.execute("memory_write", wrong).message == "invalid input: missing required field: action"
+@pytest.mark.parametrize("empty", ["", " \n", "null", b"", None])
+def test_empty_arguments_count_as_none(memory: Memory, empty: object) -> None:
+    assert memory.tools.execute("memory_write", empty).message == "invalid input: missing required field: action"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "flaw"),
+    [
+        ("{", "are no JSON: Expecting property name enclosed in double quotes at line 1, column 2, where it ends"),
+        ('{"action": "no', "are no JSON: Unterminated string starting at line 1, column 12 (before '\"no')"),
+        ("nonsense", "are no JSON: Expecting value at line 1, column 1 (before 'nonsense')"),
+        (
+            '{"key": 1,\n "k\u00e9y" "port"}',
+            "are no JSON: Expecting ':' delimiter at line 2, column 8 (before '\"port\"}')",
+        ),
+        ('{"action": "read"} I hope so!', "are no JSON: Extra data at line 1, column 20 (before 'I hope so!')"),
+        ('{"action": "a\nb"}', "are no JSON: Invalid control character at line 1, column 14"),
+        ('{"action": NaN}', "are no JSON: JSON is malformed: invalid character (byte 11)"),
+        ('{"action": 1e999}', "are no JSON: Number out of range"),
+        ('{"action": "\ud800"}', "are no JSON: 'utf-8' codec can't encode character"),
+        ("[" * 100_000, "are no JSON: maximum recursion depth exceeded"),
+        (b'{"action": "\xff"}', "are no JSON: 'utf-8' codec can't decode byte"),
+        ("[1]", "must be a JSON object, not list"),
+        ('"x"', "must be a JSON object, not str"),
+    ],
+)
+@pytest.mark.parametrize("record", [False, True])
+def test_broken_arguments_are_refused_with_the_place_and_what_to_send(
+    memory: Memory, wrong: object, flaw: str, *, record: bool
+) -> None:
+    context = memory.tools.context(memory.conversation("A"))
+    result = memory.tools.execute("memory_write", wrong, context, record=record)
+    assert result.outcome == "invalid_input"
+    assert result.message.startswith(f"invalid input: arguments {flaw}")
+    assert result.message.endswith("; send one JSON object with action")
+
+
+def test_broken_arguments_of_a_tool_that_requires_none(memory: Memory) -> None:
+    message = memory.tools.execute("memory_read", "{,}").message
+    assert message.endswith("column 2 (before ',}'); send one JSON object and nothing else")
 
 
 def test_arguments_in_json_are_decoded(memory: Memory) -> None:

@@ -262,23 +262,30 @@ class ToolResult(Struct, frozen=True):
 # Arguments of a call: decoded, bounded, and checked against the tool's schema.
 
 
-def decode_arguments(arguments: object) -> dict[str, Any]:
-    """Decode arguments given as a dict or as JSON; a text that is no JSON object counts as no arguments.
+_FLAW_CHARS: Final = 20  # Of the text behind a flaw, for a model to find the place.
 
-    Raises `InvalidInput` for anything else, and over `TOOL_ARGUMENTS_BYTES_MAX`.
+
+def decode_arguments(arguments: object, schema: bytes = b"{}") -> dict[str, Any]:
+    """Decode arguments given as a dict or as JSON; `None`, an empty text and `null` are no arguments.
+
+    Raises `InvalidInput` for anything else, and over `TOOL_ARGUMENTS_BYTES_MAX`. Of a text that is no JSON object it
+    says where that goes wrong, and which fields the schema requires.
+
+    >>> decode_arguments('{"key": "port"}'), decode_arguments("")
+    ({'key': 'port'}, {})
     """
-    if arguments is None:
-        return {}
     if isinstance(arguments, (str, bytes)):
         _check_size(len(arguments))
+        text, arguments = arguments, None
         try:
-            decoded: object = msgspec.json.decode(arguments)
-        except checks.UNDECODABLE:
-            decoded = None
-        # The model learns from the check of the schema which fields are missing.
-        arguments = cast("object", decoded) if isinstance(decoded, dict) else {}
+            if text.strip():
+                arguments = cast("object", msgspec.json.decode(text))
+        except checks.UNDECODABLE as error:
+            checks.invalid(f"arguments are no JSON: {_flaw(text, error)}; send {_wanted(schema)}")
+    if arguments is None:
+        return {}
     if not isinstance(arguments, dict):
-        checks.invalid(f"arguments must be a JSON object, not {type(arguments).__name__}")
+        checks.invalid(f"arguments must be a JSON object, not {type(arguments).__name__}; send {_wanted(schema)}")
     fields = cast("dict[str, Any]", arguments)
     try:
         size = len(msgspec.json.encode(fields))
@@ -286,6 +293,26 @@ def decode_arguments(arguments: object) -> dict[str, Any]:
         checks.invalid("arguments hold what JSON cannot; give a JSON object")
     _check_size(size)
     return fields
+
+
+def _flaw(text: str | bytes, error: Exception) -> str:
+    """Say what is wrong with a text that is no JSON, and where."""
+    import json  # noqa: PLC0415 - of use for its messages alone, which tell the line and the column
+
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as found:
+        where = f"{found.msg.removesuffix(' at')} at line {found.lineno}, column {found.colno}"
+        behind = found.doc[found.pos : found.pos + _FLAW_CHARS]
+        return f"{where} (before {behind!r})" if behind else f"{where}, where it ends"
+    except (RecursionError, UnicodeError) as found:
+        return str(found)
+    return str(error)  # What other programs take for JSON, such as NaN.
+
+
+def _wanted(schema: bytes) -> str:
+    required = ", ".join(msgspec.json.decode(schema).get("required", ()))
+    return f"one JSON object with {required}" if required else "one JSON object and nothing else"
 
 
 def _check_size(size: int) -> None:
@@ -575,13 +602,13 @@ class ToolRegistry:
         registered = self._tools.get(name) if isinstance(cast("object", name), str) else None
         if registered is None:
             raise _UnknownTool(f"unknown tool '{storable(name, TOOL_NAME_CHARS_MAX)}'")
+        decoded = decode_arguments(arguments, registered.definition.schema)
         if call is not None and call.error is not None:
             raise call.error
         if context is None:
             context = ToolContext(self._memory)
         if context.is_cancelled is not None and context.is_cancelled():
             raise _CancelledError("cancelled")
-        decoded = decode_arguments(arguments)
         if registered.schema is not None:
             check_arguments(decoded, registered.schema)
         return registered.tool.execute(decoded, context)

@@ -17,6 +17,7 @@ from refold.evaluation import eviction, retrieval
 from refold.evaluation.cases import Case, Item, Question, cases_of, labelled
 from refold.evaluation.eviction import POLICIES, Need, Piece, Trace, bounds, replay
 from refold.evaluation.retrieval import (
+    BASELINES,
     COMBINATIONS_MAX,
     SYSTEMS,
     Embedded,
@@ -86,7 +87,7 @@ def test_queries_ask_for_the_memories_of_a_project_too(store: Path, refold: Run)
         [{0}, {1, 3}],
     )
     with Memory(store, readonly=True) as memory:
-        hits = memory.project("home").search("cat", ranking="bm25", top_k=9, min_importance=0, now=0)
+        hits = memory.project("home").search("cat", ranking=BASELINES["bm25"], top_k=9, min_importance=0, now=0)
         order = [hit.entry.id for hit in hits]
     found = answers(embedded([case], HashedEmbedder()), NAMED["bm25"])
     assert [sorted(answer.ranks) for answer in found] == [

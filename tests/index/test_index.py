@@ -15,6 +15,7 @@ import pytest
 
 from refold import Hits, Memory, Project
 from refold.engine.streams import number_key
+from refold.evaluation.retrieval import BASELINES
 from refold.index import index
 from refold.index.index import Indexes
 from refold.index.project import ProjectIndex
@@ -27,7 +28,10 @@ from tests.support.seams import log_of, reader_of
 DAY_NS = 86_400 * 10**9
 DIMENSIONS = 16
 WORDS = ("tea", "milk", "port", "oak", "rain", "snow")
-RANKINGS = ("seed", "seed-exponential", "browse", "window", "bm25", Ranking(name="near", cosine=1.0))
+RANKINGS: tuple[str | Ranking, ...] = (
+    *("seed", "browse", "window"),
+    *(BASELINES[name] for name in ("seed-exponential", "bm25", "cosine")),
+)
 
 
 @pytest.fixture

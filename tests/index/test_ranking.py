@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.errors import InvalidInput
+from refold.evaluation.retrieval import BASELINES
 from refold.index.columns import product
 from refold.index.ranking import RANKINGS, SIGNALS, Query, Ranking, ranking_of
 from refold.index.text import Text, TextIndex, light, month_of, porter, question_share, terms_of
@@ -72,6 +73,7 @@ def test_given_keywords_stand_in_place_of_those_of_the_query_and_case_does_not_c
     assert texts.score(Query(text="a pnpm", ranking=Ranking(keywords=1)))[0].tolist() == [0.5]
 
 
+NAMED = {**RANKINGS, **BASELINES}
 VARIANTS = {
     "seed-without-recency": 0.4 * 0.5 + 0.2 * 0.5,
     "seed-exponential": 0.4 * 0.5 + 0.2 * 0.5 + 0.15 * 0.95**2,
@@ -82,7 +84,7 @@ VARIANTS = {
 @pytest.mark.parametrize("name", VARIANTS)
 def test_the_variants_of_the_seed_computed_by_hand(name: str) -> None:
     texts = texts_of("tea")
-    total, _ = texts.score(Query(now_ns=14 * DAY_NS, ranking=RANKINGS[name]), cosines(0.5))
+    total, _ = texts.score(Query(now_ns=14 * DAY_NS, ranking=NAMED[name]), cosines(0.5))
     assert float(total[0]) == pytest.approx(VARIANTS[name], abs=1e-6)
 
 
@@ -102,7 +104,7 @@ def test_a_preset_never_changes_under_its_name() -> None:
     own = Ranking(cosine=1).__struct_fields__[1:]
     shapes = {
         name: {field: value for field in own if (value := getattr(ranking, field)) != getattr(Ranking(cosine=1), field)}
-        for name, ranking in RANKINGS.items()
+        for name, ranking in NAMED.items()
     }
     seed = {"cosine": 0.40, "keywords": 0.25, "importance": 0.20}
     assert shapes == {
@@ -116,6 +118,7 @@ def test_a_preset_never_changes_under_its_name() -> None:
         "bm25": {"cosine": 0.0, "bm25": 1.0, "stemmer": "light"},
         "idf-cosine": {"cosine": 0.40, "idf_cosine": 0.25, "stemmer": "light"},
         "idf-coverage": {"cosine": 0.40, "coverage": 0.25, "stemmer": "light", "neighbours": (), "damping": 0.0},
+        "cosine": {},
     }
 
 
@@ -123,7 +126,7 @@ def test_every_preset_has_its_own_name_and_ranks_what_answers_first() -> None:
     texts = texts_of("Ada drinks green tea", "Bob sold his boat", "The weather in Oslo was bad", now := "ok")
     query, found = Query(text="Who drinks tea?", now_ns=0), cosines(0.9, 0.1, 0.0, 0.0)
     assert now == "ok"
-    for name, ranking in RANKINGS.items():
+    for name, ranking in NAMED.items():
         assert ranking.name == name
         total, parts = texts.score(msgspec.structs.replace(query, ranking=ranking), found)
         assert list(parts) == list(ranking.weights())
@@ -339,12 +342,19 @@ def test_a_ranking_is_data() -> None:
         ranking.cosine = 1.0  # type: ignore[misc]
 
 
+def test_five_rankings_have_a_name_and_the_page_of_rankings_says_what_each_is_for() -> None:
+    assert list(RANKINGS) == ["hybrid", "window", "lexical", "seed", "browse"]
+    for name in BASELINES:
+        with pytest.raises(InvalidInput, match="or one of 'hybrid'"):
+            ranking_of(name)
+
+
 def test_rankings_are_found_by_name_or_as_themselves() -> None:
     assert ranking_of("seed") is RANKINGS["seed"]
     mine = Ranking(cosine=1)
     assert ranking_of(mine) is mine
     for wrong in ("sead", None, 3, ["seed"]):
-        with pytest.raises(InvalidInput, match="'seed', 'seed-without-recency'"):
+        with pytest.raises(InvalidInput, match="'seed', 'browse'"):
             ranking_of(wrong)
     with pytest.raises(TypeError):
         RANKINGS["seed"] = mine  # type: ignore[index]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from refold import EmbeddingMismatch, Hits, InvalidInput, Memory, Project
+from refold.evaluation.retrieval import BASELINES
 from refold.index import index
 from refold.index.project import ProjectIndex
 from refold.index.ranking import Ranking
@@ -33,7 +34,7 @@ OPTIONS: tuple[dict[str, Any], ...] = (
     {"min_importance": 0.6},
     {"metadata": {"m": 1}},
     {"ranking": "window"},
-    {"ranking": "bm25"},
+    {"ranking": BASELINES["bm25"]},
     {"ranking": "browse"},
     {"ranking": Ranking(name="near", cosine=1.0)},
     {"ranking": Ranking(name="words", keywords=1.0)},

@@ -7,6 +7,7 @@ from datetime import date, timedelta
 from typing import Any
 
 from refold import Conversation, Hits, Journal, Memory, Message, Profile, Project, Snapshot
+from refold.evaluation.retrieval import BASELINES
 from tests.machine.file_rules import check_files
 from tests.machine.model import STORE, Model, day_of
 from tests.machine.model_boards import BOARDS, check_board
@@ -177,7 +178,7 @@ def check_project(project: Project, model: Model, now_ns: int, at: int | None = 
 def _check_search(project: Project, state: Shared, now_ns: int, *, has_recency: bool) -> None:
     """The whole ranking of a query, held against the formula."""
     expected = scores(state, "tea milk", now_ns, has_recency=has_recency)
-    ranking = "seed" if has_recency else "seed-without-recency"
+    ranking = "seed" if has_recency else BASELINES["seed-without-recency"]
     hits = project.search("tea milk", top_k=100, ranking=ranking)
     assert project.search_many(["tea milk"], top_k=100, ranking=ranking) == [hits]
     assert {hit.entry.id for hit in hits} == expected.keys()

@@ -190,15 +190,28 @@ class System(Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(terms_of(" ".join(words), "light")[0])) if self.is_stemmed else words
 
 
+BASELINES: Final = {
+    ranking.name: ranking
+    for ranking in (
+        replace(RANKINGS["seed"], name="seed-without-recency", recency=0.0),
+        replace(RANKINGS["seed"], name="seed-exponential", recency_curve="exponential"),
+        Ranking(name="bm25", bm25=1.0, stemmer="light"),
+        Ranking(name="idf-cosine", cosine=0.40, idf_cosine=0.25, stemmer="light"),
+        Ranking(name="idf-coverage", cosine=0.40, coverage=0.25, stemmer="light", neighbours=(), damping=0.0),
+        Ranking(name="cosine", cosine=1.0),
+    )
+}
+"""The rankings of earlier studies by name, to compare those with that a search takes by name."""
+
+_NAMED: Final = {**RANKINGS, **BASELINES}
 _STEMMED: Final = ("seed", "seed-without-recency", "seed-exponential")
 
 SYSTEMS: Final = (
-    *(System(name=name, ranking=ranking) for name, ranking in RANKINGS.items()),
-    *(System(name=f"{name}, stemmed", ranking=RANKINGS[name], is_stemmed=True) for name in _STEMMED),
-    System(name="bm25, no dates", ranking=RANKINGS["bm25"], is_dated=False),
-    System(name="cosine", ranking=Ranking(name="cosine", cosine=1.0)),
+    *(System(name=name, ranking=ranking) for name, ranking in _NAMED.items()),
+    *(System(name=f"{name}, stemmed", ranking=_NAMED[name], is_stemmed=True) for name in _STEMMED),
+    System(name="bm25, no dates", ranking=BASELINES["bm25"], is_dated=False),
 )
-"""The systems that are compared unless rankings are named: the presets, and the baselines of earlier studies."""
+"""The systems that are compared unless rankings are named: the presets, and the baselines."""
 
 _PLAIN: Final = System(name="plain", ranking=RANKINGS["hybrid"])
 

@@ -124,29 +124,21 @@ class Ranking(Struct, frozen=True, kw_only=True):
 
 
 _PRESETS: Final = (
-    Ranking(name="seed", cosine=0.40, keywords=0.25, importance=0.20, recency=0.15),
-    Ranking(name="seed-without-recency", cosine=0.40, keywords=0.25, importance=0.20),
-    Ranking(
-        name="seed-exponential", cosine=0.40, keywords=0.25, importance=0.20, recency=0.15, recency_curve="exponential"
-    ),
-    Ranking(name="browse", importance=0.80, recency=0.20),
-    Ranking(name="window", cosine=0.5, coverage=0.5, stemmer="light"),
     Ranking(name="hybrid", cosine=0.5, coverage=0.5, question=-0.1, pivot_terms=50.0),
+    Ranking(name="window", cosine=0.5, coverage=0.5, stemmer="light"),
     Ranking(name="lexical", coverage=1.0, question=-0.1, pivot_terms=50.0),
-    Ranking(name="bm25", bm25=1.0, stemmer="light"),
-    Ranking(name="idf-cosine", cosine=0.40, idf_cosine=0.25, stemmer="light"),
-    Ranking(name="idf-coverage", cosine=0.40, coverage=0.25, stemmer="light", neighbours=(), damping=0.0),
+    Ranking(name="seed", cosine=0.40, keywords=0.25, importance=0.20, recency=0.15),
+    Ranking(name="browse", importance=0.80, recency=0.20),
 )
 
 RANKINGS: Final[Mapping[str, Ranking]] = MappingProxyType({ranking.name: ranking for ranking in _PRESETS})
 """The rankings that have a name.
 
 - `"hybrid"`: the default; found best on chats and on long messages both.
-- `"seed"`: what other programs with the same formula answer.
 - `"window"`: the same with a lighter stemmer and without the look at questions.
 - `"lexical"`: without vectors, for texts that share words.
+- `"seed"`: what other programs with the same formula answer.
 - `"browse"`: for an empty query.
-- `"seed-without-recency"`, `"seed-exponential"`, `"bm25"`, `"idf-cosine"`, `"idf-coverage"`: to compare with.
 """
 
 

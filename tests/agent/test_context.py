@@ -128,11 +128,30 @@ def test_what_is_remembered_cannot_look_like_a_heading(memory: Memory) -> None:
 # Budgets.
 
 
-def test_memories_take_two_thousand_characters(memory: Memory) -> None:
+def test_memories_fill_the_budget_and_nothing_else_bounds_them_or_takes_a_skill_away(memory: Memory) -> None:
+    with memory.batch():
+        for number in range(190):
+            memory.add(f"The {number}th fact of this project is told in about as many words as others are.")
+    chat = memory.conversation("c")
+    chat.append("user", "Which fact?")
+    assert len(memory.context(chat, query="Which fact?").ids) == 190
+    for tokens in (1_000, 2_000, 5_500):
+        context = memory.context(chat, query="Which fact?", budget=tokens)
+        assert 0.9 * tokens < context.tokens <= tokens or len(context.ids) == 190
+        assert context.left_out.get("memories", 0) == 190 - len(context.ids)
+    with memory.batch():
+        for number in range(190, 400):
+            memory.add(f"The {number}th fact of this project is told in about as many words as others are.")
+    skills = [("first", "Do this. " * 40, 3.0), ("second", "Do that. " * 40, 2.0)]
+    context = memory.context(chat, query="Which fact?", skills=skills, budget=3_000)
+    assert "[skill:second" in context.text
+    assert len(context.ids) > 60
+
+
+def test_memories_take_no_more_characters_than_the_budget_allows(memory: Memory) -> None:
     for number in range(40):
         memory.add(f"memory {number} " + "x" * 180, importance=0.9 - number / 100)
-    memory.settings.set("memory_max_injected", 40)
-    part = memory.context(memory.conversation("c")).part("memories")
+    part = memory.context(memory.conversation("c"), budget=ContextBudget(memories_chars=2_000)).part("memories")
     assert part is not None
     assert 1_800 < len(part.text) <= 2_000
     assert "memory 0 " in part.text
@@ -141,7 +160,7 @@ def test_memories_take_two_thousand_characters(memory: Memory) -> None:
 def test_a_memory_that_does_not_fit_gives_way_to_the_next(memory: Memory) -> None:
     memory.add("x" * 3_000, importance=0.9)
     memory.add("short", importance=0.5)
-    context = memory.context(memory.conversation("c"))
+    context = memory.context(memory.conversation("c"), budget=ContextBudget(memories_chars=2_000))
     assert "- [FACT] short\n(1 less relevant memories left out)" in context.text
     assert (len(context.ids), context.left_out) == (1, {"memories": 1})
 
@@ -150,7 +169,7 @@ def test_no_more_memories_than_the_setting_allows_and_none_when_turned_off(memor
     for number in range(12):
         memory.add(f"fact {number}")
     chat = memory.conversation("c")
-    assert len(memory.context(chat).ids) == 10
+    assert len(memory.context(chat).ids) == 12
     memory.settings.set("memory_max_injected", 2)
     assert len(memory.context(chat).ids) == 2
     memory.settings.set("memory_enabled", value=False)
@@ -355,3 +374,24 @@ def test_the_command_line_builds_it_again(tmp_path: Path) -> None:
     run = subprocess.run(command[:-1], capture_output=True, text=True, check=False)
     assert run.returncode == 1
     assert run.stdout.endswith("differs in profile\n")
+
+
+# What the first context of a process loads.
+
+_FIRST = """
+import sys
+from refold import Memory
+memory = Memory()
+memory.add("The port is 5432.")
+chat = memory.conversation("c")
+chat.append("user", "Which port?")
+assert "5432" in memory.context(chat, query="Which port?").text
+print(*sorted(name for name in sys.modules if name.startswith("refold.agent.") or "." not in name))
+"""
+
+
+def test_the_first_context_of_a_process_loads_no_more_than_it_needs() -> None:
+    loaded = subprocess.run([sys.executable, "-c", _FIRST], check=True, capture_output=True, text=True).stdout.split()
+    agent = {name.removeprefix("refold.agent.") for name in loaded if name.startswith("refold.agent.")}
+    assert agent == {"builtin", "context", "excerpts", "parts", "tools"}
+    assert not {"asyncio", "concurrent", "http", "json", "socket", "urllib"}.intersection(loaded)

@@ -105,11 +105,11 @@ def test_a_row_of_before_a_view_was_there_is_read(kind: str) -> None:
 # Settings.
 
 
-def test_settings_have_the_defaults_of_the_seed(memory: Memory) -> None:
+def test_settings_have_their_defaults(memory: Memory) -> None:
     assert dict(memory.settings.items()) == {
         "memory_enabled": True,
         "memory_auto_extract": True,
-        "memory_max_injected": 10,
+        "memory_max_injected": 200,
         "memory_review_extracted": False,
         "skills_enabled": True,
         "skills_auto_generate": False,
@@ -127,7 +127,7 @@ def test_a_changed_setting_is_an_event(memory: Memory) -> None:
     settings.set("memory_max_injected", 3)
     assert memory.head == 2
     assert (settings.get("memory_enabled"), settings.get("memory_max_injected")) == (False, 3)
-    assert memory.at(1).settings.get("memory_max_injected") == 10
+    assert memory.at(1).settings.get("memory_max_injected") == 200
     assert repr(settings) == "Settings({'memory_enabled': False, 'memory_max_injected': 3})"
     settings.set("memory_enabled", value=True)
     assert settings.get("memory_enabled") is True

@@ -46,6 +46,7 @@ RENDERER: Final = 2  # A change of one byte is another number: contexts that wer
 
 # Budgets.
 
+_KEPT_MEMORIES_COUNT: Final = 10  # Of more memories, none takes the place of a skill.
 _TRIMMED_MEMORIES_COUNT: Final = 5
 _TRIMMED_SKILL_SCORE_MIN: Final = 1.0
 
@@ -55,9 +56,9 @@ class ContextBudget(Struct, frozen=True, kw_only=True):
 
     `tokens=None` is the window's budget and CONTEXT_TOKENS_DEFAULT more. `parts_tokens` bounds what stands beside the
     host's system prompt and the messages; of a budget that is too small for both, the newest messages and half of the
-    rest go to the messages. Over it, skills are reduced to the best one, or to none if its score is under 1; then
-    memories as far as need be, down to five; then the skill's text is cut; then each part to its share. `None` leaves
-    a number to the settings of the store.
+    rest go to the messages. Over it, memories are left out as far as need be, down to ten; then skills are reduced to
+    the best one, or to none if its score is under 1; then memories, down to five; then the skill's text is cut; then
+    each part to its share. `None` leaves a number to the settings of the store.
     """
 
     tokens: int | None = None
@@ -582,7 +583,8 @@ class _Trim(NamedTuple):
 def _trims(scores: list[float], memories: int) -> list[_Trim]:
     """List what to try one after the other, until all of it fits."""
     best = 1 if scores and scores[0] >= _TRIMMED_SKILL_SCORE_MIN else 0
-    steps = [(len(scores), memories), (best, memories), (best, min(memories, _TRIMMED_MEMORIES_COUNT))]
+    kept, least = min(memories, _KEPT_MEMORIES_COUNT), min(memories, _TRIMMED_MEMORIES_COUNT)
+    steps = [(len(scores), memories), (len(scores), kept), (best, kept), (best, least)]
     return [_Trim(*step) for step in dict.fromkeys(steps)]
 
 

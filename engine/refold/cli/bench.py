@@ -1,8 +1,8 @@
-"""The verbs that measure: bench retrieval, bench eviction. They write to no store."""
+"""The verbs that measure: bench retrieval, bench eviction, bench agent. They write to no store."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -11,6 +11,7 @@ from refold.cli.root import Output, cli, verb
 from refold.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from refold.evaluation.agent import Presence
     from refold.evaluation.eviction import Eviction
     from refold.evaluation.retrieval import Embedded, Figures
 
@@ -21,7 +22,7 @@ _KILO = 1_024
 
 @cli.group("bench")
 def bench_group() -> None:
-    """Measure retrieval and eviction on recorded conversations.
+    """Measure retrieval, eviction and the default path on recorded conversations.
 
     On LoCoMo, BEAM, LongMemEval and recorded sessions, or on a store of one's own. Nothing is written to any store.
     """
@@ -236,6 +237,72 @@ def _eviction_lines(results: "list[Eviction]", heading: str) -> Iterator[Line]:
         for policy in policies if title == "survival, %" else measured:
             cells = {each.budget: cell(each) for each in results if each.policy == policy}
             yield (f"{policy:<20}" + "".join(f"{cells[budget]:>9}" for budget in budgets),)
+
+
+_SETS: Final = ("locomo*.json", "beam*.jsonl")
+_WHERE: Final = (
+    "LoCoMo (CC BY-NC 4.0): data/locomo10.json of https://github.com/snap-research/LoCoMo",
+    "BEAM (CC BY-SA 4.0): https://github.com/mohammadtavakoli78/BEAM, chats/100K, each a line of a beam.jsonl:",
+    '  {"id", "messages": [{"id", "role", "batch", "content"}], "questions": [{"question", "source_chat_ids"}]}',
+)
+
+
+@verb(
+    "agent",
+    click.argument("path", type=click.Path(path_type=Path)),
+    click.option(
+        "--budget", "budgets", type=click.IntRange(1), multiple=True, metavar="TOKENS", help="Only these; repeat."
+    ),
+    click.option("--by-category", is_flag=True, help="The figures of each category, too."),
+    click.option("--embedder", type=click.Choice(_EMBEDDERS), default="hashed"),
+    opens=None,
+    group=bench_group,
+)
+def agent(path: Path, budgets: tuple[int, ...], embedder: str, *, by_category: bool) -> Output:
+    """Measure how much of what answers a question the default path puts before a model.
+
+    PATH is a file of LoCoMo or BEAM, or a directory of some. Each conversation goes session by session through an
+    AgentLoop with the default hooks, in RAM; LoCoMo's observations, and of other sets the messages of the user, are
+    what an extraction learns. Each question then begins a new session, with a budget for all that the model is sent.
+    Shows the part of the evidence that is there, with its 95 % interval, beside the same budget full of the newest
+    messages of all sessions (window), and of an exact search over all messages, and over all memories.
+    """
+    from refold.evaluation.agent import BUDGETS, presences, recordings_of, sent
+    from refold.evaluation.retrieval import ALL, EMBEDDERS
+
+    files = [path] if path.is_file() else [file for form in _SETS for file in sorted(path.rglob(form))]
+    if not files:
+        advice = f"there is no {' and no '.join(_SETS)} in {path}; the data are not part of refold, get them from:"
+        return Output({"data": path.name, "sets": []}, [advice, *_WHERE])
+    document: list[dict[str, Any]] = []
+    lines: list[Line] = []
+    for file in files:
+        with progress_bar(f"reading {file.name}") as progress:
+            recordings = recordings_of(file, progress)
+        if not recordings:
+            raise InvalidInput(f"{file} has no question with known evidence; give files of LoCoMo or BEAM")
+        with progress_bar(f"asking {file.name}") as progress:
+            results = presences(sent(recordings, budgets or BUDGETS, EMBEDDERS[embedder](), progress))
+        shown = [each for each in results if by_category or each.category == ALL]
+        document.append({"name": file.stem, "conversations": len(recordings), "figures": shown})
+        lines += _presence_lines(
+            shown, f"{file.stem}: {results[0].questions} questions, {len(recordings)} conversations"
+        )
+    return Output({"data": path.name, "embedder": embedder, "sets": document}, lines)
+
+
+def _presence_lines(results: "list[Presence]", heading: str) -> Iterator[Line]:
+    yield ((heading, "dim"),)
+    budgets = list(dict.fromkeys(each.budget for each in results))
+    yield ((f"{'evidence, %':<20}" + "".join(f"{f'{budget:,} tokens':>20}" for budget in budgets), "bold"),)
+    for category in dict.fromkeys(each.category for each in results):
+        rows = [each for each in results if each.category == category]
+        if category != "all":
+            yield ((f"{category}, {rows[0].questions} questions", "dim"),)
+        for system in dict.fromkeys(each.system for each in rows):
+            own = [(100 * each.share, each.share_interval) for each in rows if each.system == system]
+            cells = (f"{share:.1f} ({100 * bound.low:.1f}-{100 * bound.high:.1f})" for share, bound in own)
+            yield (f"{system:<20}" + "".join(f"{cell:>20}" for cell in cells),)
 
 
 def _percent(part: float | None) -> str:

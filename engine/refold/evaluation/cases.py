@@ -311,13 +311,14 @@ def cases_of(path: Path, queries: Path | None = None, progress: Progress | None 
     """
     if not path.exists():
         raise NotFound(f"there is nothing at {path}; give a file of sessions, or the directory of a store")
-    with _memory(path, progress) as memory:
+    with memory_of(path, progress) as memory:
         if queries is not None:
             return _queried(memory, queries)
         return [labelled(*conversation) for conversation in conversations(memory)]
 
 
-def _memory(path: Path, progress: Progress | None) -> Memory:
+def memory_of(path: Path, progress: Progress | None) -> Memory:
+    """Open a store read-only, or a memory in RAM with what is in a file."""
     if (path / _DATA_FILE).is_file():
         return Memory(path, readonly=True)
     memory = Memory()

@@ -106,7 +106,7 @@ def _branch_forked(settings: StoreSettings, stamp: Stamp, event: BranchForked) -
 DEFAULTS: Final[dict[str, bool | int]] = {
     "memory_enabled": True,
     "memory_auto_extract": True,
-    "memory_max_injected": 10,
+    "memory_max_injected": 200,
     "memory_review_extracted": False,
     "skills_enabled": True,
     "skills_auto_generate": False,

@@ -1,0 +1,273 @@
+"""Evaluation of the default path: recorded conversations go through it, and then their questions are asked.
+
+Each session is a conversation of one project, held by an `AgentLoop` with the default hooks; a question is the first
+message of a new one. Evidence is there if the text of a message that answers the question, or of a memory that was made
+of it, is in what the model is sent.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, chain, groupby
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from refold import Memory
+from refold.agent import AgentLoop, CallableProvider, Reply, default_hooks
+from refold.agent.parts import line_of, memory_line
+from refold.embedders import Embedder, HashedEmbedder
+from refold.errors import InvalidInput
+from refold.evaluation.cases import Case, Item, Question, conversations, labelled, memory_of, places
+from refold.evaluation.retrieval import ALL, Interval, System, embedded, interval, questions_of
+from refold.index.ranking import DEFAULT, RANKINGS
+from refold.limits import EXTRACTED_CHARS_MAX
+from refold.text import ByteClassCounter
+
+BUDGETS: Final = (1_000, 2_000, 5_500)
+"""The tokens of the contexts that are compared: of all that a model is sent but the schemas of tools."""
+
+SYSTEMS: Final = ("context", "window", "messages", "memories")
+"""The default path, and the baselines of the same budget.
+
+`window` has the newest messages of all sessions, `messages` the best of an exact search over all of them, `memories`
+the best of an exact search over the memories.
+"""
+
+_COUNT: Final = ByteClassCounter().count
+_RANKING: Final = System(name=DEFAULT, ranking=RANKINGS[DEFAULT])
+
+
+class Fact(Struct, frozen=True):
+    """What an extraction made of a conversation: a text, and the places of the items that it was made of."""
+
+    text: str
+    places: frozenset[int]
+
+
+class Recording(Struct, frozen=True):
+    """A conversation with its questions, and what an extraction made of it."""
+
+    case: Case
+    facts: tuple[Fact, ...]
+
+
+class Sent(Struct, frozen=True):
+    """What a system puts before a model for one question: the part of the evidence in it, and its tokens."""
+
+    system: str
+    budget: int
+    category: str
+    share: float
+    tokens: int
+
+
+class Presence(Struct, frozen=True):
+    """How much of the evidence is put before a model within a budget: means over the questions of a category.
+
+    `share` is the part of a question's evidence that is there, `full` the part of the questions with all of it, and
+    `tokens` what was sent.
+    """
+
+    system: str
+    budget: int
+    category: str
+    questions: int
+    share: float
+    share_interval: Interval
+    full: float
+    tokens: float
+
+
+def recordings_of(path: Path, progress: Callable[[int, int], None] | None = None) -> list[Recording]:
+    """Read the conversations of a file that have questions with evidence; raises as `cases_of` does."""
+    with memory_of(path, progress) as memory:
+        found = [Recording(labelled(*source), tuple(_facts(*source[1:]))) for source in conversations(memory)]
+    return [each for each in found if any(question.evidence for question in each.case.questions)]
+
+
+_Observations: TypeAlias = dict[str, dict[str, list[tuple[str, str | list[str]]]]]
+
+
+def _facts(items: Sequence[Item], source: dict[str, Any]) -> Iterator[Fact]:
+    """Yield LoCoMo's own observations; of other sets, the messages of the user."""
+    if "observation" not in source:
+        for place, item in enumerate(items):
+            if item.role == "user":
+                yield Fact(item.text[:EXTRACTED_CHARS_MAX].strip(), frozenset({place}))
+        return
+    place_of = places(items)
+    try:
+        sessions = msgspec.convert(source["observation"], _Observations).values()
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"the observations are not as LoCoMo has them: {error}; give its file unchanged") from error
+    for text, cited in (fact for session in sessions for facts in session.values() for fact in facts):
+        keys = ",".join([cited] if isinstance(cited, str) else cited).replace(";", ",").split(",")
+        made_of = frozenset(place_of[key.strip()] for key in keys if key.strip() in place_of)
+        if made_of:
+            yield Fact(text, made_of)
+
+
+class _Piece(NamedTuple):
+    """A text that may be sent: its tokens, and the places that are known from it."""
+
+    tokens: int
+    places: list[frozenset[int]]
+
+
+class _Record:
+    """What was said and learned in a conversation, in the place of both models of the default path."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.answer = ""
+        self.sent = ""
+        items = recording.case.items
+        self._facts = [(fact, items[max(fact.places)].text) for fact in recording.facts]
+
+    def reply(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Reply:  # noqa: ARG002 - as asked
+        self.sent = "\n\n".join(message["content"] for message in messages)
+        return Reply(self.answer)
+
+    def learn(self, messages: list[dict[str, Any]], *_: object) -> dict[str, Any]:
+        """Answer the question of an extraction with what was learned of the messages in it."""
+        page = messages[-1]["content"]
+        told = [fact for fact, said in self._facts if said in page]
+        self._facts = [(fact, said) for fact, said in self._facts if said not in page]
+        return {"memories": [{"category": "fact", "content": fact.text, "importance": 0.5} for fact in told]}
+
+
+class Agent:
+    """An agent that has lived through a recorded conversation, to be asked its questions."""
+
+    def __init__(self, recording: Recording, embedder: Embedder | None = None) -> None:
+        self.recording = recording
+        self._now_ns = 0
+        self._asked = 0
+        self._lines = [(line_of(fact.text), fact.places) for fact in recording.facts]
+        self._pieces: dict[str, _Piece] = {}
+        self._record = _Record(recording)
+        self.memory = Memory(embedder=embedder, clock_ns=lambda: self._now_ns)
+        default_hooks(self.memory, provider=CallableProvider(self._record.learn))
+        for session, items in groupby(recording.case.items, key=lambda item: item.session):
+            self._live(f"session {session}", items)
+
+    def _live(self, name: str, items: Iterator[Item]) -> None:
+        loop = self._loop(name)
+        said = ""
+        for role, group in groupby(items, key=lambda item: item.role):
+            turns = list(group)
+            self._now_ns = max(self._now_ns, *(item.accessed_ns for item in turns))
+            text = "\n\n".join(item.text for item in turns)
+            if role == "user":
+                said = text
+                continue
+            self._record.answer = text
+            if said:
+                loop.run(said)
+            else:
+                loop.chat.append("assistant", text)
+            said = ""
+        if said:
+            loop.chat.append("user", said)
+        loop.end()
+
+    def _loop(self, name: str, budget: int | None = None) -> AgentLoop:
+        chat = self.memory.conversation(name, project=self.recording.case.name)
+        return AgentLoop(self.memory, chat, self._record, budget=budget)
+
+    def ask(self, question: Question, budget: int) -> Sent:
+        """Ask a question at the beginning of a new session, and return what the model is sent."""
+        self._asked += 1
+        self._record.answer = ""
+        self._loop(f"question {self._asked}", budget).run(question.text)
+        text = self._record.sent
+        return _sent(SYSTEMS[0], budget, question, self._known_from(text), _COUNT(text))
+
+    def ranked(self, question: Question) -> list[_Piece]:
+        """List the memories for a question, the best first."""
+        project = self.memory.project(self.recording.case.name)
+        lines = [
+            memory_line(hit.entry) for hit in project.search(question.text, top_k=max(project.count(), 1), floor=0)
+        ]
+        for line in lines:
+            if line not in self._pieces:
+                self._pieces[line] = _Piece(_COUNT(line), self._known_from(line))
+        return [self._pieces[line] for line in lines]
+
+    def _known_from(self, text: str) -> list[frozenset[int]]:
+        return [places for line, places in self._lines if line in text]
+
+
+def _sent(system: str, budget: int, question: Question, there: Sequence[frozenset[int]], tokens: int) -> Sent:
+    found = question.evidence.intersection(chain.from_iterable(there))
+    return Sent(system, budget, question.category, len(found) / len(question.evidence), tokens)
+
+
+def _packed(system: str, budget: int, question: Question, pieces: Sequence[_Piece]) -> Sent:
+    """Take the pieces that fit beside a question, the first ones first."""
+    left = budget - _COUNT(question.text)
+    there: list[frozenset[int]] = []
+    for piece in pieces:
+        if piece.tokens <= left:
+            left -= piece.tokens
+            there += piece.places
+    return _sent(system, budget, question, there, budget - left)
+
+
+def sent(
+    recordings: Sequence[Recording],
+    budgets: Sequence[int] = BUDGETS,
+    embedder: Embedder | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Sent]:
+    """Ask every question that has evidence, of the default path and of each baseline, within each budget."""
+    results: list[Sent] = []
+    for done, recording in enumerate(recordings, 1):
+        agent = Agent(recording, embedder)
+        messages = [_Piece(item.tokens, [frozenset({place})]) for place, item in enumerate(recording.case.items)]
+        (case,) = embedded([recording.case], embedder or HashedEmbedder())
+        for question, query, cosine, texts in questions_of(case, _RANKING):
+            order = [row for row, _ in texts.best(texts.score(query, cosine)[0], len(texts))]
+            memories = agent.ranked(question)
+            for budget in budgets:
+                results += [
+                    agent.ask(question, budget),
+                    _packed("window", budget, question, _newest(messages, budget - _COUNT(question.text))),
+                    _packed("messages", budget, question, [messages[row] for row in order]),
+                    _packed("memories", budget, question, memories),
+                ]
+        if progress:
+            progress(done, len(recordings))
+    return results
+
+
+def _newest(pieces: Sequence[_Piece], tokens: int) -> list[_Piece]:
+    """Take pieces from the end until one does not fit."""
+    sums = accumulate(piece.tokens for piece in reversed(pieces))
+    return list(pieces[len(pieces) - sum(each <= tokens for each in sums) :])
+
+
+def presences(results: Sequence[Sent]) -> list[Presence]:
+    """Return the figures of each system and budget over all questions, then those of each category."""
+    groups: dict[tuple[str, str, int], list[Sent]] = {}
+    for each in results:
+        for category in (ALL, each.category):
+            groups.setdefault((category, each.system, each.budget), []).append(each)
+    kinds = [ALL, *sorted({each.category for each in results} - {ALL})]
+    keys = sorted(groups, key=lambda key: (kinds.index(key[0]), key[2], SYSTEMS.index(key[1])))
+    return [_presence(*key, groups[key]) for key in keys]
+
+
+def _presence(category: str, system: str, budget: int, group: Sequence[Sent]) -> Presence:
+    shares = [each.share for each in group]
+    return Presence(
+        system,
+        budget,
+        category,
+        len(group),
+        fmean(shares),
+        interval(shares),
+        fmean(share == 1 for share in shares),
+        fmean(each.tokens for each in group),
+    )

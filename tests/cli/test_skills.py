@@ -55,6 +55,7 @@ VERBS = [
     ("show", "deploy"),
     ("validate", ".skills/deploy"),
     ("select", "deploy"),
+    ("search", "deploy"),
     ("detect",),
     ("new", "greet", "--description", "Say hello."),
     ("toggle", "deploy"),

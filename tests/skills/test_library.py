@@ -212,7 +212,11 @@ def test_what_is_listed_depends_on_source_switch_and_detection(project: Path) ->
             skills.list(source="other")
         with pytest.raises(InvalidInput, match="open_to is 'all'"):
             skills.list(open_to="all")
+        assert [found.name for found in skills.search("deploy to production")][:1] == ["deploy"]
+        assert len(skills.search("deploy react", top_k=1)) == 1
+        assert skills.search("zyzzyva") == ()
         overview = skills.overview()
+        assert overview.scanned_ns > 0
         assert (overview.total, overview.by_source) == (5, {"external": 2, "project": 3})
         assert (overview.disabled, overview.detected, overview.learned) == (("deploy",), ("react",), {})
 

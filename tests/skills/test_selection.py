@@ -242,9 +242,17 @@ def test_a_skill_applies_where_its_files_and_patterns_are(tmp_path: Path) -> Non
             ("package.json",),
             ("@types/",),
             ("always",),
+            (("package.json", "@types/"),),
         ),
         DetectedSkill(
-            "react-rules-000000000000", "react-rules", "project", 0, ("package.json",), ('"react"',), ("always",)
+            "react-rules-000000000000",
+            "react-rules",
+            "project",
+            0,
+            ("package.json",),
+            ('"react"',),
+            ("always",),
+            (("package.json", '"react"'),),
         ),
     )
 

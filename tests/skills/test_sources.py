@@ -163,6 +163,18 @@ def test_a_malformed_configuration_is_said_and_passed_over(tmp_path: Path, conte
     assert any(words in said for said in told(index))
 
 
+def test_a_configuration_has_its_own_ranges_of_priorities(tmp_path: Path) -> None:
+    ranges = '"priority_ranges": {"submodule": {"min": 300, "max": 400}, "user": {"min": 9}, "other": {}}'
+    sources = '"sources": {"v": {"type": "submodule", "path": "v"}, "w": {"type": "submodule", "path": "w"}}'
+    skills = '"skills": {"high": {"source": "v", "skill_path": "high", "priority": 350}}'
+    (tmp_path / "external-skills.json").write_text(f"{{{ranges}, {sources}, {skills}}}", encoding="utf-8")
+    write(tmp_path / "v/high/SKILL.md")
+    write(tmp_path / "w/low/SKILL.md")
+    index = found(tmp_path)
+    assert [(skill.name, skill.priority) for skill in index.skills] == [("high", 350), ("low", 300)]
+    assert sum("is no min and max from 1 to 1000" in said for said in told(index)) == 2
+
+
 def test_the_higher_priority_has_the_name_and_says_whom_it_shadows(tmp_path: Path) -> None:
     write(tmp_path / "builtin/greet/SKILL.md", description="Built in.")
     write(tmp_path / ".claude/skills/greet/SKILL.md", description="Of Claude.")

@@ -254,6 +254,18 @@ def select(
     return Output({"query": query, "matches": rows}, lines)
 
 
+@_verb("search", click.argument("query"))
+def search(query: str, **places: Any) -> Output:
+    """Find skills by words, those that are switched off too, the best first."""
+    with _skills(places) as skills:
+        found = skills.search(query)
+    lines = [
+        _skill_line(" " if skill.enabled else "-", skill.name, f"{skill.source} {skill.priority}", skill.description)
+        for skill in found
+    ]
+    return Output({"query": query, "skills": found}, lines)
+
+
 @_verb("detect")
 def detect(**places: Any) -> Output:
     """Show which skills apply to the project.
@@ -345,10 +357,13 @@ def overview(**places: Any) -> Output:
         counts = skills.overview()
     lines: list[Line] = []
     for key, value in msgspec.to_builtins(counts).items():
+        if key == "scanned_ns":
+            continue
         named = cast("dict[str, int]", value).items() if isinstance(value, dict) else ()
         items = [f"{name} {count}" for name, count in named] if isinstance(value, dict) else value
         text = str(items) if isinstance(items, int) else ", ".join(items)
         lines.append(((f"{key.replace('_', ' ')}: ", "dim"), text))
+    lines.append((("last scan: ", "dim"), time_text(counts.scanned_ns)))
     return Output(counts, lines)
 
 

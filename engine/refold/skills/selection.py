@@ -114,7 +114,7 @@ def text_of(skill: Skill) -> str:
 
 
 class DetectedSkill(Struct, frozen=True):
-    """A skill that applies to a project, and the files and patterns that show it."""
+    """A skill that applies to a project, and what shows it: files, patterns, and which pattern is in which file."""
 
     skill_id: str
     name: str
@@ -123,6 +123,7 @@ class DetectedSkill(Struct, frozen=True):
     matched_files: tuple[str, ...]
     matched_patterns: tuple[str, ...]
     inject_into: tuple[str, ...]
+    matches: tuple[tuple[str, str], ...] = ()  # Pairs of a file and a pattern in it.
 
 
 def detect_skills(skills: Iterable[Skill], project: str) -> tuple[DetectedSkill, ...]:
@@ -145,7 +146,7 @@ def detect_skills(skills: Iterable[Skill], project: str) -> tuple[DetectedSkill,
         matched_patterns = tuple(pattern for pattern in rules.patterns if any(text == pattern for _, text in matches))
         if matched_files:
             about = (skill.id, skill.name, skill.source, skill.priority)
-            detected.append(DetectedSkill(*about, matched_files, matched_patterns, skill.inject_into))
+            detected.append(DetectedSkill(*about, matched_files, matched_patterns, skill.inject_into, tuple(matches)))
     return tuple(sorted(detected, key=lambda skill: (-skill.priority, skill.name)))
 
 

@@ -64,6 +64,7 @@ from refold.skills.selection import (
     with_settings,
 )
 from refold.skills.sources import SKILL_DIRECTORIES, RefreshStats, SkillIndex, SkillLoader, SkillRoots
+from refold.skills.words import WordScorer
 from refold.text import sha256
 from refold.views.session import WORK_EVENTS, ToolExecuted
 from refold.views.skills import ACTIVE, LearnedSkill, Selection
@@ -83,6 +84,7 @@ class Overview(Struct, frozen=True):
     shadowed: int
     learned: dict[str, int]
     diagnostics: dict[str, int]
+    scanned_ns: int = 0  # When the files were looked at last.
 
 
 GENERATED_PRIORITY: Final = 201  # The priority of learned skills: above the user's, below every file of the project.
@@ -145,7 +147,18 @@ class Skills:
     0
     """
 
-    __slots__ = ("_at", "_detected", "_door", "_files", "_loader", "_merged", "_selector", "library", "roots")
+    __slots__ = (
+        "_at",
+        "_detected",
+        "_door",
+        "_files",
+        "_loader",
+        "_merged",
+        "_scanned_ns",
+        "_selector",
+        "library",
+        "roots",
+    )
 
     def __init__(
         self, door: Door, at: int | None, *, roots: SkillRoots | None = None, library: str = "default"
@@ -156,6 +169,7 @@ class Skills:
         self.library = SkillLibrary(door, at, library)  # The learned skills, and the switches and uses of all skills.
         self._loader = SkillLoader(self.roots)
         self._files: SkillIndex | None = None
+        self._scanned_ns = 0
         self._detected: tuple[SkillIndex, tuple[DetectedSkill, ...]] | None = None
         self._merged: _Merged | None = None
         self._selector: Selector | None = None
@@ -184,6 +198,7 @@ class Skills:
     def refresh(self) -> RefreshStats:
         """Load the files again and return the changes since the load before."""
         self._files, self._detected = self._loader.load(), None
+        self._scanned_ns = self._door.engine.reader.now_ns()
         return self._loader.stats
 
     def list(
@@ -204,6 +219,18 @@ class Skills:
             and source in {None, skill.source}
             and (open_to is None or getattr(skill, f"{open_to}_invocable"))
         )
+
+    def search(self, query: str, *, top_k: int = 10) -> tuple[SkillSummary, ...]:
+        """Find skills by words of their names, descriptions, tags and bodies, those that are switched off too.
+
+        The best come first; for models, `select` has a floor and leaves out what is not for them.
+        """
+        scores = WordScorer(self.index().skills).scores(checks.text(query, "query"))
+        found = sorted((-score, place) for place, score in enumerate(scores) if score > 0)[
+            : checks.count(top_k, "top_k")
+        ]
+        summaries = {summary.name: summary for summary in self.list()}
+        return tuple(summaries[self.index().skills[place].name] for _, place in found)
 
     def get(self, name: str) -> Skill:
         """Look up a skill by its name or id; raises `NotFound`."""
@@ -242,6 +269,7 @@ class Skills:
             len(index.shadowed),
             dict(sorted(Counter(skill.status for skill in self.library.list()).items())),
             dict(sorted(Counter(diagnostic.severity for diagnostic in index.diagnostics).items())),
+            self._scanned_ns,
         )
 
     # Selection.

@@ -44,6 +44,7 @@ _PRIORITIES: Final[Mapping[str, tuple[int, int]]] = {
     "project": (201, 1_000),
 }
 
+_PRIORITY_MAX: Final = 1_000
 _DEFAULT_PRIORITIES: Final[Mapping[str, int]] = {"builtin": 50, "external": 100, "user": 150, "project": 220}
 # The settings of a file that mean something here, and the fields that they set.
 _SETTINGS: Final = {"max_skills_per_story": "max_skills", "max_content_lines": "max_content_lines"}
@@ -51,11 +52,15 @@ _KINDS: Final = {"builtin": "builtin", "submodule": "external", "external": "ext
 
 
 class ConfiguredSource(Struct, frozen=True):
-    """A directory of skills: its name, its kind, and its path, relative to the file that names it."""
+    """A directory of skills: its name, its kind, and its path, relative to the file that names it.
+
+    `priority` is that of its skills which the file does not name.
+    """
 
     name: str
     kind: str
     path: str
+    priority: int
 
 
 class ConfiguredSkill(Struct, frozen=True):
@@ -97,12 +102,6 @@ def read_configuration(path: str, content: bytes, *, kind: str = "external") -> 
     return _ConfigurationParser(path, kind).parse(content)
 
 
-def _clamp_priority(priority: int, kind: str) -> int:
-    """Clamp a priority to the range of its source; 0 is the default one."""
-    least, most = _PRIORITIES[kind]
-    return min(max(priority, least), most) if priority else _DEFAULT_PRIORITIES[kind]
-
-
 class _ConfigurationParser:
     """Parses one file and collects its diagnostics."""
 
@@ -110,6 +109,7 @@ class _ConfigurationParser:
         self._path = path
         self._kind = kind
         self._diagnostics: list[Diagnostic] = []
+        self._ranges = dict(_PRIORITIES)
 
     def _warn(self, reason: str, severity: str = WARNING) -> None:
         self._diagnostics.append(Diagnostic(self._path, 0, severity, reason))
@@ -121,6 +121,7 @@ class _ConfigurationParser:
             self._warn(f"the file is no JSON ({error}); nothing of it is used", ERROR)
             document = {}
         fields = self._object(document, "the file")
+        self._read_ranges(fields.get("priority_ranges"))
         sources = {name: self._source(name, entry) for name, entry in self._named(fields, "sources")}
         skills = [self._skill(name, entry, sources) for name, entry in self._named(fields, "skills")]
         settings = self._settings(fields.get("settings"))
@@ -166,7 +167,23 @@ class _ConfigurationParser:
         if not path:
             url = url or self._text(entry, "repository", name)
             self._warn(f"the source {name!r} has no path, only {url!r}; nothing is loaded from another machine")
-        return ConfiguredSource(name, _KINDS.get(kind, "external"), path)
+        known = _KINDS.get(kind, "external")
+        return ConfiguredSource(name, known, path, self._clamped(_DEFAULT_PRIORITIES[known], known))
+
+    def _read_ranges(self, value: Any) -> None:
+        """Take the ranges of priorities that a file has of its own."""
+        for kind, entry in self._object({} if value is None else value, "priority_ranges").items():
+            bounds = self._object(entry, f"priority_ranges.{kind}")
+            least, most = bounds.get("min"), bounds.get("max")
+            if kind in _KINDS and type(least) is int and type(most) is int and 0 < least <= most <= _PRIORITY_MAX:
+                self._ranges[_KINDS[kind]] = (least, most)
+            else:
+                kinds = ", ".join(_KINDS)
+                self._warn(f"priority_ranges.{kind} is no min and max from 1 to {_PRIORITY_MAX} of one of {kinds}")
+
+    def _clamped(self, priority: int, kind: str) -> int:
+        least, most = self._ranges[kind]
+        return min(max(priority, least), most)
 
     def _skill(
         self, name: str, entry: dict[str, Any], sources: Mapping[str, ConfiguredSource]
@@ -194,9 +211,9 @@ class _ConfigurationParser:
         if not isinstance(value, int) or isinstance(value, bool):
             self._warn(f"the priority of {name!r} is no whole number; it is passed over")
             value = 0
-        priority = _clamp_priority(value, kind)
+        priority = self._clamped(value or _DEFAULT_PRIORITIES[kind], kind)
         if value and priority != value:
-            least, most = _PRIORITIES[kind]
+            least, most = self._ranges[kind]
             self._warn(f"the priority of {name!r} is {value}; that of a skill of this source is from {least} to {most}")
         return priority
 
@@ -500,8 +517,7 @@ class _Load:
         for source in configuration.sources:
             location = self._resolve(path, root, source.path, source.name, is_own=is_own) if source.path else None
             if location and source.name not in named:
-                priority = _DEFAULT_PRIORITIES[source.kind]
-                yield _Location(location, source.kind, priority, source.name, _EVERY_SKILL)
+                yield _Location(location, source.kind, source.priority, source.name, _EVERY_SKILL)
         for skill in configuration.skills:
             above = sources[skill.source].path if skill.source else "."
             if not skill.path or not above:
@@ -510,8 +526,7 @@ class _Load:
             location = self._resolve(path, root, path_, skill.name, is_own=is_own)
             if location:
                 filter_ = None if location.lower().endswith(".md") else _OWN_SKILL
-                priority = _clamp_priority(skill.priority, skill.kind)
-                yield _Location(location, skill.kind, priority, skill.source, filter_, skill, configuration=path)
+                yield _Location(location, skill.kind, skill.priority, skill.source, filter_, skill, configuration=path)
 
     def _resolve(self, configuration: str, root: str, path: str, name: str, *, is_own: bool) -> str | None:
         """Resolve a path that a configuration names, `None` with a diagnostic where it may not be searched."""

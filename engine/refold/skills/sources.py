@@ -109,7 +109,7 @@ class _ConfigurationParser:
         self._path = path
         self._kind = kind
         self._diagnostics: list[Diagnostic] = []
-        self._ranges = dict(_PRIORITIES)
+        self._ranges: dict[str, tuple[int, int]] = dict(_PRIORITIES)
 
     def _warn(self, reason: str, severity: str = WARNING) -> None:
         self._diagnostics.append(Diagnostic(self._path, 0, severity, reason))

@@ -154,9 +154,15 @@ def _dicts(listed: object) -> list[Fields]:
     return [cast("Fields", item) for item in items if isinstance(item, dict)]
 
 
+_DIGITS_MAX: Final = 20
+"""Digits of a number of 64 bits."""
+
+
 def _time_ns(span: Fields, nanoseconds: str, date: str) -> int | None:
     value = span.get(nanoseconds)
     if isinstance(value, str) and value.isdecimal():
+        if len(value) > _DIGITS_MAX:
+            raise InvalidInput(f"{nanoseconds} of a span has {len(value)} digits; give nanoseconds since 1970")
         value = int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else occurred_ns(span.get(date))
 

@@ -30,7 +30,7 @@ def copy(environment: Environment, into: str) -> None:
 
     One read transaction is open meanwhile. Raises ``StoreFull`` and ``StoreError``, and ``OSError`` of the file.
     """
-    mode = os.stat(os.path.join(environment.path, DATA_FILE)).st_mode & 0o777
+    mode = os.stat(os.path.join(environment.path, DATA_FILE)).st_mode & 0o777 | 0o600  # A copy is its owner's.
     place = os.path.join(into, _COPYING)
     attempts = RETRIES_COUNT_MAX
     while True:

@@ -16,7 +16,7 @@ from refold.errors import InvalidInput, NotFound, StoreBusy, StoreError, StoreVe
 from refold.limits import BALLAST_BYTES_MAX, BALLAST_BYTES_MIN, MAP_WAIT_SECONDS, OWNER_WAIT_SECONDS_MAX
 from refold.log.disk import disk_error, flush
 from refold.log.environment import TURN_LOCK, Environment, create_databases, open_lock, share, unshare
-from refold.log.lmdb_file import DATA_FILE
+from refold.log.lmdb_file import DATA_FILE, LOCK_FILE
 
 # Ballast: bytes of the disk that a store reserves, so that erasing, which makes room, has room when the disk is full.
 #
@@ -137,6 +137,8 @@ def _reserve(file: str, size_bytes: int) -> None:
 
 OWNER_LOCK: Final = "owner.lock"
 WRITER_LOCK: Final = "writer.lock"
+_LOOK_SECONDS_MAX: Final = 0.2
+"""What a look at who has a store open may take, while it holds a lock that others want to look at."""
 _NUMBER_BYTES_MAX: Final = 32
 """More than the number of a process has digits."""
 
@@ -154,12 +156,19 @@ class Directory:
 
     def open(self) -> None:
         """Take the locks and the environment; what is there is given back by ``release``, wherever this ends."""
+        if self.readonly and _is_sealed(self.path):
+            self._locks.append(_open_lock(self.path, DATA_FILE, os.O_RDONLY))
+            _keep_writers_out(self._locks[0], self.path)
+            self._environment = share(self.path, self, readonly=True, is_sealed=True)
+            return
         self._locks.append(_open_lock(self.path, OWNER_LOCK))
-        _lock_owner(self._locks[0], self.path)
+        # Whoever holds it alone is about to replace the file, and soon done.
+        _lock_soon(self._locks[0], self.path, fcntl.LOCK_SH, OWNER_WAIT_SECONDS_MAX)
         self._environment = share(self.path, self, readonly=self.readonly)
         if not self.readonly:
             self._locks.append(_open_lock(self.path, WRITER_LOCK))
             (_lock_alone if self.exclusive else _lock_beside_others)(self._locks[1], self.path)
+            _check_unread(self.path)
             self.ballast.fill()
 
     @property
@@ -304,14 +313,16 @@ def _take_alone(owner: io.FileIO, path: str) -> None:
         ) from error
 
 
-def _open_lock(path: str, name: str) -> io.FileIO:
+def _open_lock(path: str, name: str, flags: int = os.O_CREAT | os.O_RDWR) -> io.FileIO:
     """Return a lock file, open; closing it gives its lock back, and so does losing it.
 
     It is locked only once its owner has it, so that no traceback of what went wrong meanwhile holds the lock.
     """
     file = os.path.join(path, name)
     try:
-        return io.FileIO(file, "r+", opener=lambda name, _: os.open(name, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        return io.FileIO(
+            file, "r+" if flags & os.O_RDWR else "r", opener=lambda name, _: os.open(name, flags | os.O_CLOEXEC, 0o600)
+        )
     except OSError as error:
         raise StoreError(
             f"the store at {path} cannot be locked: {error}; check who owns {name} and that it is a file"
@@ -328,12 +339,51 @@ def _lock(lock: io.FileIO, path: str, how: int) -> None:
         ) from error
 
 
-def _lock_owner(owner: io.FileIO, path: str) -> None:
-    """Take the owners' lock, shared; whoever holds it alone is about to replace the file, and soon done."""
-    until = time.monotonic() + OWNER_WAIT_SECONDS_MAX
+# A process that may write to no file of a store cannot note for LMDB which pages it reads, so nobody may write while it
+# does. It holds the data file locked, shared, and looks whether there is a writer; a writer that opens has its own lock
+# first, and looks whether the data file is locked.
+
+
+def _is_sealed(path: str) -> bool:
+    """Return whether this process lacks the permission to write to one of the files that a reader writes to."""
+    files = (os.path.join(path, name) for name in (OWNER_LOCK, TURN_LOCK, LOCK_FILE))
+    return not all(os.access(file if os.path.exists(file) else path, os.W_OK) for file in files)
+
+
+def _keep_writers_out(data: io.FileIO, path: str) -> None:
+    """Lock the data file, shared, where nobody writes."""
+    _lock_soon(data, path, fcntl.LOCK_SH)
+    if not os.path.exists(os.path.join(path, WRITER_LOCK)):
+        return  # Nobody writes to a copy of the data file alone.
+    with _open_lock(path, WRITER_LOCK, os.O_RDONLY) as writer:
+        try:
+            _lock_soon(writer, path, fcntl.LOCK_EX)
+        except StoreBusy as error:
+            raise StoreBusy(
+                f"a process writes to the store at {path}, and this one may write to none of its files, not even that "
+                f"it reads; close it there, give this one permission to write to {OWNER_LOCK}, {TURN_LOCK} and "
+                f"{LOCK_FILE}, or read a backup"
+            ) from error
+
+
+def _check_unread(path: str) -> None:
+    """Raise ``StoreBusy`` where a process reads that LMDB cannot know of."""
+    with _open_lock(path, DATA_FILE, os.O_RDONLY) as data:
+        try:
+            _lock_soon(data, path, fcntl.LOCK_EX)
+        except StoreBusy as error:
+            raise StoreBusy(
+                f"a process that may not write to the files of the store at {path} reads it, and keeps writers out; "
+                f"close it there, or give it permission to write to {OWNER_LOCK}, {TURN_LOCK} and {LOCK_FILE}"
+            ) from error
+
+
+def _lock_soon(lock: io.FileIO, path: str, how: int, seconds: float = _LOOK_SECONDS_MAX) -> None:
+    """Take a lock once whoever has it is done with what takes a moment."""
+    until = time.monotonic() + seconds
     while True:
         try:
-            return _lock(owner, path, fcntl.LOCK_SH)
+            return _lock(lock, path, how)
         except StoreBusy:
             if time.monotonic() > until:
                 raise
@@ -343,7 +393,7 @@ def _lock_owner(owner: io.FileIO, path: str) -> None:
 def _lock_beside_others(lock: io.FileIO, path: str) -> None:
     """Take the writers' lock, shared; whoever holds it alone has left its number in the file."""
     try:
-        _lock(lock, path, fcntl.LOCK_SH)
+        _lock_soon(lock, path, fcntl.LOCK_SH)
     except StoreBusy as error:
         holder = os.pread(lock.fileno(), _NUMBER_BYTES_MAX, 0).decode().strip() or "unknown"
         raise StoreBusy(
@@ -355,7 +405,7 @@ def _lock_beside_others(lock: io.FileIO, path: str) -> None:
 def _lock_alone(lock: io.FileIO, path: str) -> None:
     """Take the writers' lock, exclusive, with this process's number in the file."""
     try:
-        _lock(lock, path, fcntl.LOCK_EX)
+        _lock_soon(lock, path, fcntl.LOCK_EX)
     except StoreBusy as error:
         _lock_beside_others(lock, path)
         raise StoreBusy(

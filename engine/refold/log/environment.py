@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from struct import Struct
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 from weakref import WeakSet
 
 import lmdb
@@ -41,6 +41,7 @@ from refold.log.lmdb_file import (
     of_stopped,
     of_unknown_place,
     open_lmdb,
+    open_sealed,
     problems,
     translated,
 )
@@ -144,6 +145,16 @@ class Turnstile:
         self._file.close()
 
 
+class NoTurnstile:
+    """The turnstile of a process that may write to no file of the store: it never has a turn."""
+
+    is_held = False
+    is_suspect = False
+
+    def close(self) -> None:
+        """Do nothing: no file is open."""
+
+
 def _open(path: str) -> io.FileIO:
     """Open a lock file as an object that closes itself: a bare descriptor would be lost to a signal."""
     return io.FileIO(path, "r+", opener=lambda name, _: os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
@@ -200,9 +211,11 @@ LATER_NAMES: Final = frozenset(("graphs",))
 class Environment:
     """One LMDB environment of this process, its databases by name, and the handles that hold it."""
 
-    def __init__(self, path: str, identity: tuple[int, int]) -> None:
+    def __init__(self, path: str, identity: tuple[int, int], *, is_sealed: bool = False) -> None:
         self.path = path
         self.identity = identity
+        self.is_sealed = is_sealed
+        """Whether this process may write to no file of the store, not even that it reads: it keeps all writers out."""
         self.handles: WeakSet[object] = WeakSet()
         """The handles of this process; one that is gone counts no more."""
         self.writers: WeakSet[object] = WeakSet()
@@ -217,22 +230,23 @@ class Environment:
         """Whether LMDB's environment was closed to be opened anew, and that has not succeeded yet."""
         self.stopped = ""
         """The I/O error after which nothing is written here any more, empty while there was none."""
-        self.turnstile = Turnstile(path)
+        self.turnstile = cast("Turnstile", NoTurnstile()) if is_sealed else Turnstile(path)
         self._txnids = _NO_TXNIDS
         # The environment is opened last, and closed by whatever goes wrong from here: the process may not open the
         # file again as long as a traceback holds it.
         try:
-            self.env: lmdb.Environment = open_lmdb(path)
+            self.env: lmdb.Environment = open_sealed(path) if is_sealed else open_lmdb(path)
         except BaseException:
             self.turnstile.close()
             raise
         try:
             assert self.env.max_key_size() >= LMDB_KEY_BYTES_MAX, self.env.max_key_size()
             self.map_bytes: int = self.env.info()["map_size"]
-            _check_length(self.env, path)
+            _check_length(self.env, path, is_sealed=is_sealed)
             self.env.reader_check()
             self.databases = self._open_databases()
-            self._txnids = _txnids_of(path, self.env.stat()["psize"])
+            if not is_sealed:  # Whose transactions are of the file's last commit in any case.
+                self._txnids = _txnids_of(path, self.env.stat()["psize"])
         except BaseException:
             self.close()
             raise
@@ -244,7 +258,12 @@ class Environment:
         self.turnstile.close()
 
     def begin_write(self) -> "lmdb.Transaction[bytes]":
-        """Return a write transaction, once no other is open; for this thread alone, which holds ``writing``."""
+        """Return a write transaction, once no other is open; for this thread alone, which holds ``writing``.
+
+        Of a sealed environment, which has no writers, it is one that only reads.
+        """
+        if self.is_sealed:
+            return self.env.begin()
         self.turnstile.enter()
         self.check_place()
         attempts = RETRIES_COUNT_MAX
@@ -475,6 +494,8 @@ class Environment:
         with the GIL held. It has to be one that may write: of one that may not, the binding forgets the handles.
         """
         try:
+            if self.is_sealed:
+                return self._open_sealed_databases()
             with self.begin_write() as txn:
                 check_structure(self.path, STRUCTURE_BYTES_MAX)
                 databases = {
@@ -491,6 +512,14 @@ class Environment:
             if self.turnstile.is_held:
                 self.turnstile.unlock()
                 self.turnstile.is_held = False
+        return databases
+
+    def _open_sealed_databases(self) -> dict[str, Any]:
+        """Return the handles of all databases of an environment without writers, for which nobody waits."""
+        check_structure(self.path, STRUCTURE_BYTES_MAX)
+        databases = {name: self.env.open_db(name.encode(), create=False) for name in NAMES}
+        with self.env.begin(db=databases["meta"]) as txn:
+            _check_format(txn.get(FORMAT_KEY), self.path)
         return databases
 
 
@@ -517,8 +546,11 @@ def _leave_to_parent() -> None:
 os.register_at_fork(after_in_child=_leave_to_parent)
 
 
-def share(path: str, handle: object, *, readonly: bool) -> Environment:
-    """Return this process's environment of the file, opened if this handle is the first; one of them may write."""
+def share(path: str, handle: object, *, readonly: bool, is_sealed: bool = False) -> Environment:
+    """Return this process's environment of the file, opened if this handle is the first; one of them may write.
+
+    A sealed one is for handles of a process that may write to no file of the store.
+    """
     with open_lock:
         identity = _identity(path)
         environment = _open_environments.get(identity)
@@ -530,8 +562,12 @@ def share(path: str, handle: object, *, readonly: bool) -> Environment:
             # Before the look whether it is still there: a handle that is collected meanwhile may have closed it.
             environment.handles.add(handle)
         if environment is None or _open_environments.get(identity) is not environment:
-            environment = _open_environments[identity] = Environment(path, identity)
+            environment = _open_environments[identity] = Environment(path, identity, is_sealed=is_sealed)
             environment.handles.add(handle)
+        if environment.is_sealed and not is_sealed:
+            raise StoreBusy(
+                f"this process opened the store at {path} when it might not write to its files; close it and open again"
+            )
         if not readonly:
             _take_writer(environment, handle)
         return environment
@@ -610,7 +646,7 @@ def create_databases(path: str, seed: dict[bytes, bytes]) -> None:
         env.close()
 
 
-def _check_length(env: lmdb.Environment, path: str) -> None:
+def _check_length(env: lmdb.Environment, path: str, *, is_sealed: bool) -> None:
     """Refuse a file that was cut off: touching what is mapped behind its end would kill the process.
 
     LMDB may leave pages at the end unwritten that were freed in the commit that took them. Such a file is only padded.
@@ -625,7 +661,8 @@ def _check_length(env: lmdb.Environment, path: str) -> None:
         raise StoreCorrupt(
             f"{file} was cut off: {found} of {expected} bytes are there ({found_problems[0]}); restore a backup"
         )
-    os.truncate(file, expected)
+    if not is_sealed:
+        os.truncate(file, expected)
 
 
 def _check_format(packed: bytes | None, path: str) -> None:

@@ -142,6 +142,11 @@ def open_to_look(path: str) -> lmdb.Environment:
     return _open(path, readonly=True, create=False, lock=os.path.exists(os.path.join(path, LOCK_FILE)))
 
 
+def open_sealed(path: str) -> lmdb.Environment:
+    """Return the LMDB environment of a file that nobody writes to meanwhile; nothing notes that it is read."""
+    return _open(path, readonly=True, create=False, lock=False)
+
+
 def open_alone(path: str) -> lmdb.Environment:
     """Return the LMDB environment of a new file that nobody else opens; its writer flushes it once it is whole."""
     return _open(path, lock=False, sync=False)

@@ -62,7 +62,10 @@ from refold.threads import uninterrupted
 
 TURN_LOCK: Final = "turn.lock"
 _SUSPECT: Final = 2
+_TURN, _QUEUE = 0, 1
+"""The bytes of the file that are locked: by who has its turn, and by who is to have the next one."""
 _PAUSE_SECONDS_MIN: Final = 0.000_05
+_PAUSE_GROWTH: Final = 1.25
 _RECORD_LOCK: Final = Struct("@hhqqi0q")
 """``struct flock`` of Linux on a machine of 64 bits: type, from where, begin, length, process."""
 
@@ -95,36 +98,47 @@ class Turnstile:
         )
 
     def enter(self) -> None:
-        """Wait for the turn of every other process, in bounds; a thread at a time, once more or not."""
+        """Wait for the turn of every other process, in bounds; a thread at a time, once more or not.
+
+        Whoever waits is first in the queue or waits for its first place: a process that writes without a pause goes
+        behind those that wait. No call waits in the kernel, which would be as fair and know no bound.
+        """
         until = time.monotonic() + COMMIT_WAIT_SECONDS_MAX
-        pause = _PAUSE_SECONDS_MIN
-        while not self.enter_now():
-            if time.monotonic() > until:
-                raise StoreBusy(
-                    f"process {self._holder()} has its turn at writing to {self._path}, for longer than "
-                    f"COMMIT_WAIT_SECONDS_MAX = {COMMIT_WAIT_SECONDS_MAX} s; see whether it is stopped, let it go on "
-                    f"or end it, and call again"
-                )
-            time.sleep(pause)
-            pause = min(2 * pause, MAP_WAIT_SECONDS)
+        self.is_held = True
+        for place in (_QUEUE, _TURN):
+            pause = _PAUSE_SECONDS_MIN
+            while not self._lock(place):
+                if time.monotonic() > until:
+                    raise StoreBusy(
+                        f"process {self._holder()} has its turn at writing to {self._path}, for longer than "
+                        f"COMMIT_WAIT_SECONDS_MAX = {COMMIT_WAIT_SECONDS_MAX} s; see whether it is stopped, let it go "
+                        f"on or end it, and call again"
+                    )
+                time.sleep(pause)
+                pause = min(_PAUSE_GROWTH * pause, MAP_WAIT_SECONDS)
+        fcntl.lockf(self._file, fcntl.LOCK_UN, 1, _QUEUE)
 
     def _holder(self) -> str:
         """Return the number of the process that has its turn, where the system tells."""
         if sys.platform != "linux":
             return "unknown"
-        asked = _RECORD_LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        asked = _RECORD_LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, _TURN, 1, 0)
         return str(_RECORD_LOCK.unpack(fcntl.fcntl(self._file, fcntl.F_GETLK, asked))[-1])
 
     def enter_now(self) -> bool:
         """Enter unless another process has its turn, and return whether that was done; a thread at a time."""
         self.is_held = True
+        self.is_held = self._lock(_TURN)
+        return self.is_held
+
+    def _lock(self, place: int) -> bool:
         try:
-            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
         except BlockingIOError:
-            self.is_held = False
+            return False
         except OSError as error:
             raise self._failed("locking", error) from error
-        return self.is_held
+        return True
 
     @property
     def is_suspect(self) -> bool:

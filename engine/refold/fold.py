@@ -168,23 +168,22 @@ encode: Final = _ENCODE
 """Return an event's msgpack array: its tag, its structural fields, its body."""
 
 
-_LISTING: Final = frozenset(
+LISTING: Final = frozenset(
     event_type
     for event_type in TAGS
     if {"tuple" in str(field.type) and not field.required for field in msgspec.structs.fields(event_type)} >= {True}
 )
-"""The events whose bodies hold lists: each value in one has a bound, but not how many of them there are."""
+"""The events whose size is to be checked, for their bodies hold lists: each value has a bound, and not their number."""
 
 
 def check_size(event: Event) -> None:
     """Raise ``LimitExceeded`` for an event that is too large, before it is encoded: encoding takes as much again."""
-    if type(event) in _LISTING:
-        size = _size(event)
-        if size > EVENT_BYTES_MAX:
-            raise LimitExceeded(
-                f"{NAMES[type(event)]} is {size:,} bytes, over EVENT_BYTES_MAX = {EVENT_BYTES_MAX:,}; give fewer or "
-                f"shorter values, or keep them in a file and store the file's name"
-            )
+    size = _size(event)
+    if size > EVENT_BYTES_MAX:
+        raise LimitExceeded(
+            f"{NAMES[type(event)]} is {size:,} bytes, over EVENT_BYTES_MAX = {EVENT_BYTES_MAX:,}; give fewer or "
+            f"shorter values, or keep them in a file and store the file's name"
+        )
 
 
 def _size(value: object) -> int:

@@ -77,12 +77,16 @@ class TestNames:
         assert said(fork)[-1] == "fork"
         assert other.append("user", "fork", tokens=1, request_id="s").seq == memory.head
 
-    def test_of_requests_that_changed_nothing_are_asked_anew_in_a_fork(self, memory: Memory) -> None:
+    def test_of_requests_that_changed_nothing_are_answered_in_later_forks(self, memory: Memory) -> None:
         memory.conversation("a").append("user", "x", tokens=1)
+        early = memory.fork("early").conversation("a")
         assert not memory.conversation("a").scratchpad.delete("k", request_id="r")
-        other = memory.fork("b").conversation("a")
-        other.scratchpad.set("k", "v")
-        assert other.scratchpad.delete("k", request_id="r")
+        late = memory.fork("late").conversation("a")
+        for chat in (early, late):
+            chat.scratchpad.set("k", "v")
+        assert early.scratchpad.delete("k", request_id="r")
+        assert not late.scratchpad.delete("k", request_id="r")
+        assert late.scratchpad.get("k") == "v"
 
 
 def test_a_conversation_travels_inside_a_fork(memory: Memory) -> None:

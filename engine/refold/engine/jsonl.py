@@ -357,7 +357,8 @@ class ExportCheck:
             yield from self._forking(line, event)
         if isinstance(event, SnapshotNamed) and not line.erased:
             checks.name(event.name, "name")
-        fold.check_size(event)
+        if type(event) in fold.LISTING:
+            fold.check_size(event)
         yield from _contents(event, is_erased=line.erased)
 
     def _order(self, line: Line) -> Iterator[str]:

@@ -92,7 +92,8 @@ def _apply(target: "Transaction | Group", mutation: Mutation) -> int | None:
         if decided is None:
             return None
         event = decided
-    fold.check_size(event)
+    if type(event) in fold.LISTING:
+        fold.check_size(event)
     if mutation.opening is not None and key not in target.opened:
         target.open(key, mutation.opening, mutation.origin)
     place = target.add(key, event, mutation.origin)

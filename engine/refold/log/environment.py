@@ -103,17 +103,22 @@ class Turnstile:
         Whoever waits is first in the queue or waits for its first place: a process that writes without a pause goes
         behind those that wait. No call waits in the kernel, which would be as fair and know no bound.
         """
-        until = time.monotonic() + COMMIT_WAIT_SECONDS_MAX
+        until, pause = time.monotonic() + COMMIT_WAIT_SECONDS_MAX, _PAUSE_SECONDS_MIN
         self.is_held = True
         for place in (_QUEUE, _TURN):
-            pause = _PAUSE_SECONDS_MIN
-            while not self._lock(place):
-                if time.monotonic() > until:
-                    raise StoreBusy(
-                        f"process {self._holder()} has its turn at writing to {self._path}, for longer than "
-                        f"COMMIT_WAIT_SECONDS_MAX = {COMMIT_WAIT_SECONDS_MAX} s; see whether it is stopped, let it go "
-                        f"on or end it, and call again"
-                    )
+            while True:
+                try:
+                    fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > until:
+                        raise StoreBusy(
+                            f"process {self._holder()} has its turn at writing to {self._path}, for longer than "
+                            f"COMMIT_WAIT_SECONDS_MAX = {COMMIT_WAIT_SECONDS_MAX} s; see whether it is stopped, let it "
+                            f"go on or end it, and call again"
+                        ) from None
+                except OSError as error:
+                    raise self._failed("locking", error) from error
                 time.sleep(pause)
                 pause = min(_PAUSE_GROWTH * pause, MAP_WAIT_SECONDS)
         fcntl.lockf(self._file, fcntl.LOCK_UN, 1, _QUEUE)
@@ -128,17 +133,13 @@ class Turnstile:
     def enter_now(self) -> bool:
         """Enter unless another process has its turn, and return whether that was done; a thread at a time."""
         self.is_held = True
-        self.is_held = self._lock(_TURN)
-        return self.is_held
-
-    def _lock(self, place: int) -> bool:
         try:
-            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _TURN)
         except BlockingIOError:
-            return False
+            self.is_held = False
         except OSError as error:
             raise self._failed("locking", error) from error
-        return True
+        return self.is_held
 
     @property
     def is_suspect(self) -> bool:
@@ -385,10 +386,10 @@ class Environment:
     def check_place(self) -> None:
         """Raise ``Displaced`` where the file at the path is another one than was opened, or none."""
         try:
-            is_here = _found(self.path) == self.identity
+            status = os.stat(os.path.join(self.path, DATA_FILE))
         except (FileNotFoundError, NotADirectoryError):
-            is_here = False
-        if not is_here:
+            status = None
+        if status is None or (status.st_dev, status.st_ino) != self.identity:
             raise Displaced(
                 f"the store that was opened at {self.path} was moved, removed or replaced, and nothing more is "
                 f"written to it; close this memory and open it where it is"

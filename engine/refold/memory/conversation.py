@@ -57,6 +57,8 @@ def counted(counter: TokenCounter, content: Any, tool_calls: Any) -> int:
     """Return the tokens of a message whose parts are checked first: a counter sees only what can be stored."""
     if isinstance(content, str):
         checks.text(content, "content")
+        if tool_calls is None:
+            return checks.tokens(counter.count(content))
     elif content is not None:
         content = unpack_json(checks.packed_json(checks.json_objects(content, "content"), "content"))
     if tool_calls is not None:

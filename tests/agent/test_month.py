@@ -111,12 +111,12 @@ def test_a_month_of_recorded_users(tmp_path: Path, tokens: int | None) -> None:
                 prompt = month.ask(f"q{number}", row["question"])
                 asked[CATEGORIES[row["category"]]] += 1
                 shown[CATEGORIES[row["category"]]] += any(text in prompt for text in answers)
-        assert shown.total() / asked.total() > 0.8, {name: f"{shown[name]} of {count}" for name, count in asked.items()}
+        assert shown.total() / asked.total() > 0.95, {name: f"{shown[name]} of {count}" for name, count in asked.items()}
         for prompt in month.prompts:
             facts = [line for line in prompt.splitlines() if line.startswith("- [")]
             assert len(facts) == len(set(facts)), "nothing is shown twice"
         budgets = [sum(event.tokens) for event, _ in memory.events() if isinstance(event, ContextShown)]
-        assert max(budgets) <= (tokens or 2_500)
+        assert max(budgets) <= (tokens or 6_500)
         entries = memory.project("life").list()
         assert {entry.content for entry in entries} == set(told)
         assert all(entry.importance > 0.4 for entry in entries if entry.access_count), "what is used does not fade"

@@ -708,6 +708,27 @@ def test_a_body_that_is_not_what_was_written_is_not_exported(tmp_path: Path) -> 
         assert [(finding.check, finding.seq) for finding in memory.verify().findings] == [("chain", 3)]
 
 
+@pytest.mark.parametrize("has_events", [False, True], ids=["empty", "joined"])
+def test_an_export_of_a_moment_before_an_erasure_is_loaded_with_what_was_erased(
+    tmp_path: Path, *, has_events: bool
+) -> None:
+    with Memory() as memory:
+        chat = memory.conversation("chat")
+        messages = [chat.append("user", text) for text in ("first", "second", "third")]
+        moment = memory.at(memory.head)
+        memory.erase(messages[:2])
+        moment.export(tmp_path / "export.jsonl")
+    with Memory(tmp_path / "store") as memory:
+        if has_events:
+            memory.profile().set("k", "v")
+        for _ in range(2):
+            memory.load(tmp_path / "export.jsonl")
+            erasures = [event for event, _ in memory.events() if type(event).__name__ == "Erased"]
+            assert [len(getattr(event, "seqs")) for event in erasures] == [2]  # noqa: B009 - of one kind
+            assert [message.content for message in memory.conversation("chat").window()] == [None, None, "third"]
+            assert_sound(memory)
+
+
 def test_an_export_that_finds_no_space_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_file: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

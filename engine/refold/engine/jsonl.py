@@ -258,11 +258,19 @@ class ExportState:
         self._positions = Positions()
         self._opened: dict[str, list[tuple[int, bool]]] = {}
         """From which seq on a conversation was open, or was not any more."""
+        self._erased: set[int] = set()
+        self._explained: set[int] = set()
+        """The seqs that events of erasures name."""
 
     @property
     def streams(self) -> int:
         """How many streams have events, those of all branches together."""
         return len(self._positions)
+
+    @property
+    def unexplained(self) -> tuple[int, ...]:
+        """The seqs of erased events that no event of an erasure names: the export ends before that one."""
+        return tuple(sorted(self._erased - self._explained))
 
     def number(self, fork: str, stream: str) -> int:
         """Return the number of a stream in the order in which lines name them: the same in every pass."""
@@ -300,6 +308,10 @@ class ExportState:
         """Take note of a line."""
         branch = self.branches[line.branch]
         self._positions.note(branch, line.stream, line.seq)
+        if line.erased:
+            self._erased.add(line.seq)
+        if isinstance(event, Erased):
+            self._explained.update(event.seqs)
         is_open = _opens(event)
         if is_open is not None:
             self._opened.setdefault(key_of(branch, line.stream), []).append((line.seq, is_open))

@@ -574,13 +574,17 @@ def _read(path: str) -> Iterator[Ready]:
 def _lines_of(file: BinaryIO, state: ExportState, check: ExportCheck | None = None) -> Iterator[_CheckedLine]:
     """Return the lines of an export behind its head; each is on the state when the next one is asked for.
 
-    Raises ``InvalidInput`` with the number of a line that is no event, or that ``check`` finds wrong.
+    Of an export that ends before the event of an erasure whose gaps it has, the last one is such an event. Raises
+    ``InvalidInput`` with the number of a line that is no event, or that ``check`` finds wrong.
     """
     head_of(file.readline(DOCUMENT_BYTES_MAX))
     numbers = Numbers(state.number, state.branches)
+    last: Line | None = None
     for number in count(2):
         raw = file.readline(DOCUMENT_BYTES_MAX + 1)
         if not raw:
+            if last is not None and state.unexplained:
+                yield _erasure_behind(last, state)
             return
         if len(raw) > DOCUMENT_BYTES_MAX:
             raise LimitExceeded(
@@ -595,6 +599,13 @@ def _lines_of(file: BinaryIO, state: ExportState, check: ExportCheck | None = No
                 raise InvalidInput(f"line {number}, {error}") from error
             yield ready
             state.note(line, ready.event)
+            last = line
+
+
+def _erasure_behind(last: Line, state: ExportState) -> _CheckedLine:
+    seq, (version, prev_seq) = last.seq + 1, state.position("", STORE_STREAM)
+    line = Line(seq, STORE_STREAM, version + 1, last.time_ns, seq, fold.NAMES[Erased], {})
+    return _CheckedLine(line, Erased((), state.unexplained), state.actor(line), 0, prev_seq)
 
 
 def _checked_line(line: Line, state: ExportState, numbers: Numbers, check: ExportCheck | None) -> _CheckedLine:
@@ -630,7 +641,7 @@ def _checked(path: str) -> tuple[bytes, int, int]:
         raise InvalidInput(f"reading {path}: {error}; give the path of an export") from error
     if check.events != head.head:
         raise InvalidInput(f"{path} says {head.head} events and has {check.events}; export again, the file was cut off")
-    return digest.digest(), check.events, state.streams
+    return digest.digest(), check.events + bool(state.unexplained), state.streams
 
 
 def _load_lines(

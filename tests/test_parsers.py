@@ -695,7 +695,7 @@ CALLS_SLACK, BYTES_SLACK = 2_000, 200_000
 """What one input may take beyond its share: caches that fill, tables that double."""
 
 
-@sizes("shapes", quick=1, slow=SHAPES_MAX)
+@sizes("shapes", quick=1, soak=SHAPES_MAX)
 @pytest.mark.parametrize("name", PARSERS)
 def test_twice_the_input_takes_twice_the_memory(name: str, shapes: int) -> None:
     found = list(growths(name))

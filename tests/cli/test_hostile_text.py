@@ -31,6 +31,7 @@ def verbs_of(command: Any, *way: str) -> Iterator[str]:
 VERBS: dict[str, tuple[object, ...]] = {
     "add": (EVIL, "--project", EVIL),
     "backup": (f"none/{EVIL}",),
+    "bench agent": (f"{EVIL}.json",),
     "bench eviction": (f"{EVIL}.json",),
     "bench retrieval": (f"{EVIL}.json",),
     "board": (EVIL,),
@@ -75,6 +76,7 @@ VERBS: dict[str, tuple[object, ...]] = {
     "skills new": (EVIL,),
     "skills overview": (),
     "skills review": (EVIL,),
+    "skills search": (EVIL,),
     "skills select": (EVIL,),
     "skills show": ("evil",),
     "skills toggle": (EVIL,),

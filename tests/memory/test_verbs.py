@@ -57,7 +57,8 @@ UNBATCHED |= {"Conversation.fork/alone", "Conversation.close", "Conversation.sna
 
 LIVE_ONLY = {"Memory.backup", "Memory.subscribe", "Memory.mirror", "Memory.fork/read", "Board.subscribe"}
 LIVE_ONLY |= {"Board.subscribe_settings", "Subscription.close", "Skills.create", "Skills.export", "Skills.index"}
-"""Reads that need a live store, or write files of their own."""
+LIVE_ONLY |= {"Skills.overview"}
+"""Reads that need a live store, write files of their own, or tell the time of a scan of files."""
 
 CHAINED = {"Memory.fork", "Conversation.fork", "Conversation.close", "Conversation.append/request"}
 """Calls of the table that are two, or have options already."""

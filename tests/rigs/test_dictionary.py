@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from refold import InvalidInput, Memory, fold, recover
-from refold.engine.reader import HASH_KEY
+from refold.engine.reader import HASH_KEY, VERB_BYTES
 from refold.engine.transaction import Mutation
 from refold.engine.writer import Ticket
 from refold.event import pack_json
@@ -124,7 +124,8 @@ def asked_hashes(store: Path) -> dict[str, bytes]:
     rows = Rows(store)
     key = rows.get("meta", HASH_KEY)
     rows.close()
-    return {pin: keyed_hash(key, b"asked" + pack_json(["profile/default", "set", "pin", pin])) for pin in pins()}
+    asked = {pin: pack_json(["profile/default", "set", "pin", pin]) for pin in pins()}
+    return {pin: keyed_hash(key, b"asked" + packed)[VERB_BYTES:] for pin, packed in asked.items()}
 
 
 @pytest.mark.parametrize("changes", [True, False])

@@ -27,7 +27,7 @@ from tests.rigs.power import trace
 from tests.support.memories import Child, assert_sound
 from tests.support.paths import ROOT
 from tests.support.records import arrays_in, sealed
-from tests.support.seams import engine_of
+from tests.support.seams import engine_of, log_of
 
 KIB: Final = 1024
 DISK_BYTES: Final = 6 * KIB * KIB
@@ -101,6 +101,9 @@ chat = memory.conversation("chat", window_tokens=1_000_000)
 acknowledged, refused = [], []
 chat.append("user", "first", tokens=1)
 memory.flush()
+if way == "disk":
+    space = os.statvfs(path)
+    (path / "rest").write_bytes(bytes(max(space.f_bavail * space.f_frsize - 400_000, 0)))
 if way == "limit":
     size = (path / "store" / "data.mdb").stat().st_size
     resource.setrlimit(resource.RLIMIT_FSIZE, (size + 400_000, resource.RLIM_INFINITY))
@@ -520,7 +523,8 @@ def test_seqs_that_another_process_took_are_no_acknowledgement(tmp_path: Path, m
             chat.scratchpad.note("cut off")
 
         def cut_off(turn: LmdbTurn, *_: Any) -> None:
-            turn.txn = None  # Ends the transaction, and another process may write.
+            log_of(memory)._shared.turnstile.unlock()
+            turn.txn = None  # Without lock and transaction: another process may write.
             with Child(OTHER, str(tmp_path / "store")) as child:
                 assert child.read() == "3"
             raise ZeroDivisionError

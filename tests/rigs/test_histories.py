@@ -67,7 +67,8 @@ def test_a_rig_goes_red_on_a_broken_build(tmp_path: Path, rig: str, broken: str)
     assert tally.rules & SEEN_BY[broken], tally
 
 
-@pytest.mark.slow
+@pytest.mark.soak
+@pytest.mark.timeout(3_600)
 def test_the_kill_rig_sees_a_reader_that_waits_to_be_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that is killed while its last page is flushed has told nobody of a commit that is there."""
     monkeypatch.setattr(Environment, "is_behind", lambda _self, _txnid: False)

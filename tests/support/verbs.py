@@ -268,6 +268,7 @@ _SKILLS: Final[_Calls] = {
     "remove": lambda skills, _: skills.remove("notes"),
     "rendered": lambda skills, _: skills.rendered("deploy"),
     "resources": lambda skills, _: skills.resources("deploy"),
+    "search": lambda skills, _: skills.search("notes"),
     "select": lambda skills, _: skills.select("write the notes"),
     "selected": lambda skills, _: skills.selected("c"),
 }

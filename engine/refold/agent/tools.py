@@ -305,7 +305,7 @@ def _flaw(text: str | bytes, error: Exception) -> str:
         where = f"{found.msg.removesuffix(' at')} at line {found.lineno}, column {found.colno}"
         behind = found.doc[found.pos : found.pos + _FLAW_CHARS]
         return f"{where} (before {behind!r})" if behind else f"{where}, where it ends"
-    except (RecursionError, UnicodeError) as found:
+    except (RecursionError, ValueError) as found:  # Bytes of no text, and numbers of thousands of digits.
         return str(found)
     return str(error)  # What other programs take for JSON, such as NaN.
 

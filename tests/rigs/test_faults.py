@@ -27,7 +27,7 @@ from tests.rigs.power import trace
 from tests.support.memories import Child, assert_sound
 from tests.support.paths import ROOT
 from tests.support.records import arrays_in, sealed
-from tests.support.seams import engine_of, log_of
+from tests.support.seams import engine_of
 
 KIB: Final = 1024
 DISK_BYTES: Final = 6 * KIB * KIB
@@ -523,7 +523,7 @@ def test_seqs_that_another_process_took_are_no_acknowledgement(tmp_path: Path, m
             chat.scratchpad.note("cut off")
 
         def cut_off(turn: LmdbTurn, *_: Any) -> None:
-            log_of(memory)._shared.turnstile.unlock()
+            turn._shared.turnstile.unlock()
             turn.txn = None  # Without lock and transaction: another process may write.
             with Child(OTHER, str(tmp_path / "store")) as child:
                 assert child.read() == "3"

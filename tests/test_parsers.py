@@ -353,8 +353,11 @@ def served(content: bytes) -> None:
     async def session(memory: Memory) -> None:
         server, loop, out = MemoryServer(Binding(memory)), asyncio.get_running_loop(), io.BytesIO()
         writer = LineWriter(out, loop, lambda: None)
-        async with messages(Lines(io.BytesIO(content), loop), writer) as (into, out_of):
-            await server.low_level.run(into, out_of, server.low_level.create_initialization_options())
+        try:
+            async with messages(Lines(io.BytesIO(content), loop), writer) as (into, out_of):
+                await server.low_level.run(into, out_of, server.low_level.create_initialization_options())
+        finally:
+            writer.close()
 
     with Memory() as memory, patch("refold.mcp.stdio.DRAIN_SECONDS", 0.1):
         asyncio.run(session(memory))

@@ -55,9 +55,11 @@ async def standard_streams() -> AsyncGenerator[tuple["Lines", "LineWriter"]]:
     os.close(empty)
     loop = asyncio.get_running_loop()
     lines = Lines(os.fdopen(stdin, "rb", closefd=False), loop)
+    writer = LineWriter(os.fdopen(stdout, "wb", buffering=0, closefd=False), loop, lines.end)
     try:
-        yield lines, LineWriter(os.fdopen(stdout, "wb", buffering=0, closefd=False), loop, lines.end)
+        yield lines, writer
     finally:
+        writer.close()
         sys.stdout.flush()
         os.dup2(stdin, 0)
         os.dup2(stdout, 1)
@@ -111,7 +113,7 @@ class LineWriter:
         self._stream = stream
         self._loop = loop
         self._on_broken = on_broken
-        self._queue: SimpleQueue[tuple[bytes, asyncio.Future[None]]] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[bytes, asyncio.Future[None]] | None] = SimpleQueue()
         threading.Thread(target=self._run, name="refold-mcp-stdout", daemon=True).start()
 
     async def write(self, text: str) -> None:
@@ -120,11 +122,15 @@ class LineWriter:
         self._queue.put((text.encode() + b"\n", written))
         await written
 
+    def close(self) -> None:
+        """End the thread, once it has written what waits."""
+        self._queue.put(None)
+
     def _run(self) -> None:
         is_broken = False
         with suppress(RuntimeError):  # The loop has ended.
-            while True:
-                data, written = self._queue.get()
+            while (item := self._queue.get()) is not None:
+                data, written = item
                 try:
                     view = memoryview(b"" if is_broken else data)
                     while view:

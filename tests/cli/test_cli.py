@@ -248,6 +248,8 @@ def test_show_shows_now_and_then(store: Path, refold: Run) -> None:
     assert document["scratchpad"]["entries"] == {"flight": "HAT266"}
     assert document["state"] == {"step": {"role": None, "count": 3}}
     assert document["messages"][-1]["pinned"] is True
+    refused = refold("show", CHAT, "--at", "9" * 5_000)
+    assert (refused.code, "neither a seq nor a time" in refused.err) == (2, True)
     then = refold("show", CHAT, "--at", 4, "--json").json
     assert (then["at"], [message["seq"] for message in then["messages"]]) == (4, [2, 3, 4])
     assert then["scratchpad"] == {"entries": {}, "notes": []}

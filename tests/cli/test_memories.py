@@ -110,8 +110,12 @@ def test_a_memory_is_added_once(store: Path, refold: Run) -> None:
 def test_a_search_that_finds_nothing_says_why(store: Path, refold: Run) -> None:
     found = refold("search", "quarterly taxes of Liechtenstein", *TALK)
     assert (found.code, found.out) == (0, "")
-    assert re.fullmatch(r"none of its 5 memories was found with a score of .* or more; --floor 0 .*\n", found.err)
-    assert refold("search", "tax", *TALK, "--min-importance", 1).err.startswith("none of its 5 memories was found")
+    assert re.fullmatch(
+        r"none of the 5 memories of project talk-1 was found with a score of .* or more; --floor 0 .*\n", found.err
+    )
+    assert refold("search", "tax", *TALK, "--min-importance", 1).err.startswith(
+        "none of the 5 memories of project talk-1 was"
+    )
     empty = refold("search", "beans")
     assert (empty.code, empty.out) == (0, "")
     assert empty.err == "the project default holds nothing; --project takes one of talk-1, talk-2\n"

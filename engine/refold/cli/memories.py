@@ -140,8 +140,8 @@ def search(
     if not hits and not memory.projects():
         output.tell("to search what conversations hold, give --messages")
     elif not hits and searched.count():
-        at_most = f" with a score of {hits.floor:g} or more; --floor 0 shows the nearest" if hits.floor else ""
-        output.tell(f"none of its {searched.count()} memories was found{at_most}")
+        at_least = f" with a score of {hits.floor:g} or more; --floor 0 shows the nearest" if hits.floor else ""
+        output.tell(f"none of the {searched.count()} memories of project {project} was found{at_least}")
     document = {
         "query": hits.query,
         "ranking": hits.ranking,

@@ -299,11 +299,11 @@ def _moment(_: click.Context, parameter: click.Parameter, value: Any) -> Moment:
 
 def moment_of(text: str) -> Moment:
     """Parse a seq or a time, `None` for any other text."""
-    if text.removeprefix("-").isdecimal():
-        return int(text)
     try:
+        if text.removeprefix("-").isdecimal():
+            return int(text)
         return dates.datetime.fromisoformat(text)
-    except ValueError:
+    except ValueError:  # Nor is a number of thousands of digits one.
         return None
 
 

@@ -115,7 +115,7 @@ def show(name: str, **places: Any) -> Output:
     fields = {field: getattr(skill, field) for field in skill.__struct_fields__ if field != "front"}
     document = {**fields, "metadata": skill.metadata, "resources": resources}
     document |= {"status": status, "usage": usage, "success_rate": usage.success_rate}
-    lines: list[Line] = [((f"{key}: ", "dim"), printable(str(value))) for key, value in _facts(skill, status)]
+    lines: list[Line] = [((f"{key}: ", "dim"), str(value)) for key, value in _facts(skill, status)]
     if usage.count:
         last = time_text(usage.last_ns)
         text = f"{usage.count} times, last at {last}, success rate {usage.success_rate:.2f}"

@@ -137,7 +137,7 @@ def _reserve(file: str, size_bytes: int) -> None:
 
 OWNER_LOCK: Final = "owner.lock"
 WRITER_LOCK: Final = "writer.lock"
-_LOOK_SECONDS_MAX: Final = 0.2
+_LOOK_SECONDS_MAX: Final = 1.0
 """What a look at who has a store open may take, while it holds a lock that others want to look at."""
 _NUMBER_BYTES_MAX: Final = 32
 """More than the number of a process has digits."""

@@ -241,7 +241,7 @@ class Conformance:
     def test_a_turn_gives_back_what_its_call_returns(self, log: Log) -> None:
         fill(log, [2])
         assert log.in_turn(lambda _: log.head()) == 2
-        assert log.in_stillness(lambda turn: (turn.moved, log.head())) == (False, 2)
+        assert log.in_snapshot(lambda: (log.changed(), log.head())) == (False, 2)
         assert log.alone(log.head) == 2
 
     def test_a_turn_that_is_left_changes_nothing(self, log: Log) -> None:
@@ -250,7 +250,7 @@ class Conformance:
         with pytest.raises(ZeroDivisionError):
             log.in_turn(lambda _: 1 // 0)
         with pytest.raises(ZeroDivisionError):
-            log.in_stillness(lambda _: 1 // 0)
+            log.in_snapshot(lambda: 1 // 0)
         with pytest.raises(ZeroDivisionError):
             log.alone(lambda: 1 // 0)
         fill(log, [1])

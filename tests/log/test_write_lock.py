@@ -74,11 +74,11 @@ def test_who_writes_takes_it_for_its_turn(tmp_path: Path) -> None:
         assert [message.content for message in memory.conversation("child").window()] == ["Hello!"]
 
 
-def test_a_reader_that_wants_everybody_to_stand_still_takes_it(tmp_path: Path) -> None:
+def test_a_reader_of_a_snapshot_leaves_it_to_others(tmp_path: Path) -> None:
     path = tmp_path / "store"
-    with Memory(path), Memory(path, readonly=True) as reader:
-        assert not lmdb_of(reader).in_stillness(lambda _: is_free(path))
-        assert is_free(path)
+    with Memory(path) as memory, Memory(path, readonly=True) as reader:
+        for handle in (memory, reader):
+            assert lmdb_of(handle).in_snapshot(lambda: is_free(path))
 
 
 def test_the_dead_give_it_back(tmp_path: Path) -> None:

@@ -229,7 +229,7 @@ def acknowledge_early() -> None:
     early = EarlyTurns()
     for name, verb in list(vars(LmdbLog).items()):
         if not name.startswith("_") and callable(verb):
-            wrap = early.when_none_is_held if name in {"in_turn", "in_stillness"} else early.after_held
+            wrap = early.when_none_is_held if name in {"in_turn", "in_snapshot"} else early.after_held
             setattr(LmdbLog, name, wrap(verb))
     setattr(LmdbTurn, "write", method_of(early.hold))  # noqa: B010 - as above
 

@@ -159,7 +159,7 @@ def recover(
 ) -> Recovered:
     """Make a new store of a backup: all of it, or what its log holds up to the seq that ``seq_of`` says.
 
-    Any store will do; its writers wait while it is read. Raises ``InvalidInput`` where something is at ``new_path`` or
+    Any store will do, and its writers go on. Raises ``InvalidInput`` where something is at ``new_path`` or
     the seq is inside a command, ``StoreCorrupt`` where bytes of the log were changed; then nothing is left at
     ``new_path``.
     """
@@ -170,7 +170,7 @@ def recover(
     try:
         check_manifest(path, log)
         with building(new_path, "a recovered store", outside=path, may_be_empty=False) as made:
-            seq, repair, erased = log.in_stillness(lambda _: _copied(log, made, seq_of))
+            seq, repair, erased = log.in_snapshot(lambda: _copied(log, made, seq_of))
             with opened(made, clock_ns=clock_ns, random_bytes=random_bytes, readonly=False) as new:
                 Rebuild(new).run()
                 if erased is not None:

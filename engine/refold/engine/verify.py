@@ -44,7 +44,7 @@ from refold.limits import (
 from refold.log.directory import WRITER_LOCK, directory_at, holds_store
 from refold.log.lmdb_file import DATA_FILE, problems
 from refold.log.lmdb_log import LmdbLog
-from refold.log.protocol import Log, LogTurn, scan
+from refold.log.protocol import Log, scan
 from refold.log.record import BRANCH, SEQ, StreamHead
 from refold.results import CACHE, DAMAGE, WRITER, Finding, Report
 
@@ -580,26 +580,23 @@ def unreadable(check: str, error: Exception, fault: str = DAMAGE) -> Finding:
 def verify(
     engine: Engine, branch: int, progress: Callable[[int, int], None] | None = None, witness: str | None = None
 ) -> Report:
-    """Return what is wrong with the log, its rows and the live states; all writers of all processes wait meanwhile.
+    """Return what is wrong with the log, its rows and the live states; writers of this process wait meanwhile.
 
     All branches are looked at, whichever one's hash is in the report. The log is held against the ``witness``, or
     against that of the engine.
     """
-    with engine.exclusive():
+    with engine.exclusive(), engine.reader.state_lock:
         engine.reader.check_open()
-        return engine.reader.log.in_stillness(partial(_verified, engine, branch, progress or _silent, witness))
+        return engine.reader.log.in_snapshot(partial(_verified, engine, branch, progress or _silent, witness))
 
 
-def _verified(
-    engine: Engine, branch: int, progress: Callable[[int, int], None], witness: str | None, turn: LogTurn
-) -> Report:
-    with engine.reader.state_lock:
-        if turn.moved:
-            engine.reader.catch_up()
-        inspection = Inspection(engine)
-        findings = (*_witnessed(engine, witness), *inspection.findings(progress))
-        hashed = "" if findings else _state_hash(engine, branch, inspection.digests)
-        return Report.of(findings, events=engine.reader.head, streams=inspection.streams, state_hash=hashed)
+def _verified(engine: Engine, branch: int, progress: Callable[[int, int], None], witness: str | None) -> Report:
+    if engine.reader.log.changed():
+        engine.reader.catch_up()
+    inspection = Inspection(engine)
+    findings = (*_witnessed(engine, witness), *inspection.findings(progress))
+    hashed = "" if findings else _state_hash(engine, branch, inspection.digests)
+    return Report.of(findings, events=engine.reader.head, streams=inspection.streams, state_hash=hashed)
 
 
 def _state_hash(engine: Engine, branch: int, digests: Mapping[int, list[tuple[str, bytes]]]) -> str:
@@ -643,7 +640,7 @@ def report_of(path: str, reason: StoreError, progress: Callable[[int, int], None
     else:
         try:
             walk = Walk(log, 0)
-            found += log.in_stillness(lambda _: readable("chain", _log_findings(log, walk, progress or _silent)))
+            found += log.in_snapshot(lambda: list(readable("chain", _log_findings(log, walk, progress or _silent))))
             events, streams = walk.head, len(walk.seen.heads)
         finally:
             log.close()

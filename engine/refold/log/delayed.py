@@ -188,11 +188,11 @@ class DelayedLog:
 
     # Writing.
 
-    def in_stillness(self, use: Callable[[DelayedTurn], T]) -> T:
-        """Call ``use`` with a turn in which nothing is written: what was written before is durable."""
+    def in_snapshot(self, use: Callable[[], T]) -> T:
+        """Call ``use`` while no other thread writes; what was written before is durable."""
         with self.turns:
             self.flush()
-            return use(DelayedTurn(self))
+            return use()
 
     def in_turn(self, use: Callable[[DelayedTurn], T]) -> T:
         """Call ``use`` with a turn at writing and return its result."""

@@ -42,6 +42,7 @@ from refold.log.lmdb_file import (
     of_unknown_place,
     open_lmdb,
     open_sealed,
+    open_to_read,
     problems,
     translated,
 )
@@ -64,6 +65,7 @@ TURN_LOCK: Final = "turn.lock"
 _SUSPECT: Final = 2
 _TURN, _QUEUE = 0, 1
 """The bytes of the file that are locked: by who has its turn, and by who is to have the next one."""
+_HAS: Final = ("its turn at", "the first place in the queue for")
 _PAUSE_SECONDS_MIN: Final = 0.000_05
 _PAUSE_GROWTH: Final = 1.25
 _RECORD_LOCK: Final = Struct("@hhqqi0q")
@@ -103,6 +105,8 @@ class Turnstile:
         Whoever waits is first in the queue or waits for its first place: a process that writes without a pause goes
         behind those that wait. No call waits in the kernel, which would be as fair and know no bound.
         """
+        if self.is_held:
+            return  # The queue may wait for this very turn.
         until, pause = time.monotonic() + COMMIT_WAIT_SECONDS_MAX, _PAUSE_SECONDS_MIN
         self.is_held = True
         for place in (_QUEUE, _TURN):
@@ -113,7 +117,7 @@ class Turnstile:
                 except BlockingIOError:
                     if time.monotonic() > until:
                         raise StoreBusy(
-                            f"process {self._holder()} has its turn at writing to {self._path}, for longer than "
+                            f"process {self._holder(place)} has {_HAS[place]} writing to {self._path}, for longer than "
                             f"COMMIT_WAIT_SECONDS_MAX = {COMMIT_WAIT_SECONDS_MAX} s; see whether it is stopped, let it "
                             f"go on or end it, and call again"
                         ) from None
@@ -123,11 +127,11 @@ class Turnstile:
                 pause = min(_PAUSE_GROWTH * pause, MAP_WAIT_SECONDS)
         fcntl.lockf(self._file, fcntl.LOCK_UN, 1, _QUEUE)
 
-    def _holder(self) -> str:
-        """Return the number of the process that has its turn, where the system tells."""
+    def _holder(self, place: int) -> str:
+        """Return the number of the process that has a place, where the system tells."""
         if sys.platform != "linux":
             return "unknown"
-        asked = _RECORD_LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, _TURN, 1, 0)
+        asked = _RECORD_LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, place, 1, 0)
         return str(_RECORD_LOCK.unpack(fcntl.fcntl(self._file, fcntl.F_GETLK, asked))[-1])
 
     def enter_now(self) -> bool:
@@ -219,24 +223,25 @@ FORMAT_KEY: Final = b"format"
 NAMES: Final = ("log", *TABLES)
 """The databases of a store."""
 
-LATER_NAMES: Final = frozenset(("graphs",))
-"""Those that the first stores did not have; they are made empty."""
-
 
 class Environment:
     """One LMDB environment of this process, its databases by name, and the handles that hold it."""
 
-    def __init__(self, path: str, identity: tuple[int, int], *, is_sealed: bool = False) -> None:
+    def __init__(self, path: str, identity: tuple[int, int], *, readonly: bool, is_sealed: bool = False) -> None:
         self.path = path
         self.identity = identity
         self.is_sealed = is_sealed
         """Whether this process may write to no file of the store, not even that it reads: it keeps all writers out."""
+        self._is_readonly = readonly
+        """Whether LMDB's environment is one that cannot write, and is opened without waiting for a writer."""
         self.handles: WeakSet[object] = WeakSet()
         """The handles of this process; one that is gone counts no more."""
         self.writers: WeakSet[object] = WeakSet()
         """Those that may write: one at most."""
         self.writing = threading.RLock()
         """Held by a thread for its turn at writing, and to change the map: LMDB may not do both at once."""
+        self.copying = threading.Lock()
+        """Held by a thread that copies out of the map, which stays where it is meanwhile."""
         self._map_changes = 0
         self._is_map_changing = False
         self._renewing = 0
@@ -250,14 +255,13 @@ class Environment:
         # The environment is opened last, and closed by whatever goes wrong from here: the process may not open the
         # file again as long as a traceback holds it.
         try:
-            self.env: lmdb.Environment = open_sealed(path) if is_sealed else open_lmdb(path)
+            self.env = self._opened()
         except BaseException:
             self.turnstile.close()
             raise
         try:
             assert self.env.max_key_size() >= LMDB_KEY_BYTES_MAX, self.env.max_key_size()
             self.map_bytes: int = self.env.info()["map_size"]
-            _check_length(self.env, path, is_sealed=is_sealed)
             self.env.reader_check()
             self.databases = self._open_databases()
             if not is_sealed:  # Whose transactions are of the file's last commit in any case.
@@ -273,22 +277,46 @@ class Environment:
         self.turnstile.close()
 
     def begin_write(self) -> "lmdb.Transaction[bytes]":
-        """Return a write transaction, once no other is open; for this thread alone, which holds ``writing``.
-
-        Of a sealed environment, which has no writers, it is one that only reads.
-        """
-        if self.is_sealed:
-            return self.env.begin()
+        """Return a write transaction, once no other is open; for this thread alone, which holds ``writing``."""
         self.turnstile.enter()
         self.check_place()
+        return self._begun("beginning to write", write=True)
+
+    def begin_read(self) -> "lmdb.Transaction[bytes]":
+        """Return a transaction that reads; its holder has ``writing``, or nobody else has the environment yet."""
+        return self._begun("beginning to read", write=False)
+
+    def _begun(self, doing: str, *, write: bool) -> "lmdb.Transaction[bytes]":
         attempts = RETRIES_COUNT_MAX
         while True:
             try:
-                return self.env.begin(write=True)
+                return self.env.begin(write=write)
             except lmdb.Error as error:
                 attempts -= 1
                 if not attempts or not self.recover(error):
-                    raise translated(error, "beginning to write", self.path) from error
+                    raise translated(error, doing, self.path) from error
+
+    def allow_writing(self) -> None:
+        """Open LMDB's environment anew if it cannot write, in bounds; raises what ``begin_write`` raises."""
+        with self.writing:
+            if not self._is_readonly:
+                return
+            try:
+                self.turnstile.enter()
+                self._become_writable()
+            finally:
+                if self.turnstile.is_held:
+                    self.turnstile.unlock()
+                    self.turnstile.is_held = False
+
+    def _become_writable(self) -> None:
+        """Open LMDB's environment anew, for a thread that has its turn."""
+        self._is_readonly = False
+        try:
+            self.renew()
+        except BaseException:
+            self._is_readonly = True
+            raise
 
     def is_behind(self, txnid: int) -> bool:
         """Return whether the file has a later commit than a transaction saw: its writer is at work still, or dead."""
@@ -307,6 +335,10 @@ class Environment:
             try:
                 if not turnstile.enter_now():
                     return False
+                if self._is_readonly:
+                    if not os.access(os.path.join(self.path, DATA_FILE), os.W_OK):
+                        return False
+                    self._become_writable()
                 with suppress(lmdb.Error):
                     self.env.sync(True)  # noqa: FBT003 - the binding takes it by its place
                     self.env.begin(write=True)
@@ -451,16 +483,16 @@ class Environment:
         uninterrupted(lambda: self._renew(meanwhile))
 
     def _renew(self, meanwhile: Callable[[], None] | None) -> None:
-        is_held = self.turnstile.is_held
         self._renewing = threading.get_ident()
         self._is_map_changing = self._is_lost = True
         try:
-            self.env.close()
+            with self.copying:
+                self.env.close()
             try:
                 if meanwhile is not None:
                     meanwhile()
             finally:
-                self.env = open_lmdb(self.path)
+                self.env = self._opened()
                 self.map_bytes = self.env.info()["map_size"]
                 self.databases = self._open_databases()
                 self._txnids = _txnids_of(self.path, self.env.stat()["psize"])
@@ -469,8 +501,6 @@ class Environment:
             self._map_changes += 1
             self._is_map_changing = False
             self._renewing = 0
-            if is_held:
-                self.turnstile.enter()
 
     def _whole_bytes(self) -> int:
         """Return the bytes of all pages that any process has written."""
@@ -496,45 +526,58 @@ class Environment:
     def _map(self, map_bytes: int) -> None:
         self._is_map_changing = True
         try:
-            self.env.set_mapsize(map_bytes)
+            with self.copying:
+                self.env.set_mapsize(map_bytes)
             self.map_bytes = self.env.info()["map_size"]
         finally:
             self._map_changes += 1
             self._is_map_changing = False
 
-    def _open_databases(self) -> dict[str, Any]:
-        """Return the handles of all databases, for all who share the environment.
+    def _opened(self) -> lmdb.Environment:
+        if self.is_sealed:
+            return open_sealed(self.path)
+        return open_to_read(self.path) if self._is_readonly else open_lmdb(self.path)
 
-        The transaction is given, because LMDB's binding would else begin one of its own that waits for other writers
-        with the GIL held. It has to be one that may write: of one that may not, the binding forgets the handles.
-        """
+    def _open_databases(self) -> dict[str, Any]:
+        """Return the handles of all databases, for all who share the environment."""
         try:
-            if self.is_sealed:
-                return self._open_sealed_databases()
-            with self.begin_write() as txn:
-                check_structure(self.path, STRUCTURE_BYTES_MAX)
-                databases = {
-                    name: self.env.open_db(name.encode(), txn=txn, create=name in LATER_NAMES) for name in NAMES
-                }
-                _check_format(txn.get(FORMAT_KEY, db=databases["meta"]), self.path)
+            return self._databases_read() if self._is_readonly else self._databases_written()
         except lmdb.NotFoundError as error:
             raise StoreVersion(
                 f"{self.path} holds an LMDB file that refold did not write; give another path"
             ) from error
         except lmdb.Error as error:
             raise translated(error, "opening", self.path) from error
+
+    def _databases_written(self) -> dict[str, Any]:
+        """Return the handles, opened in a turn of which the first writer pads the file.
+
+        The transaction is given, because LMDB's binding would else begin one of its own that waits for other writers
+        with the GIL held. It has to be one that may write: of one that may not, the binding forgets the handles.
+        """
+        is_held = self.turnstile.is_held
+        try:
+            self.turnstile.enter()
+            if _is_cut_off(self.env, self.path):
+                os.truncate(os.path.join(self.path, DATA_FILE), self._whole_bytes())
+            with self.begin_write() as txn:
+                check_structure(self.path, STRUCTURE_BYTES_MAX)
+                databases = {name: self.env.open_db(name.encode(), txn=txn, create=False) for name in NAMES}
+                _check_format(txn.get(FORMAT_KEY, db=databases["meta"]), self.path)
         finally:
-            if self.turnstile.is_held:
+            if self.turnstile.is_held and not is_held:
                 self.turnstile.unlock()
                 self.turnstile.is_held = False
         return databases
 
-    def _open_sealed_databases(self) -> dict[str, Any]:
-        """Return the handles of all databases of an environment without writers, for which nobody waits."""
-        check_structure(self.path, STRUCTURE_BYTES_MAX)
+    def _databases_read(self) -> dict[str, Any]:
+        """Return the handles of an environment that cannot write, whose binding waits for nobody."""
+        _is_cut_off(self.env, self.path)
+        with self.begin_read():  # Which keeps every page in its place that the check walks.
+            check_structure(self.path, STRUCTURE_BYTES_MAX)
         databases = {name: self.env.open_db(name.encode(), create=False) for name in NAMES}
-        with self.env.begin(db=databases["meta"]) as txn:
-            _check_format(txn.get(FORMAT_KEY), self.path)
+        with self.begin_read() as txn:
+            _check_format(txn.get(FORMAT_KEY, db=databases["meta"]), self.path)
         return databases
 
 
@@ -577,7 +620,9 @@ def share(path: str, handle: object, *, readonly: bool, is_sealed: bool = False)
             # Before the look whether it is still there: a handle that is collected meanwhile may have closed it.
             environment.handles.add(handle)
         if environment is None or _open_environments.get(identity) is not environment:
-            environment = _open_environments[identity] = Environment(path, identity, is_sealed=is_sealed)
+            environment = _open_environments[identity] = Environment(
+                path, identity, readonly=readonly, is_sealed=is_sealed
+            )
             environment.handles.add(handle)
         if environment.is_sealed and not is_sealed:
             raise StoreBusy(
@@ -585,6 +630,7 @@ def share(path: str, handle: object, *, readonly: bool, is_sealed: bool = False)
             )
         if not readonly:
             _take_writer(environment, handle)
+            environment.allow_writing()
         return environment
 
 
@@ -661,23 +707,23 @@ def create_databases(path: str, seed: dict[bytes, bytes]) -> None:
         env.close()
 
 
-def _check_length(env: lmdb.Environment, path: str, *, is_sealed: bool) -> None:
-    """Refuse a file that was cut off: touching what is mapped behind its end would kill the process.
+def _is_cut_off(env: lmdb.Environment, path: str) -> bool:
+    """Return whether the file lacks pages at its end that nobody needs; ``StoreCorrupt`` if it lacks others.
 
-    LMDB may leave pages at the end unwritten that were freed in the commit that took them. Such a file is only padded.
+    Touching what is mapped behind its end would kill the process. LMDB may leave pages there unwritten that were freed
+    in the commit that took them.
     """
     file = os.path.join(path, DATA_FILE)
     expected = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
     found = os.stat(file).st_size
     if found >= expected:
-        return
+        return False
     found_problems = problems(path)
     if found_problems:
         raise StoreCorrupt(
             f"{file} was cut off: {found} of {expected} bytes are there ({found_problems[0]}); restore a backup"
         )
-    if not is_sealed:
-        os.truncate(file, expected)
+    return True
 
 
 def _check_format(packed: bytes | None, path: str) -> None:

@@ -14,7 +14,7 @@ import lmdb
 from refold.errors import StoreCorrupt, StoreVersion
 from refold.log.directory import WRITER_LOCK
 from refold.log.disk import SITE_SUFFIX
-from refold.log.environment import FORMAT_KEY, LATER_NAMES, NAMES, share_open, unshare
+from refold.log.environment import FORMAT_KEY, NAMES, share_open, unshare
 from refold.log.lmdb_file import DATA_FILE, open_to_look, problems, translated
 from refold.log.protocol import Table
 
@@ -106,8 +106,7 @@ def _look(env: lmdb.Environment, databases: _Databases, path: str, wanted: Seque
         return facts
     with env.begin() as txn:
         if not databases:
-            names = [name for name in NAMES if name not in LATER_NAMES or txn.get(name.encode()) is not None]
-            databases = {name: env.open_db(name.encode(), txn=txn, create=False) for name in names}
+            databases = {name: env.open_db(name.encode(), txn=txn, create=False) for name in NAMES}
         in_use = [main, *(txn.stat(database) for database in databases.values())]
         return facts._replace(
             used_pages=sum(stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"] for stat in in_use)

@@ -137,6 +137,12 @@ def open_lmdb(path: str) -> lmdb.Environment:
     return _open(path, max_readers=READERS_MAX, max_spare_txns=1)
 
 
+def open_to_read(path: str) -> lmdb.Environment:
+    """Return the LMDB environment of a file that is there, in which nobody waits for a writer."""
+    allocate_lock_file(path)
+    return _open(path, readonly=True, create=False, max_readers=READERS_MAX, max_spare_txns=1)
+
+
 def open_to_look(path: str) -> lmdb.Environment:
     """Return the LMDB environment of a file that is there, without changing it, as one more reader."""
     return _open(path, readonly=True, create=False, lock=os.path.exists(os.path.join(path, LOCK_FILE)))
@@ -271,6 +277,7 @@ def _verifier() -> Any:
     class PageVerifier(verifier):  # type: ignore[misc]
         def load_metas(self) -> None:
             verifier.load_metas(self)
+            self.filesize = os.fstat(self.f.fileno()).st_size  # A writer may have committed since it was opened.
             for page, size in ((0, 1), (1, self.psize)):
                 meta = self._read_meta(page, size)
                 if (meta.free.flags, meta.main.flags) != (_FREE_FLAGS, 0):

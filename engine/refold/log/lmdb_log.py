@@ -6,10 +6,11 @@ It promises that what ``write`` returned from survives a power cut (two flushes 
 
 import ctypes
 import os
+import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import islice
 from struct import error as StructError  # noqa: N812 - struct names its exception in lower case
-from typing import Any, Final, NoReturn, TypeAlias, TypeVar, cast
+from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 
 import lmdb
 
@@ -35,22 +36,38 @@ from refold.log.record import (
 # Reads of the log inside a transaction, which is given and ends with the call.
 
 
-def last_key(txn: "lmdb.Transaction[bytes]") -> bytes | None:
+_Database: TypeAlias = Any
+"""A handle of LMDB, which has no type."""
+
+
+def id_of(txn: "lmdb.Transaction[bytes]", _: _Database) -> int:
+    """Return the number of the last transaction that is seen."""
+    return txn.id()
+
+
+def last_key(txn: "lmdb.Transaction[bytes]", database: _Database) -> bytes | None:
     """Return the last key of the database, ``None`` in an empty one."""
-    cursor = txn.cursor()
+    cursor = txn.cursor(database)
     return cursor.key() if cursor.last() else None
 
 
-def items_from(txn: "lmdb.Transaction[bytes]", first: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+def value_of(txn: "lmdb.Transaction[bytes]", database: _Database, key: bytes) -> bytes | None:
+    """Return the value of a row."""
+    return txn.get(key, db=database)
+
+
+def items_from(
+    txn: "lmdb.Transaction[bytes]", database: _Database, first: bytes, limit: int
+) -> list[tuple[bytes, bytes]]:
     """Return up to ``limit`` rows with keys from ``first`` on."""
-    cursor = txn.cursor()
+    cursor = txn.cursor(database)
     is_there = cursor.set_range(first) if first else cursor.first()
     return list(islice(cursor.iternext(), limit)) if is_there else []
 
 
-def records_between(txn: "lmdb.Transaction[bytes]", after: int, until: int) -> list[Sealed]:
+def records_between(txn: "lmdb.Transaction[bytes]", database: _Database, after: int, until: int) -> list[Sealed]:
     """Return the records with the events behind one seq up to another."""
-    cursor, found = txn.cursor(), list[Sealed]()
+    cursor, found = txn.cursor(database), list[Sealed]()
     if after < until and cursor.set_range(SEQ.pack(after + 1)):
         for key, record in cursor.iternext():
             found.append((SEQ.unpack(key)[0], record))
@@ -59,15 +76,15 @@ def records_between(txn: "lmdb.Transaction[bytes]", after: int, until: int) -> l
     return found
 
 
-def located(txn: "lmdb.Transaction[memoryview[int]]", seqs: Sequence[int]) -> list[EventBytes]:
+def located(txn: "lmdb.Transaction[Any]", database: _Database, seqs: Sequence[int]) -> list[EventBytes]:
     """Return the events at the given seqs."""
-    cursor = txn.cursor()
+    cursor = txn.cursor(database)
     return events_in(lambda seq: cursor.value() if cursor.set_range(SEQ.pack(seq)) else None, seqs)
 
 
-def item_before(txn: "lmdb.Transaction[bytes]", key: bytes) -> tuple[bytes, bytes] | None:
+def item_before(txn: "lmdb.Transaction[bytes]", database: _Database, key: bytes) -> tuple[bytes, bytes] | None:
     """Return the last row whose key is at most ``key``."""
-    cursor = txn.cursor()
+    cursor = txn.cursor(database)
     if cursor.set_range(key):
         if cursor.key() == key:
             return key, cursor.value()
@@ -327,6 +344,8 @@ class LmdbLog:
         self.ballast = directory.ballast
         """What a turn that meets a full disk may ask for room: it is lent to those who have the store ``alone``."""
         self._is_closed = False
+        self._snapshot: tuple[int, lmdb.Transaction[bytes]] | None = None
+        """The thread that reads in a snapshot, and its transaction."""
         try:
             directory.open()  # Here, because what is open where this begins could be held by a traceback.
             self._shared = directory.environment
@@ -350,19 +369,25 @@ class LmdbLog:
 
     # Reading.
 
-    def _reading(
-        self, doing: str, read: Callable[..., T], *arguments: Any, database: str = "", buffers: bool = False
-    ) -> T:
-        """Call ``read`` with a transaction of its own, which ends with the call, and return its result."""
+    def _reading(self, doing: str, read: Callable[..., T], *arguments: Any, database: str, buffers: bool = False) -> T:
+        """Call ``read`` with a transaction of its own, which ends with the call, and return its result.
+
+        The thread that reads in a snapshot has one for all of its calls.
+        """
         if self._is_closed:
             self._check_open()
         attempts = RETRIES_COUNT_MAX
         while True:
             try:
+                if self._snapshot is not None and self._snapshot[0] == threading.get_ident():
+                    return read(self._snapshot[1], self._tables[database], *arguments)
                 # The buffers are of the transaction: what is handed out must be a copy.
-                txn: Any = self._begin(db=self._tables[database] if database else None, buffers=buffers)
+                txn: Any = self._begin(buffers=buffers)
                 try:
-                    return read(txn, *arguments)
+                    if not buffers:
+                        return read(txn, self._tables[database], *arguments)
+                    with self._shared.copying:
+                        return read(txn, self._tables[database], *arguments)
                 finally:
                     txn.abort()
             except lmdb.Error as error:
@@ -398,8 +423,7 @@ class LmdbLog:
 
     def row(self, table: Table, key: bytes) -> bytes | None:
         """Return the value of a row."""
-        found = self._reading("reading a row", lmdb.Transaction.get, key, database=table)
-        return cast("bytes | None", found)
+        return self._reading("reading a row", value_of, key, database=table)
 
     def rows(self, table: Table, first: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         """Return up to ``limit`` rows with keys from ``first`` on."""
@@ -415,21 +439,31 @@ class LmdbLog:
 
     def mark(self) -> int:
         """Return the number of the last transaction."""
-        txnid = self._reading("looking for changes", lmdb.Transaction.id)
-        if self._shared.is_behind(txnid) and self._shared.tell_of_dead():
-            txnid = self._reading("looking for changes", lmdb.Transaction.id)
+        txnid = self._txnid()
+        if self._shared.is_behind(txnid) and self._snapshot is None and self._shared.tell_of_dead():
+            txnid = self._txnid()
         return txnid
+
+    def _txnid(self) -> int:
+        return self._reading("looking for changes", id_of, database="log")
 
     def saw(self, mark: int) -> None:
         """Take note that the reader knows of all transactions up to a number."""
         self.seen_txnid = mark
 
-    # Writing.
+    def in_snapshot(self, use: Callable[[], T]) -> T:
+        """Call ``use``, whose reads on this thread see the log as it is now; other processes may write meanwhile."""
+        self.mark()  # The last commit of a writer that died is part of it.
+        with self._shared.writing:  # Whoever changes the map would end the transaction.
+            txn = self._shared.begin_read()
+            try:
+                self._snapshot = threading.get_ident(), txn
+                return use()
+            finally:
+                self._snapshot = None
+                txn.abort()
 
-    def in_stillness(self, use: Callable[[LmdbTurn], T]) -> T:
-        """Call ``use`` with a turn in which nothing is written; of a read-only log, too."""
-        self._check_open()
-        return self._in_turn(use)
+    # Writing.
 
     def in_turn(self, use: Callable[[LmdbTurn], T]) -> T:
         """Call ``use`` with a turn at writing and return its result."""
@@ -486,7 +520,7 @@ class LmdbLog:
                 sweep(self._shared, self.ballast)
             finally:
                 self._attach()
-                self.seen_txnid = self.turn_txnid = self._reading("sweeping", lmdb.Transaction.id)
+                self.seen_txnid = self.turn_txnid = self._txnid()
 
     def search(self, markers: Collection[bytes]) -> Found:
         """Return how often the markers stand in the files of the store."""
@@ -525,7 +559,7 @@ class LmdbLog:
 
     def passed(self) -> bool:
         """Return whether another process has committed since this one's last turn at writing began and committed."""
-        return self._reading("looking for changes", lmdb.Transaction.id) > self.turn_txnid
+        return self._txnid() > self.turn_txnid
 
     def relieve(self) -> None:
         """Let go of the pages that were read through the memory map."""

@@ -108,9 +108,9 @@ class RamLog:
     def flush(self) -> None:
         """Do nothing: there is no disk."""
 
-    def in_stillness(self, use: Callable[[RamTurn], T]) -> T:
-        """Call ``use`` with a turn in which nothing is written."""
-        return use(RamTurn(self))
+    def in_snapshot(self, use: Callable[[], T]) -> T:
+        """Call ``use``: the caller keeps other threads from writing."""
+        return use()
 
     def in_turn(self, use: Callable[[RamTurn], T]) -> T:
         """Call ``use`` with a turn at writing and return its result."""

@@ -113,8 +113,11 @@ class Log(Protocol):
         """Check the end of the log as the disk holds it, and let writing go on; raises ``StoreError`` if it may not."""
         ...
 
-    def in_stillness(self, use: Callable[[LogTurn], T]) -> T:
-        """Call ``use`` with a turn in which nothing is written, not by ``use`` either; on a read-only log, too."""
+    def in_snapshot(self, use: Callable[[], T]) -> T:
+        """Call ``use``, which writes nothing and whose reads on this thread see the log as it is now.
+
+        It waits for no other process, and none waits for it; the caller keeps threads of this one from writing.
+        """
         ...
 
     def write(self, records: Sequence[Sealed], rows: Sequence[Row] = ()) -> None:

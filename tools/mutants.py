@@ -77,8 +77,8 @@ MUTANTS = [
     Mutant("engine/writer.py", "packer.rebased(stream)", "None", "engine/test_replay.py engine/test_verify.py"),
     Mutant(
         "engine/streams.py",
-        "slot.seqs.append(stamp.seq)\n        slot.weight += record",
-        "slot.seqs.append(stamp.seq - 1)\n        slot.weight += record",
+        "slot.seqs.append(seq)\n        slot.weight += weight",
+        "slot.seqs.append(seq - 1)\n        slot.weight += weight",
         "engine/test_replay.py",
     ),
     Mutant(

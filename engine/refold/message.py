@@ -13,7 +13,7 @@ from msgspec import Struct
 from refold import checks
 from refold.errors import InvalidInput
 from refold.event import Event, ImportedBody, ImportedMessage, Stamp, StateImported, decode_json, unpack_json
-from refold.text import sha256
+from refold.text import TokenCounter, countable, sha256
 
 Role: TypeAlias = Literal["system", "developer", "user", "assistant", "tool", "function"]
 ROLES: Final[tuple[Role, ...]] = ("system", "developer", "user", "assistant", "tool", "function")
@@ -212,21 +212,25 @@ def message_event(
     message_id: str,
     role: object,
     content: object,
-    tokens: int,
+    tokens: int | TokenCounter,
     pinned: bool,  # noqa: FBT001 - positional, like every part of this row
     name: object,
     tool_calls: object,
     tool_call_id: object,
     metadata: object,
 ) -> MessageAppended:
-    """Return the event of a message whose parts were checked, with the ids of the calls it makes and answers."""
+    """Return the event of a message: its parts checked, the ids of the calls it makes and answers, its tokens.
+
+    A counter of ``tokens`` counts what was checked, so it sees only what can be stored.
+    """
     if role not in ROLES:
         raise InvalidInput(f"role is {checks.shown(role)}; give one of {', '.join(ROLES)}")
     role = ROLES[ROLES.index(role)]
     if type(content) is str and tool_calls is None and tool_call_id is None and name is None and metadata is None:
         # What everything below comes down to for plain text, which is nearly every message.
         plain = checks.text(content, "content")
-        return MessageAppended(sources, message_id, role, tokens, pinned, (), None, plain)
+        size = checks.tokens(tokens if isinstance(tokens, int) else tokens.count(plain))
+        return MessageAppended(sources, message_id, role, size, pinned, (), None, plain)
     text, parts = (content, None) if isinstance(content, str) or content is None else (None, content)
     if text is not None:
         text = checks.text(text, "content")
@@ -234,18 +238,24 @@ def message_event(
     if tool_calls is not None and role != "assistant":
         raise InvalidInput(f"a {role} message has tool_calls; only an assistant message makes calls")
     calls = None if tool_calls is None else checks.json_objects(tool_calls, "tool_calls")
+    packed_blocks = None if blocks is None else checks.packed_json(blocks, "content")
+    packed_calls = None if calls is None else checks.packed_json(calls, "tool_calls")
+    if not isinstance(tokens, int):
+        stored = text if packed_blocks is None else unpack_json(packed_blocks)
+        texts = countable(stored, None if packed_calls is None else unpack_json(packed_calls))
+        tokens = sum(map(checks.tokens, map(tokens.count, texts)))
     return MessageAppended(
         sources,
         message_id,
         role,
-        tokens,
+        checks.tokens(tokens),
         pinned,
         () if calls is None and blocks is None else _call_ids(role, calls or [], blocks or []),
         _answered(role, tool_call_id, blocks),
         text,
-        None if blocks is None else checks.packed_json(blocks, "content"),
+        packed_blocks,
         None if name is None else checks.text(name, "name"),
-        None if calls is None else checks.packed_json(calls, "tool_calls"),
+        packed_calls,
         None if metadata is None else checks.json_object(metadata, "metadata"),
     )
 

@@ -42,17 +42,6 @@ _UPPERCASE: Final = bytes(range(65, 91))
 _DIGITS: Final = bytes(range(48, 58))
 _SPACES: Final = b" \t\n\r\v\f"
 _BEYOND_ASCII: Final = bytes(range(128, 256))
-_PUNCTUATION: Final = bytes(sorted(set(range(128)) - set(_LETTERS) - set(_DIGITS) - set(_SPACES)))
-
-_WEIGHTS: Final = (
-    (_LETTERS, 0.195),
-    (_UPPERCASE, 0.151),
-    (_DIGITS, 0.503),
-    (_PUNCTUATION, 0.599),
-    (_SPACES, 0.160),
-    (_BEYOND_ASCII, 0.382),
-)
-"""Tokens per byte of each class, fitted to the o200k vocabulary on chat, JSON tool output and Markdown."""
 
 _RUNS: Final = re.compile(r"\w+")
 _KEYWORD_BYTES_MIN: Final = 3
@@ -100,9 +89,22 @@ class ByteClassCounter:
 
     def count(self, text: str) -> int:
         """Return the estimated number of tokens, 0 for an empty text."""
+        # Each class is cut out of what the one before it left, which is soon little: the bytes are walked through in
+        # C, six times over all of them took 2.3 us for 210.
         raw = text.encode()
-        size = len(raw)
-        return ceil(sum(weight * (size - len(raw.translate(None, kind))) for kind, weight in _WEIGHTS))
+        others = raw.translate(None, _LETTERS)
+        unspaced = others.translate(None, _SPACES)
+        signs = unspaced.translate(None, _DIGITS)
+        beyond = 0 if text.isascii() else len(signs) - len(signs.translate(None, _BEYOND_ASCII))
+        # Tokens per byte of each class, fitted to the o200k vocabulary on chat, JSON tool output and Markdown.
+        return ceil(
+            0.195 * (len(raw) - len(others))
+            + 0.151 * (len(raw) - len(raw.translate(None, _UPPERCASE)))
+            + 0.503 * (len(unspaced) - len(signs))
+            + 0.599 * (len(signs) - beyond)
+            + 0.160 * (len(others) - len(unspaced))
+            + 0.382 * beyond
+        )
 
 
 def keywords(text: str) -> tuple[str, ...]:

@@ -766,14 +766,15 @@ class Streams:
 
     def advance(self, slot: Stream, stamp: Stamp, record_bytes: int) -> None:
         """Move a stream on to an event that was folded into its state."""
-        slot.version, slot.seq = stamp.version, stamp.seq
-        slot.seqs.append(stamp.seq)
-        slot.weight += record_bytes + EVENT_OVERHEAD_BYTES
-        self.bytes += record_bytes + EVENT_OVERHEAD_BYTES
+        seq, weight = stamp.seq, record_bytes + EVENT_OVERHEAD_BYTES
+        slot.version, slot.seq = stamp.version, seq
+        slot.seqs.append(seq)
+        slot.weight += weight
+        self.bytes += weight
         slot.held += 1
         slot.is_used = True
         if slot.number not in self.dirty:
-            self.dirty[slot.number] = stamp.seq
+            self.dirty[slot.number] = seq
 
     def fold_foreign(self, number: int, event: Event, stamp: Stamp, record_bytes: int) -> None:
         """Take note of an event that another process wrote, and fold it if its stream is loaded here."""

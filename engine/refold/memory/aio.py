@@ -7,17 +7,17 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial, wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, cast
 
 from refold.embedders import NotEmbedded, PreparedCall
 from refold.engine import batch as batches
 from refold.engine.batch import Batch
 from refold.memory import memory
 from refold.memory.board import Board
-from refold.memory.conversation import Conversation, Scratchpad
+from refold.memory.conversation import FORMER_VERBS, Conversation, Scratchpad
 from refold.memory.files import Files
 from refold.memory.handles import Journal, Profile, ScopedState, SessionMemory, Settings
-from refold.memory.options import Door, MutationOptions, mutation, refuse_attribute
+from refold.memory.options import Door, MutationOptions, formerly, mutation
 from refold.memory.project import Project
 from refold.memory.snapshot import Snapshot
 
@@ -42,11 +42,6 @@ class AsyncHandle(Generic[H]):
 
     def __repr__(self) -> str:
         return f"Async{self.plain!r}"
-
-    if not TYPE_CHECKING:  # Type checkers would take it that every name is there.
-
-        def __getattr__(self, name: str) -> NoReturn:
-            refuse_attribute(self, name, getattr(self.plain, "_FORMER", {}))
 
 
 def write_verb(
@@ -355,6 +350,7 @@ class AsyncScratchpad(AsyncHandle[Scratchpad]):
     to_json = read_verb(Scratchpad.to_json)
 
 
+@formerly(FORMER_VERBS)
 class AsyncConversation(AsyncHandle[Conversation]):
     """A conversation: reads answer at once, mutations are awaited and return when they are durable."""
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, Unpack
 
 import msgspec
 
@@ -10,7 +10,7 @@ from refold import checks
 from refold.engine import batch as batches
 from refold.engine.origin import BY_HOST, Origin
 from refold.errors import LimitExceeded, NotFound
-from refold.event import ConversationEnded, ConversationOpened, Event, Recorded, unpack_json
+from refold.event import ConversationEnded, ConversationOpened, Event, Recorded
 from refold.fold import State
 from refold.memory import snapshot as memory_snapshot
 from refold.memory import wires
@@ -21,6 +21,7 @@ from refold.memory.options import (
     MutationOptions,
     chosen,
     deleting,
+    formerly,
     mutation,
     nanoseconds,
     seq_at,
@@ -29,7 +30,6 @@ from refold.memory.options import (
 from refold.memory.snapshot import Snapshot, steps
 from refold.message import PROMPT_ROLES, ROLES, Message, MessageAppended, message_event
 from refold.results import Receipt
-from refold.text import TokenCounter, countable
 from refold.views.base import Keyed
 from refold.views.scratchpad import SCRATCH, NoteAdded, Scratch, ScratchpadCleared, ScratchpadDeleted, ScratchpadSet
 from refold.views.state import STATE, RoundEnded
@@ -51,19 +51,6 @@ _BY_ROLE: Final = dict.fromkeys(ROLES, BY_HOST) | {
     "function": Origin.of("tool"),
 }
 """The origin of a message where the context says nothing of it."""
-
-
-def counted(counter: TokenCounter, content: Any, tool_calls: Any) -> int:
-    """Return the tokens of a message whose parts are checked first: a counter sees only what can be stored."""
-    if isinstance(content, str):
-        checks.text(content, "content")
-        if tool_calls is None:
-            return checks.tokens(counter.count(content))
-    elif content is not None:
-        content = unpack_json(checks.packed_json(checks.json_objects(content, "content"), "content"))
-    if tool_calls is not None:
-        tool_calls = unpack_json(checks.packed_json(checks.json_objects(tool_calls, "tool_calls"), "tool_calls"))
-    return checks.tokens(sum(checks.tokens(counter.count(text)) for text in countable(content, tool_calls)))
 
 
 def fitting(event: MessageAppended, opening: ConversationOpened) -> Callable[[State], Event]:
@@ -108,6 +95,12 @@ def _key(message: Message | str | int) -> str | int:
     return checks.count(message, "message") if isinstance(message, int) else checks.text(message, "message")
 
 
+FORMER_VERBS: Final = {
+    name: f"scratchpad.{name}" for name in ("set", "get", "delete", "keys", "note", "notes", "clear")
+}
+
+
+@formerly(FORMER_VERBS)
 class Conversation(Handle):
     """A handle on one conversation; it holds no state, and nothing is written before the first mutation.
 
@@ -119,9 +112,6 @@ class Conversation(Handle):
 
     __slots__ = ("id",)
 
-    _FORMER: ClassVar = {
-        name: f"scratchpad.{name}" for name in ("set", "get", "delete", "keys", "note", "notes", "clear")
-    }
     _opening: ConversationOpened
 
     def __init__(
@@ -178,15 +168,13 @@ class Conversation(Handle):
         >>> chat.append("user", "Hello!", tokens=3).role
         'user'
         """
-        door, claims = self._door, self._claims
-        if claims is not None:
-            claims.settle(door, self._stream, self._at)
+        door = self._door
         event = message_event(
             self._cited(options) if options else (),
             door.engine.reader.new_id(),
             role,
             content,
-            counted(door.counter, content, tool_calls) if tokens is None else checks.tokens(tokens),
+            door.counter if tokens is None else checks.tokens(tokens),
             pinned is not None and checks.flag(pinned, "pinned"),
             name,
             tool_calls,

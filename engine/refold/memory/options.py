@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, NoReturn, TypeAlias, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeAlias, TypedDict, TypeVar, cast
 
 from refold import checks, fold
 from refold.engine import batch as batches
@@ -491,12 +491,11 @@ class Door:
             origin = origin_in(engine.reader, origin)
         mutation = Mutation(key, make, opening, origin, expected, request)
         batch = batches.active(engine)
-        return engine.writer.submit(mutation) if batch is None else self._note_in(batch, mutation)
-
-    def _note_in(self, batch: batches.Batch, mutation: Mutation) -> Recorded | None:
-        if mutation.request is not None:
+        if batch is None:
+            return engine.writer.submit(mutation)
+        if request is not None:
             with suppress(LookupError):
-                return self._answer(mutation.request)
+                return self._answer(request)
         place = batch.transaction.apply(mutation)
         return None if place is None else batch.transaction.recorded(place)
 
@@ -664,18 +663,33 @@ def door_of(handle: Any) -> tuple[Door, int | None]:
     return handle._door, handle._at  # noqa: SLF001 - no part of what users of a handle need
 
 
-def refuse_attribute(handle: object, name: str, former: Mapping[str, str]) -> NoReturn:
-    """Raise ``AttributeError``, with what a verb of an earlier version is called now."""
-    advice = f"; use {former[name]}" if name in former else ""
-    raise AttributeError(f"{type(handle).__name__!r} object has no attribute {name!r}{advice}", name=name, obj=handle)
+class Former:
+    """A name that a verb had in an earlier version; a ``__getattr__`` would slow every other attribute down."""
+
+    def __init__(self, name: str, now: str) -> None:
+        self._name, self._now = name, now
+
+    def __get__(self, handle: object, owner: type) -> NoReturn:
+        raise AttributeError(
+            f"{owner.__name__!r} object has no attribute {self._name!r}; use {self._now}", name=self._name, obj=handle
+        )
+
+
+def formerly(names: Mapping[str, str]) -> Callable[[type[T]], type[T]]:
+    """Declare for a class of handles what verbs of earlier versions are called now."""
+
+    def declare(kind: type[T]) -> type[T]:
+        for name in names:
+            setattr(kind, name, Former(name, names[name]))
+        return kind
+
+    return declare
 
 
 class Handle:
     """What every handle on a stream shares: the door to the engine, the stream's name, the seq it is frozen at."""
 
     __slots__ = ("_at", "_claims", "_door", "_opening", "_stream")
-
-    _FORMER: ClassVar[dict[str, str]] = {}  # What verbs of earlier versions are called now.
 
     def __init__(
         self, door: Door, stream: str, at: int | None, opening: Any = None, claims: Claims | None = None
@@ -717,11 +731,6 @@ class Handle:
             expected=expected,
             request_id=request_id,
         )
-
-    if not TYPE_CHECKING:  # Type checkers would take it that every name is there.
-
-        def __getattr__(self, name: str) -> NoReturn:
-            refuse_attribute(self, name, self._FORMER)
 
 
 # Plans: several events, decided on what was read before, and written together or not at all.

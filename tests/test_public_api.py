@@ -13,6 +13,7 @@ import pytest
 
 import refold
 from refold import memory
+from refold.memory.options import Former
 
 STORED = Path(__file__).with_name("public_api.txt")
 
@@ -57,9 +58,9 @@ def lines_of(name: str, home: ModuleType) -> list[str]:
 def members_of(kind: type) -> list[str]:
     lines = [f"__init__({parameters_of(kind)})"] if has_signature(kind) else []
     for name in sorted(dir(kind)):
-        if name.startswith("_") or is_inherited(kind, name):
-            continue
         member = inspect.getattr_static(kind, name)
+        if name.startswith("_") or is_inherited(kind, name) or isinstance(member, Former):
+            continue
         if isinstance(member, property):
             lines.append(f"{name} (property)")
         elif callable(getattr(kind, name)) and not isinstance(getattr(kind, name), type):

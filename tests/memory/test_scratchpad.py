@@ -73,6 +73,7 @@ def test_a_verb_that_conversations_once_had_says_where_it_is(verb: str) -> None:
         with pytest.raises(AttributeError, match=f"^'{kind}' object has no attribute '{verb}'; use scratchpad.{verb}$"):
             getattr(handle, verb)
         assert not hasattr(handle, verb)
+        assert verb not in dir(handle)
         assert callable(getattr(handle.scratchpad, verb))
     with pytest.raises(AttributeError, match=r"^'Conversation' object has no attribute 'absent'$"):
         chat.absent  # noqa: B018 - asking for it is the test

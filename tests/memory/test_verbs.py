@@ -6,6 +6,7 @@ A verb that is missing in ``tests/support/verbs.py`` fails a test here. A mutati
 import asyncio
 import inspect
 import re
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 
 from refold import EXISTS, NO_STREAM, InvalidInput, Memory, NotFound, ReadOnly, WrongVersion
 from refold.embedders import CachedEmbedder
+from refold.memory.options import Former
 from tests.support.memories import assert_sound, elsewhere, refused
 from tests.support.verbs import ELSEWHERE, VERBS
 from tests.support.worlds import Kit, World
@@ -156,7 +158,8 @@ def public_names() -> set[str]:
     """Every public name of every handle, the class before it."""
     kinds = {verb.kind for verb in VERBS.values() if verb.kind is not None}
     members = [(kind, name, value) for kind in kinds for name, value in inspect.getmembers(kind) if name[0] != "_"]
-    return {f"{kind.__name__}.{name}" for kind, name, value in members if not inspect.ismemberdescriptor(value)}
+    hidden = (Former, types.MemberDescriptorType)
+    return {f"{kind.__name__}.{name}" for kind, name, value in members if not isinstance(value, hidden)}
 
 
 class TestTheTable:

@@ -664,7 +664,7 @@ def door_of(handle: Any) -> tuple[Door, int | None]:
 
 
 class Former:
-    """A name that a verb had in an earlier version; a ``__getattr__`` would slow every other attribute down."""
+    """A name that a verb had once, and that ``dir`` leaves out; a ``__getattr__`` would slow every attribute down."""
 
     def __init__(self, name: str, now: str) -> None:
         self._name, self._now = name, now
@@ -681,6 +681,7 @@ def formerly(names: Mapping[str, str]) -> Callable[[type[T]], type[T]]:
     def declare(kind: type[T]) -> type[T]:
         for name in names:
             setattr(kind, name, Former(name, names[name]))
+        cast("Any", kind).__dir__ = lambda handle: set(object.__dir__(handle)).difference(names)
         return kind
 
     return declare

@@ -678,10 +678,13 @@ class Former:
 def formerly(names: Mapping[str, str]) -> Callable[[type[T]], type[T]]:
     """Declare for a class of handles what verbs of earlier versions are called now."""
 
+    def listing(handle: object) -> list[str]:
+        return [name for name in object.__dir__(handle) if name not in names]
+
     def declare(kind: type[T]) -> type[T]:
         for name in names:
             setattr(kind, name, Former(name, names[name]))
-        cast("Any", kind).__dir__ = lambda handle: set(object.__dir__(handle)).difference(names)
+        kind.__dir__ = listing
         return kind
 
     return declare

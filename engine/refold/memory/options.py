@@ -682,9 +682,8 @@ def formerly(names: Mapping[str, str]) -> Callable[[type[T]], type[T]]:
         return [name for name in object.__dir__(handle) if name not in names]
 
     def declare(kind: type[T]) -> type[T]:
-        for name in names:
-            setattr(kind, name, Former(name, names[name]))
-        kind.__dir__ = listing
+        for name, value in [("__dir__", listing), *((name, Former(name, now)) for name, now in names.items())]:
+            setattr(kind, name, value)
         return kind
 
     return declare

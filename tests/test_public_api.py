@@ -13,7 +13,7 @@ import pytest
 
 import refold
 from refold import memory
-from refold.memory.options import Former
+from refold.memory.conversation import Former
 
 STORED = Path(__file__).with_name("public_api.txt")
 

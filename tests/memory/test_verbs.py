@@ -16,7 +16,7 @@ import pytest
 
 from refold import EXISTS, NO_STREAM, InvalidInput, Memory, NotFound, ReadOnly, WrongVersion
 from refold.embedders import CachedEmbedder
-from refold.memory.options import Former
+from refold.memory.conversation import Former
 from tests.support.memories import assert_sound, elsewhere, refused
 from tests.support.verbs import ELSEWHERE, VERBS
 from tests.support.worlds import Kit, World

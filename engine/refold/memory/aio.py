@@ -14,10 +14,10 @@ from refold.engine import batch as batches
 from refold.engine.batch import Batch
 from refold.memory import memory
 from refold.memory.board import Board
-from refold.memory.conversation import FORMER_VERBS, Conversation, Scratchpad
+from refold.memory.conversation import Conversation, Scratchpad, with_former_verbs
 from refold.memory.files import Files
 from refold.memory.handles import Journal, Profile, ScopedState, SessionMemory, Settings
-from refold.memory.options import Door, MutationOptions, formerly, mutation
+from refold.memory.options import Door, MutationOptions, mutation
 from refold.memory.project import Project
 from refold.memory.snapshot import Snapshot
 
@@ -350,7 +350,7 @@ class AsyncScratchpad(AsyncHandle[Scratchpad]):
     to_json = read_verb(Scratchpad.to_json)
 
 
-@formerly(FORMER_VERBS)
+@with_former_verbs
 class AsyncConversation(AsyncHandle[Conversation]):
     """A conversation: reads answer at once, mutations are awaited and return when they are durable."""
 

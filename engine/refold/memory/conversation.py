@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar, Unpack
 
 import msgspec
 
@@ -21,7 +21,6 @@ from refold.memory.options import (
     MutationOptions,
     chosen,
     deleting,
-    formerly,
     mutation,
     nanoseconds,
     seq_at,
@@ -95,12 +94,32 @@ def _key(message: Message | str | int) -> str | int:
     return checks.count(message, "message") if isinstance(message, int) else checks.text(message, "message")
 
 
-FORMER_VERBS: Final = {
-    name: f"scratchpad.{name}" for name in ("set", "get", "delete", "keys", "note", "notes", "clear")
-}
+class Former:
+    """A verb that is now one of the scratchpad; a ``__getattr__`` would slow every attribute of a handle down."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, handle: object, owner: type) -> NoReturn:
+        text = f"{owner.__name__!r} object has no attribute {self._name!r}; use scratchpad.{self._name}"
+        raise AttributeError(text, name=self._name, obj=handle)
 
 
-@formerly(FORMER_VERBS)
+_FORMER: Final = {name: Former(name) for name in ("set", "get", "delete", "keys", "note", "notes", "clear")}
+
+
+def with_former_verbs(kind: type[T]) -> type[T]:
+    """Let a class of handles say where a verb is now that is none of theirs any more, and leave it out of ``dir``."""
+
+    def listing(handle: object) -> list[str]:
+        return [name for name in object.__dir__(handle) if name not in _FORMER]
+
+    for name, value in [("__dir__", listing), *_FORMER.items()]:
+        setattr(kind, name, value)
+    return kind
+
+
+@with_former_verbs
 class Conversation(Handle):
     """A handle on one conversation; it holds no state, and nothing is written before the first mutation.
 

@@ -663,32 +663,6 @@ def door_of(handle: Any) -> tuple[Door, int | None]:
     return handle._door, handle._at  # noqa: SLF001 - no part of what users of a handle need
 
 
-class Former:
-    """A name that a verb had once, and that ``dir`` leaves out; a ``__getattr__`` would slow every attribute down."""
-
-    def __init__(self, name: str, now: str) -> None:
-        self._name, self._now = name, now
-
-    def __get__(self, handle: object, owner: type) -> NoReturn:
-        raise AttributeError(
-            f"{owner.__name__!r} object has no attribute {self._name!r}; use {self._now}", name=self._name, obj=handle
-        )
-
-
-def formerly(names: Mapping[str, str]) -> Callable[[type[T]], type[T]]:
-    """Declare for a class of handles what verbs of earlier versions are called now."""
-
-    def listing(handle: object) -> list[str]:
-        return [name for name in object.__dir__(handle) if name not in names]
-
-    def declare(kind: type[T]) -> type[T]:
-        for name, value in [("__dir__", listing), *((name, Former(name, now)) for name, now in names.items())]:
-            setattr(kind, name, value)
-        return kind
-
-    return declare
-
-
 class Handle:
     """What every handle on a stream shares: the door to the engine, the stream's name, the seq it is frozen at."""
 

@@ -1,11 +1,7 @@
 """What one call costs does not grow with what it does not concern: forks, conversations, other events."""
 
-import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import pytest
 
@@ -13,27 +9,9 @@ from refold import Memory
 from refold.memory import memory as memories
 from tests.support.memories import assert_sound
 from tests.support.seams import counted_reads
+from tests.support.steps import steps_of
 
 SMALL, LARGE = 60, 240
-
-
-def steps_of(work: Callable[[], object]) -> int:
-    """How many instructions of Python are executed while something is done."""
-    steps = 0
-
-    def note(frame: FrameType, what: str, _argument: Any) -> Any:
-        nonlocal steps
-        frame.f_trace_opcodes = True
-        steps += what == "opcode"
-        return note
-
-    before = sys.gettrace()
-    sys.settrace(note)
-    try:
-        work()
-    finally:
-        sys.settrace(before)
-    return steps
 
 
 def with_forks(path: Path, count: int) -> Memory:

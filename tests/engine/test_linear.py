@@ -1,14 +1,16 @@
 """What a store takes on disk, and what writing takes, grows with the events alone, whatever kind of memory they change.
 
 Each way of writing adds one thing after another to one handle: keys, notes, messages, memories, files, skills, parts
-of a board, snapshots, forks. Four times as many may take little more than four times the room and the work.
+of a board, snapshots, forks. Four times as many may take little more than four times the room and the work, which is
+counted: bytes of checkpoint rows, events that are folded or read again, and instructions of one more write.
 """
 
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pytest
@@ -17,11 +19,15 @@ from refold import Memory
 from refold import fold as folding
 from refold.engine.streams import Checkpoints
 from refold.limits import BASE_DEPTH_MAX
+from refold.log.lmdb_file import DATA_FILE
+from refold.log.lmdb_log import LmdbLog
 from tests.support.bounds import lowered
+from tests.support.steps import steps_of
 
 Write = Callable[[int], Any]
 
 DIMENSIONS: Final = 8
+FILES: Final = 500
 
 
 def vector(number: int) -> Any:
@@ -92,7 +98,7 @@ TOGETHER: Final[dict[str, Callable[[Memory], Write]]] = {
     "episodes": lambda memory: (
         lambda number: memory.project("p").record_episode("success", task=f"task {number}", vector=vector(number))
     ),
-    "files": lambda memory: lambda number: memory.files().create(f"/memories/{number}.txt", f"text {number}\n"),
+    "files": lambda memory: lambda number: _wrote(memory, number),
     "skills": lambda memory: (
         lambda number: memory.skills.library.learn(f"skill-{number}", f"What skill {number} is for.", "Do it.\n")
     ),
@@ -118,71 +124,99 @@ ALONE: Final[dict[str, Callable[[Memory], Write]]] = {
 
 WAYS: Final = {**TOGETHER, **ALONE}
 
+LARGEST: Final = {"messages": (1_000_000,), "conversations": (1_000_000,), "snapshots": (100_000,)}
+
 
 def _acted(memory: Memory, number: int) -> None:
     with memory.acting(f"tool:{number}"):
         memory.profile("actors").set("name", f"{number}")
 
 
-def write(path: Path, name: str, count: int, each: int) -> tuple[int, float]:
-    """Writes so many things, and returns the bytes on disk, and the seconds it took until the store was closed."""
-    begin = time.perf_counter()
-    with Memory(path) as memory:
-        one = WAYS[name](memory)
-        for first in range(0, count, each):
-            numbers = range(first, min(first + each, count))
-            if name in TOGETHER:
-                with memory.batch():
-                    for number in numbers:
-                        one(number)
-            else:
-                for number in numbers:
-                    one(number)
-    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file()), time.perf_counter() - begin
+def _wrote(memory: Memory, number: int) -> None:
+    """Create a file, or edit one once there are as many as this test wants, for a tree of files is bounded."""
+    path, text = f"/memories/{number % FILES}.txt", f"text {number}"
+    if number < FILES:
+        memory.files().create(path, text)
+    else:
+        memory.files().str_replace(path, f"text {number - FILES}", text)
 
 
-class Work:
-    """Counts the bytes of checkpoint rows that are made, and the events that are folded."""
+class Work(NamedTuple):
+    """What so many writes took: on disk, and on the way."""
+
+    disk_bytes: int
+    row_bytes: int
+    folds: int
+    reads: int
+    steps: int
+    """What the cheapest of the last few writes executed, in instructions of Python."""
+
+
+class Counter:
+    """Counts the bytes of checkpoint rows that are made, the events that are folded, and those that are read again."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.row_bytes = self.folded = 0
-        put, fold = Checkpoints.put, folding.fold
+        self.row_bytes = self.folds = self.reads = 0
+        put, fold, read, events_at = Checkpoints.put, folding.fold, LmdbLog.read, LmdbLog.events_at
 
         def noted(checkpoints: Any, number: int, row: Any, **options: Any) -> None:
-            self.row_bytes += len(row.inline) + 8 * len(row.pointed)
+            self.row_bytes += len(row.inline) + 8 * (len(row.pointed) + len(row.since))
             put(checkpoints, number, row, **options)
 
         def counted(*given: Any) -> None:
-            self.folded += 1
+            self.folds += 1
             fold(*given)
+
+        def counting_records(log: Any, after: int, until: int) -> Any:
+            found = read(log, after, until)
+            self.reads += min(until, found[-1][0]) - after if found else 0
+            return found
+
+        def counting_events(log: Any, seqs: Any) -> Any:
+            self.reads += len(seqs)
+            return events_at(log, seqs)
 
         patch.setattr(Checkpoints, "put", noted)
         patch.setattr(folding, "fold", counted)
+        patch.setattr(LmdbLog, "read", counting_records)
+        patch.setattr(LmdbLog, "events_at", counting_events)
+
+    def work(self, path: Path, name: str, count: int, each: int) -> Work:
+        """Write so many things, close the store, and return what it took."""
+        self.row_bytes = self.folds = self.reads = 0
+        with Memory(path, durability="delayed") as memory:
+            one = WAYS[name](memory)
+            for first in range(0, count, each):
+                with memory.batch() if name in TOGETHER else nullcontext():
+                    for number in range(first, min(first + each, count)):
+                        one(number)
+            steps = min(steps_of(partial(one, number)) for number in range(count, count + 5))
+        disk_bytes = (path / DATA_FILE).stat().st_size
+        return Work(disk_bytes, self.row_bytes, self.folds, self.reads, steps)
+
+
+def assert_linear(taken: Sequence[tuple[int, Work]]) -> None:
+    for (few, less), (many, more) in pairwise(taken):
+        times = many / few
+        assert more.disk_bytes <= 1.3 * times * less.disk_bytes, taken
+        assert more.row_bytes <= 1.6 * times * less.row_bytes + 16_384, taken
+        assert more.folds <= 1.25 * times * less.folds, taken
+        assert more.reads <= BASE_DEPTH_MAX * many, taken  # A fork reads what it inherits, which is so deep at most.
+        assert more.steps <= 1.2 * less.steps, taken
 
 
 @pytest.mark.parametrize("name", WAYS)
-def test_rows_and_folds_grow_with_the_events(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    work = Work(monkeypatch)
-    taken: list[tuple[int, int]] = []
+def test_a_store_and_what_it_takes_grow_with_the_events(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counter = Counter(monkeypatch)
     with lowered(CHECKPOINT_EVENTS=8):
-        for count in (100, 400):
-            before = work.row_bytes, work.folded
-            write(tmp_path / str(count), name, count, 10)
-            taken.append((work.row_bytes - before[0], work.folded - before[1]))
-    (few_bytes, few_folds), (many_bytes, many_folds) = taken
-    assert many_bytes <= 6.5 * few_bytes + 4_096, taken
-    assert many_folds <= 5 * few_folds, taken
-
-
-SLOW_SIZES: Final = (5_000, 20_000, 80_000)
+        assert_linear([(count, counter.work(tmp_path / str(count), name, count, 50)) for count in (500, 4_000)])
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(3_600)
+@pytest.mark.timeout(7_200)
 @pytest.mark.parametrize("name", WAYS)
-def test_stores_and_times_grow_with_the_events(name: str, tmp_path: Path) -> None:
-    sizes = SLOW_SIZES if name in TOGETHER else tuple(size // 10 for size in SLOW_SIZES)
-    taken = [write(tmp_path / str(count), name, count, 100) for count in sizes]
-    for (few_bytes, few_seconds), (many_bytes, many_seconds) in pairwise(taken):
-        assert many_bytes <= 5.5 * few_bytes, taken
-        assert many_seconds <= 7 * few_seconds + 1.0, taken
+def test_large_stores_grow_with_the_events(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counter, sizes = Counter(monkeypatch), (5_000, 20_000, 80_000, *LARGEST.get(name, ()))
+    assert_linear([(count, counter.work(tmp_path / str(count), name, count, 100)) for count in sizes])

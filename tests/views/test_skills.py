@@ -42,6 +42,20 @@ def test_a_skill_is_found_by_name_and_by_id() -> None:
     assert found.named("other") is None
 
 
+def test_a_name_stands_for_the_first_skill_that_has_it_still() -> None:
+    again = SkillLearned((), "b", "generated", "release", "How to release again.", "Tag it.", ("git",), ("s1",))
+    for events, expected in (
+        ((LEARNED, again), "a"),
+        ((LEARNED, again, SkillDeleted((), "a")), "b"),
+        ((LEARNED, SkillDeleted((), "a"), again), "b"),
+        ((LEARNED, Erased(REFINED), again), "b"),
+        ((LEARNED, again, SkillRefined((), "a", "refined", "publish", "How to.", "Test.", (), ())), "b"),
+    ):
+        named = library(*events).named("release")
+        assert named is not None
+        assert named.id == expected
+
+
 def test_what_is_erased_leaves_no_trace_and_brings_nothing_back() -> None:
     assert library(Erased(LEARNED)).learned == {}
     assert library(LEARNED, Erased(REFINED)).learned == {}

@@ -179,10 +179,12 @@ class Selection(Struct, frozen=True, gc=False):
 class Library:
     """Learned skills by id, switches and uses by name, the last selections by conversation."""
 
-    __slots__ = ("learned", "selections", "toggles", "uses")
+    __slots__ = ("_ids", "learned", "selections", "toggles", "uses")
 
     def __init__(self) -> None:
         self.learned: dict[str, LearnedSkill] = {}
+        self._ids: dict[str, str] | None = {}
+        """The first id of each name; ``None`` where it has to be looked for again."""
         self.toggles: Keyed[str] = Keyed()
         self.uses: dict[str, SkillUsage] = {}
         self.selections: dict[str, Selection] = {}
@@ -195,7 +197,23 @@ class Library:
 
     def named(self, name: str) -> LearnedSkill | None:
         """Return the learned skill of a name, or of an id."""
-        return self.learned.get(name) or next((skill for skill in self.learned.values() if skill.name == name), None)
+        if self._ids is None:
+            self._ids = {skill.name: skill.id for skill in reversed(self.learned.values())}
+        return self.learned.get(name) or self.learned.get(self._ids.get(name, ""))
+
+    def put(self, skill: LearnedSkill) -> None:
+        """Hold a skill, in the place of the one with its id."""
+        before = self.learned.get(skill.id)
+        self.learned[skill.id] = skill
+        if before is not None and before.name != skill.name:
+            self._ids = None
+        elif self._ids is not None:
+            self._ids.setdefault(skill.name, skill.id)
+
+    def drop(self, skill_id: str) -> None:
+        """Forget a skill."""
+        if self.learned.pop(skill_id, None) is not None:
+            self._ids = None
 
     def select(self, selection: Selection) -> None:
         """Hold a selection as the latest one of all."""
@@ -223,8 +241,8 @@ class Library:
         for id_, status, created_ns, updated_ns in learned:
             event, stamp = next(located)
             assert isinstance(event, _SkillContent), f"seq {stamp.seq} was packed as a skill"
-            skill = learned_of(event, stamp, created_ns)
-            library.learned[id_] = replace(skill, status=status, updated_ns=updated_ns)
+            assert event.id == id_, f"seq {stamp.seq} was packed as skill {id_}"
+            library.put(replace(learned_of(event, stamp, created_ns), status=status, updated_ns=updated_ns))
         for event, stamp in located:
             assert isinstance(event, SkillsSelected), f"seq {stamp.seq} was packed as a selection"
             library.select(selection_of(event, stamp))
@@ -278,7 +296,7 @@ SKILLS = View("skills", kinds=("skills",), state=Library)
 @SKILLS.on(SkillLearned)
 def _skill_learned(library: Library, stamp: Stamp, event: SkillLearned) -> None:
     if not stamp.erased:
-        library.learned[event.id] = learned_of(event, stamp)
+        library.put(learned_of(event, stamp))
 
 
 @SKILLS.on(SkillRefined)
@@ -286,16 +304,16 @@ def _skill_refined(library: Library, stamp: Stamp, event: SkillRefined) -> None:
     """Replace the content; an erased event removes the skill, so that nothing old comes back."""
     skill = library.learned.get(event.id)
     if stamp.erased:
-        library.learned.pop(event.id, None)
+        library.drop(event.id)
     else:
-        library.learned[event.id] = learned_of(event, stamp, None if skill is None else skill.created_ns)
+        library.put(learned_of(event, stamp, None if skill is None else skill.created_ns))
 
 
 @SKILLS.on(SkillReviewed)
 def _skill_reviewed(library: Library, stamp: Stamp, event: SkillReviewed) -> None:
     skill = library.learned.get(event.id)
     if skill is not None:
-        library.learned[event.id] = replace(skill, status=event.status, updated_ns=stamp.time_ns)
+        library.put(replace(skill, status=event.status, updated_ns=stamp.time_ns))
 
 
 @SKILLS.on(SkillToggled)
@@ -330,4 +348,4 @@ def _skills_selected(library: Library, stamp: Stamp, event: SkillsSelected) -> N
 
 @SKILLS.on(SkillDeleted)
 def _skill_deleted(library: Library, stamp: Stamp, event: SkillDeleted) -> None:
-    library.learned.pop(event.id, None)
+    library.drop(event.id)

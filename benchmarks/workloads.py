@@ -196,7 +196,7 @@ def events(memory: Memory, first_seq: int, count: int) -> list[EventBytes]:
 
 def engine_of(memory: Memory) -> Any:
     """Return the engine behind a memory: floors have to see what lies beneath the public face."""
-    return memory._door.engine  # pyright: ignore[reportPrivateUsage]
+    return memory._core.engine  # pyright: ignore[reportPrivateUsage]
 
 
 def log_of(memory: Memory) -> Any:

@@ -54,7 +54,7 @@ class Recalls:
         self.turn = cycle([(vector, " ".join(words)) for vector, words in queries])
         self._places = count(size)
         self.search()
-        slot = self.memory._door.engine.reader.find("project/benchmark")
+        slot = self.memory._core.engine.reader.find("project/benchmark")
         assert slot is not None
         assert slot.index is not None
         # The floor multiplies all rows, so that is what is held against it.
@@ -119,7 +119,7 @@ class Recalls:
 
     def detached(self) -> None:
         """Let the index follow no events any more, as before the first search."""
-        slot = self.memory._door.engine.reader.find("project/benchmark")
+        slot = self.memory._core.engine.reader.find("project/benchmark")
         assert slot is not None
         if slot.index is not None:
             slot.index.detach()

@@ -86,7 +86,7 @@ def pause_rows(options: Options) -> Iterator[Row]:
                 for place in range(begin, min(begin + BATCH, count)):
                     project.add(f"memory {place}", vector=given[place])
         project.search("memory", ranking="seed", vector=given[0])
-        slot = memory._door.engine.reader.find("project/large")
+        slot = memory._core.engine.reader.find("project/large")
         assert slot is not None
         slot.due = len(slot.seqs) + ADDITIONS // 4
         added = [float(_added(project, place, given[place])) for place in range(count, count + ADDITIONS)]

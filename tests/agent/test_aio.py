@@ -10,7 +10,7 @@ from refold.agent.hooks import AsyncHooks, Hooks, UserMessageResult
 from refold.memory.aio import AsyncSession, AsyncSettings
 from refold.memory.handles import SessionMemory, Settings
 
-OWN = {"door", "plain"}
+OWN = {"core", "plain"}
 
 
 def names(kind: type[object]) -> set[str]:

@@ -137,9 +137,9 @@ def test_it_touches_no_store_that_has_something_in_it(
 
 
 def test_the_fixed_clock_advances_and_the_fixed_bytes_differ_by_head() -> None:
-    doors = FixedSource(1_000)
-    assert [doors.clock_ns(), doors.clock_ns()] == [1_001_000, 2_001_000]
-    drawn = [doors.random_bytes(40), doors.random_bytes(40)]
+    source = FixedSource(1_000)
+    assert [source.clock_ns(), source.clock_ns()] == [1_001_000, 2_001_000]
+    drawn = [source.random_bytes(40), source.random_bytes(40)]
     assert [len(part) for part in drawn] == [40, 40]
     assert drawn[0] != drawn[1]
     again = FixedSource(1_000)

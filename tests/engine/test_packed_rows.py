@@ -91,7 +91,7 @@ def grow(memory: Memory) -> None:
     write_all_kinds(memory)
     branch(memory)
     chat, project = memory.conversation("large", project="large"), memory.project("large")
-    board, files, library = memory.board(session="large"), memory.files(), SkillLibrary(memory._door, None)
+    board, files, library = memory.board(session="large"), memory.files(), SkillLibrary(memory._core, None)
     for number in range(3 * KEYS_COUNT):
         key = f"key {number % KEYS_COUNT}"
         with memory.acting(f"tool:{key}"):

@@ -306,7 +306,7 @@ def test_a_state_goes_from_store_to_store(memory: Memory, reopen: Callable[[], M
     assert home.scratchpad.notes() == [f"store {place}" for place in range(5)]
 
 
-# The same log through every door.
+# The same log, opened in every way.
 
 
 def recorded_script(memory: Memory) -> None:
@@ -358,7 +358,7 @@ def test_hash_seed_and_time_zone_change_no_hash() -> None:
     assert len(set(printed.pop().split())) > 500
 
 
-def doors(path: Path) -> Iterator[tuple[str, Memory]]:
+def openings(path: Path) -> Iterator[tuple[str, Memory]]:
     """The ways to come to the events of a store, each under another configuration."""
     export = path.parent / "export.jsonl"
     yield "another budget", Memory(path, window_tokens=1)
@@ -375,15 +375,15 @@ def doors(path: Path) -> Iterator[tuple[str, Memory]]:
 
 
 @pytest.mark.slow
-def test_a_store_has_one_hash_at_every_seq_through_every_door(tmp_path: Path) -> None:
+def test_a_store_has_one_hash_at_every_seq_however_it_is_opened(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with Memory(path, window_tokens=77, clock_ns=Clock(), random_bytes=seeded_bytes(1)) as memory:
         recorded_script(memory)
         wanted = hashes(memory)
         assert wanted == replays(memory)
     found = {}
-    for name, door in doors(path):
-        with door as opened:
+    for name, opening in openings(path):
+        with opening as opened:
             found[name] = hashes(opened)
             assert opened.verify().ok
     assert {name: found[name] == wanted for name in found} == dict.fromkeys(found, True)

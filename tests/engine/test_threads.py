@@ -65,7 +65,7 @@ def consistent(chat: Conversation) -> None:
         window = state.part(WINDOW)  # type: ignore[attr-defined]
         return window.tokens, sum(message.tokens for message in window.live()), window.window_tokens
 
-    held, summed, budget = chat._door.read(f"conversation/{chat.id}", query, None)
+    held, summed, budget = chat._core.read(f"conversation/{chat.id}", query, None)
     assert held == summed <= budget
 
 

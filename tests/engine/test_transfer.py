@@ -98,7 +98,7 @@ def work(memory: Memory, chat: Conversation) -> None:
     memory.settings.count_usage("skill_used")
     memory.show(memory.context(chat))
     chat.session.record_extraction("scripted", ["id"], ["item 1: dull"], seq=2)
-    know_skills(SkillLibrary(memory._door, None))
+    know_skills(SkillLibrary(memory._core, None))
     keep_files(memory.files())
 
 
@@ -201,7 +201,7 @@ def read_all(memory: Memory) -> None:
     memory.journal().recent(9_999)
     memory.settings.items()
     memory.snapshots()
-    SkillLibrary(memory._door, None).list()
+    SkillLibrary(memory._core, None).list()
     memory.files().view("/memories")
     assert memory.verify().ok
 

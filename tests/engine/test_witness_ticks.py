@@ -115,7 +115,7 @@ class TestTheRhythm:
             "with Memory(sys.argv[1], witness=sys.argv[2]) as memory:\n"
             "    for line in sys.stdin:\n"
             "        print(memory.conversation('chat').append('user', 'x', tokens=1).seq, flush=True)\n"
-            "        memory._door.engine.witness.keep_up()\n"
+            "        memory._core.engine.witness.keep_up()\n"
         )
         with Child(program, str(place.store), str(place.witness)) as child, place.open() as memory:
             last = 4
@@ -157,7 +157,7 @@ class TestTheRhythm:
             "import gc, sys; from refold import Memory; from tests.support.bounds import lowered\n"
             "import refold.engine.witness\n"
             "with lowered(WITNESS_MS=1):\n"
-            "    memory = Memory(sys.argv[1], witness=sys.argv[2]); thread = memory._door.engine.witness._thread\n"
+            "    memory = Memory(sys.argv[1], witness=sys.argv[2]); thread = memory._core.engine.witness._thread\n"
             "    del memory\n"
             "    while not thread.is_over: gc.collect()\n"  # The thread may be holding it just now.
             "    print(not thread.is_over)\n"

@@ -235,7 +235,7 @@ def test_an_answer_without_vectors_is_shown(
 @pytest.mark.parametrize(
     ("vector", "error"), [([1, 2, 3], EmbeddingMismatch), (["a", "b"], InvalidInput), ([0, 0], InvalidInput)]
 )
-def test_vectors_that_cannot_be_searched_are_refused_at_the_door(
+def test_vectors_that_cannot_be_searched_are_refused(
     vector: Any, error: type[Exception], server: tuple[str, type[Endpoint]], embedder: OpenAIEmbedder
 ) -> None:
     server[1].answers.append((200, {}, {"data": [{"index": 0, "embedding": vector}]}))

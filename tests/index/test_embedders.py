@@ -1,4 +1,4 @@
-"""Embedders: the built-in one on every machine and seed, the checks at the door, and the cache."""
+"""Embedders: the built-in one on every machine and seed, the checks of what comes in, and the cache."""
 
 import hashlib
 import os

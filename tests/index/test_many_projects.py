@@ -70,8 +70,8 @@ with Memory(path, memory_bytes=memory_bytes, durability=durability) as memory:
 with Memory(path, memory_bytes=memory_bytes) as memory:
     cold_ns = [search(memory, number) for number in draw.sample(range(projects), min(projects, 1_000))]
     warm_ns = [search(memory, 7) for _ in range(50)]
-    similarity = memory._door.engine.reader.indexes
-    held_bytes, in_ram = similarity.nbytes + memory._door.engine.reader.streams.bytes, len(similarity._projects)
+    similarity = memory._core.engine.reader.indexes
+    held_bytes, in_ram = similarity.nbytes + memory._core.engine.reader.streams.bytes, len(similarity._projects)
     count = sum(memory.project(f"p{number}").count() for number in range(0, projects, max(1, projects // 100)))
 print(json.dumps({
     "base_bytes": base_bytes, "filled_bytes": filled_bytes, "peak_bytes": peak_bytes, "held_bytes": held_bytes,

@@ -64,7 +64,7 @@ def memory(request: pytest.FixtureRequest) -> Iterator[Memory]:
 
 def asked(memory: Memory) -> dict[str, Any]:
     """The vectors of the queries, where they are not to be embedded."""
-    if memory.project("p")._door.embedding.chosen is not None:
+    if memory.project("p")._core.embedding.chosen is not None:
         return {}
     return {"vectors": [None if not query.strip() else vector for query, vector in zip(QUERIES, GIVEN, strict=True)]}
 

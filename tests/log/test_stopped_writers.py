@@ -30,7 +30,7 @@ def hold(*turn):
     sys.stdin.readline()
 
 sys.stdin.readline()
-log = memory._door.engine.reader.log
+log = memory._core.engine.reader.log
 if sys.argv[2] == "turn":
     log.in_turn(hold)
 else:

@@ -78,7 +78,7 @@ class ChatRules(Driver):
     ) -> None:
         """An append through the plain handle, or awaited on an event loop."""
         stream, chat, opening = f"conversation/{name}", self.chat(name), self.opening(name)
-        call = partial(on_a_loop, AsyncConversation(self.memory.aio.door, chat)) if looped else chat.append
+        call = partial(on_a_loop, AsyncConversation(self.memory.aio.core, chat)) if looped else chat.append
         given = self.drive(
             stream,
             drawn,

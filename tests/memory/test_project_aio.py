@@ -13,7 +13,7 @@ from refold.memory.aio import AsyncProject
 from refold.memory.project import Project
 from tests.support.embedder import ONE, Told
 
-OWN = {"door", "plain"}
+OWN = {"core", "plain"}
 
 
 def test_it_has_the_verbs_of_the_plain_handle() -> None:

@@ -91,7 +91,7 @@ class ReembeddingMachine(RuleBasedStateMachine):
     def restore(self, place: int) -> None:
         """To where a verb had ended, under the same embedder: another one's vectors would need that embedder."""
         whole = self.memory.at(self.heads[place % len(self.heads)])
-        model = whole._door.read("project/p", lambda state: state.part(FACTS).model, whole._at)
+        model = whole._core.read("project/p", lambda state: state.part(FACTS).model, whole._at)
         if model in ("", LETTERS[self.current][1]):
             self.memory.restore(whole.snapshot())
 

@@ -58,7 +58,7 @@ class Doom:
         return passing
 
 
-class Doors:
+class System:
     """The module ``os`` as the files of a mirror see it, some of its calls deadly."""
 
     def __init__(self, doom: Doom) -> None:
@@ -102,7 +102,7 @@ def suffer(place: Path, point: int) -> dict[str, Any]:
     doom = Doom(point)
     commit = Engine.commit
     with Memory(place / "store") as memory:
-        vars(files).update(os=Doors(doom), exchange=doom.wrapped("exchange", files.exchange))
+        vars(files).update(os=System(doom), exchange=doom.wrapped("exchange", files.exchange))
         Engine.commit = doom.wrapped("commit", commit)  # type: ignore[method-assign]
         memory.mirror(place / "mirror").close()
     return {"points": doom.count}

@@ -51,7 +51,7 @@ class MirrorMachine(RuleBasedStateMachine):
     def opened(self) -> Rounds:
         """Open the directory as a process would that starts anew."""
         return Rounds(
-            self.memory, self.memory._door, str(self.directory), ("default", "default"), takes=True, writes=True
+            self.memory, self.memory._core, str(self.directory), ("default", "default"), takes=True, writes=True
         )
 
     def teardown(self) -> None:

@@ -296,7 +296,7 @@ def test_what_is_erased_after_it_was_taken_by_a_round_that_was_cut_off(
     assert len(secrets) == 2
     if times == 2:
         put(path, path.read_text(encoding="utf-8").replace("\n", "\nmine\n", 1))
-        rounds = Rounds(memory, memory._door, str(directory), ("default", "default"), takes=True, writes=True)
+        rounds = Rounds(memory, memory._core, str(directory), ("default", "default"), takes=True, writes=True)
         with monkeypatch.context() as patch:
             patch.setattr(Rounds, "_write", lambda *_: (_ for _ in ()).throw(Killed))
             with pytest.raises(Killed):

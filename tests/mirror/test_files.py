@@ -186,7 +186,7 @@ def failing(number: int, *, when: Callable[..., bool] = lambda *_: True) -> Call
     return fail
 
 
-class Doors:
+class System:
     """The module ``os`` as the files of a mirror see it, one of its calls replaced."""
 
     def __init__(self, **calls: Any) -> None:
@@ -201,7 +201,7 @@ def test_a_full_disk_is_reported_and_the_files_stay_whole(
 ) -> None:
     before = held(directory)
     with monkeypatch.context() as patch:
-        patch.setattr(files, "os", Doors(write=failing(errno.ENOSPC)))
+        patch.setattr(files, "os", System(write=failing(errno.ENOSPC)))
         memory.profile().set("theme", "light")
         (problem,) = mirror.sync().problems
         assert "has space" in problem.reason
@@ -216,7 +216,7 @@ def test_edits_wait_for_room_to_say_what_is_taken(
     head = memory.head
     put_facts(directory, {"theme": "light"})
     with monkeypatch.context() as patch:
-        patch.setattr(files, "os", Doors(write=failing(errno.ENOSPC)))
+        patch.setattr(files, "os", System(write=failing(errno.ENOSPC)))
         with pytest.raises(StoreFull, match="has space"):
             mirror.sync()
     assert (memory.head, facts_in(directory)) == (head, {"theme": "light"})
@@ -230,7 +230,7 @@ def test_a_conflict_waits_for_room_to_be_kept(
     memory.profile().set("theme", "light")
     put_facts(directory, {"theme": "blue"})
     with monkeypatch.context() as patch:
-        patch.setattr(files, "os", Doors(write=failing(errno.EDQUOT)))
+        patch.setattr(files, "os", System(write=failing(errno.EDQUOT)))
         assert not mirror.sync().ok
     assert facts_in(directory) == {"theme": "blue"}
     (conflict,) = mirror.sync().conflicts
@@ -247,7 +247,7 @@ def test_a_directory_that_cannot_be_written_is_refused(
         return os.open(*arguments, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(files, "os", Doors(open=refuse))
+        patch.setattr(files, "os", System(open=refuse))
         with pytest.raises(StoreError, match="check who owns it"):
             memory.mirror(tmp_path / "other")
     memory.mirror(tmp_path / "other").close()
@@ -265,7 +265,7 @@ def test_a_thread_goes_on_when_the_disk_does(memory: Memory, directory: Path, mo
 
     with memory.mirror(directory, on_report=note) as mirror:
         with monkeypatch.context() as patch:
-            patch.setattr(files, "os", Doors(write=failing(errno.ENOSPC)))
+            patch.setattr(files, "os", System(write=failing(errno.ENOSPC)))
             memory.profile().set("theme", "light")
             assert is_told.wait(WAIT_SECONDS)
             assert facts_in(directory) == {"theme": "dark"}

@@ -17,7 +17,7 @@ from refold.log.record import EventBytes, Record, Sealed
 
 def engine_of(handle: Any) -> Engine:
     """Return the engine of a memory or of another handle."""
-    engine: Engine = handle._door.engine
+    engine: Engine = handle._core.engine
     return engine
 
 

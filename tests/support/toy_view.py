@@ -97,7 +97,7 @@ def notes_reversed(scratch: Scratch, _: Stamp, __: NotesReversed) -> None:
 
 def set_mood(chat: Any, name: str, mood: str, *, seen_in: str | None = None, **options: Any) -> None:
     """Set a mood; the same one appends nothing."""
-    sources = chat._door.sources(options.pop("sources", ()))
+    sources = chat._core.sources(options.pop("sources", ()))
 
     def decide(state: Any) -> Event | None:
         entries = state.part(MOODS).entries

@@ -35,7 +35,7 @@ from refold.limits import (
 from refold.memory import wires
 from refold.memory.conversation import Conversation
 from refold.memory.memory import Memory
-from refold.memory.options import Door, day_at, days_before, door_of
+from refold.memory.options import Core, core_of, day_at, days_before
 from refold.message import PROMPT_ROLES, Message, text_of
 from refold.text import keywords, sha256
 from refold.views.episodes import EPISODES, Episode
@@ -266,7 +266,7 @@ _BY_IMPORTANCE: Final = Ranking(name="importance", importance=1.0)
 
 def context(
     memory: Memory,
-    door: Door,
+    core: Core,
     chat: Conversation,
     *,
     query: str | None = None,
@@ -291,16 +291,16 @@ def context(
         checks.invalid(f"skills must be a list, not {checks.shown(skills)}")
     names = tools if tools is None or isinstance(tools, ToolRegistry) else checks.texts(tools, "tools", "a tool")
     topics = _topics(memory.tools if names is None else names, is_mirrored=is_mirrored)
-    memory, chat = _at_one_seq(memory, door, chat)
+    memory, chat = _at_one_seq(memory, core, chat)
     request = _Request(query, project, _budget(budget), skills, profile, journal, topics)
     for _ in range(REDO_COUNT_MAX):
         seq = memory.head
-        built = _build(memory, door, chat, request, seq)
+        built = _build(memory, core, chat, request, seq)
         if memory.head == seq:
             return built
     # Others never pause: what they write meanwhile must not be seen in one part and missed in another.
     seq = memory.head
-    return _build(memory.at(seq), door, chat.at(seq), request, seq)
+    return _build(memory.at(seq), core, chat.at(seq), request, seq)
 
 
 def _topics(tools: ToolRegistry | Sequence[str], *, is_mirrored: bool) -> tuple[str, ...]:
@@ -309,11 +309,11 @@ def _topics(tools: ToolRegistry | Sequence[str], *, is_mirrored: bool) -> tuple[
     return tuple(topic for topic in parts.TOPICS if topic in there)
 
 
-def _at_one_seq(memory: Memory, door: Door, chat: Conversation) -> tuple[Memory, Conversation]:
+def _at_one_seq(memory: Memory, core: Core, chat: Conversation) -> tuple[Memory, Conversation]:
     """Freeze both at the same seq where one of them is frozen: a context is never of two times."""
-    own, at = door_of(chat)
-    frozen = (door_of(memory)[1], at)
-    if (own.engine, own.branch) != (door.engine, door.branch):
+    own, at = core_of(chat)
+    frozen = (core_of(memory)[1], at)
+    if (own.engine, own.branch) != (core.engine, core.branch):
         checks.invalid(f"conversation {chat.id!r} is of another memory; make its context with that one")
     seqs = {seq for seq in frozen if seq is not None}
     if len(seqs) > 1:
@@ -321,7 +321,7 @@ def _at_one_seq(memory: Memory, door: Door, chat: Conversation) -> tuple[Memory,
     return (memory.at(min(seqs)), chat.at(min(seqs))) if seqs else (memory, chat)
 
 
-def _build(memory: Memory, door: Door, chat: Conversation, request: _Request, seq: int) -> Context:
+def _build(memory: Memory, core: Core, chat: Conversation, request: _Request, seq: int) -> Context:
     settings = dict(memory.settings.items())
     budget = request.budget
     if budget.tokens is None:
@@ -335,7 +335,7 @@ def _build(memory: Memory, door: Door, chat: Conversation, request: _Request, se
         seq,
         request.project or chat.project or "default",
         request.query,
-        day_at(door.engine.reader.now_ns(), door.timezone),
+        day_at(core.engine.reader.now_ns(), core.timezone),
         request.profile,
         request.journal,
         tuple(_skills(request.skills, injected_in(messages))) if settings["skills_enabled"] else (),
@@ -344,13 +344,13 @@ def _build(memory: Memory, door: Door, chat: Conversation, request: _Request, se
         (chat.project, chat.window_tokens),
         Plan(request.topics),
     )
-    entries = _selected(memory, door, chat, recipe) if settings["memory_enabled"] else _Selected((), ())
+    entries = _selected(memory, core, chat, recipe) if settings["memory_enabled"] else _Selected((), ())
     if settings["memory_enabled"]:
-        recipe = recipe._replace(plan=replace(recipe.plan, episodes=tuple(_episodes(door, chat, recipe))))
-    source = _Source(memory, door, chat, messages, recipe)
+        recipe = recipe._replace(plan=replace(recipe.plan, episodes=tuple(_episodes(core, chat, recipe))))
+    source = _Source(memory, core, chat, messages, recipe)
     listed = tuple(_listed(source))
     plan = _planned(source, entries, listed)
-    placed, left_out = _placed(door, entries, Room(budget.memories_chars, plan.tokens[parts.MEMORIES]))
+    placed, left_out = _placed(core, entries, Room(budget.memories_chars, plan.tokens[parts.MEMORIES]))
     recipe = recipe._replace(ids=tuple(entry.id for entry in placed), plan=replace(plan, memories_left_out=left_out))
     return _assembled(source._replace(recipe=recipe), placed, listed)
 
@@ -389,7 +389,7 @@ class _Selected(NamedTuple):
     before: Sequence[str]
 
 
-def _selected(memory: Memory, door: Door, chat: Conversation, recipe: Recipe) -> _Selected:
+def _selected(memory: Memory, core: Core, chat: Conversation, recipe: Recipe) -> _Selected:
     """Search memories; behind them come those that were shown before and may keep their place while there is room."""
     if not recipe.budget.memories_count:
         return _Selected((), ())
@@ -398,7 +398,7 @@ def _selected(memory: Memory, door: Door, chat: Conversation, recipe: Recipe) ->
     project = memory.project(recipe.project)
     # Without a floor: the budget bounds what is shown, and "go on" tells little of what a turn needs.
     hits = project.search(query or "everything", top_k=recipe.budget.memories_count, ranking=ranking, floor=0)
-    last = _last_shown(door, chat.place[0], door_of(chat)[1])
+    last = _last_shown(core, chat.place[0], core_of(chat)[1])
     before = last.ids if last is not None and last.project == recipe.project else ()
     found = {hit.entry.id: hit.entry for hit in hits}
     for entry_id in before:
@@ -408,7 +408,7 @@ def _selected(memory: Memory, door: Door, chat: Conversation, recipe: Recipe) ->
     return _Selected(list(found.values())[: recipe.budget.memories_count], before)
 
 
-def _episodes(door: Door, chat: Conversation, recipe: Recipe) -> list[int]:
+def _episodes(core: Core, chat: Conversation, recipe: Recipe) -> list[int]:
     """Choose the seqs of earlier sessions that share words with the query, of those that were recorded last."""
     wanted = frozenset(keywords(recipe.query or ""))
     if len(wanted) < _SHARED_COUNT_MIN or not recipe.budget.episodes_count:
@@ -418,7 +418,7 @@ def _episodes(door: Door, chat: Conversation, recipe: Recipe) -> list[int]:
         return list(islice(reversed(state.part(EPISODES).by_seq.values()), EPISODES_RECENT_COUNT))
 
     scored: list[tuple[int, int]] = []
-    for episode in door.read(f"project/{recipe.project}", query, door_of(chat)[1]):
+    for episode in core.read(f"project/{recipe.project}", query, core_of(chat)[1]):
         shared = len(wanted.intersection(episode.keywords))
         is_like = shared >= _SHARED_COUNT_MIN and shared * _SHARED_PART >= len(wanted)
         if is_like and episode.session != chat.id and episode.seq is not None:
@@ -426,24 +426,24 @@ def _episodes(door: Door, chat: Conversation, recipe: Recipe) -> list[int]:
     return sorted(seq for _, seq in sorted(scored)[-recipe.budget.episodes_count :])
 
 
-def _last_shown(door: Door, stream: str, at: int | None = None) -> ContextShown | None:
+def _last_shown(core: Core, stream: str, at: int | None = None) -> ContextShown | None:
     """Read the event of the context that was shown last in a conversation; `None` for none, and for an erased one."""
-    seq = door.read_written(stream, lambda state: state.part(CONTEXTS).last_seq, at)
+    seq = core.read_written(stream, lambda state: state.part(CONTEXTS).last_seq, at)
     if not seq:
         return None
-    event, stamp = door.engine.reader.loader.recorded([seq])[0]
+    event, stamp = core.engine.reader.loader.recorded([seq])[0]
     return event if isinstance(event, ContextShown) and not stamp.erased else None
 
 
 def is_shown(chat: Conversation) -> bool:
     """Tell whether a model was ever shown a context of a conversation."""
-    door, at = door_of(chat)
-    return door.read(chat.place[0], lambda state: bool(state.part(CONTEXTS).count), at)
+    core, at = core_of(chat)
+    return core.read(chat.place[0], lambda state: bool(state.part(CONTEXTS).count), at)
 
 
-def _placed(door: Door, selected: _Selected, room: Room) -> tuple[list[Entry], int]:
+def _placed(core: Core, selected: _Selected, room: Room) -> tuple[list[Entry], int]:
     """Choose the memories that fit, the most relevant first; those that were shown before keep their order."""
-    count, chars, tokens = door.counter.count, room.chars, room.tokens
+    count, chars, tokens = core.counter.count, room.chars, room.tokens
     note = "(00 less relevant memories left out)\n"
     chars, tokens = chars - len(parts.MEMORIES_HEADING) - 1, tokens - count(parts.MEMORIES_HEADING) - 1
     chosen: dict[str, Entry] = {}
@@ -468,7 +468,7 @@ class _Source(NamedTuple):
     """Everything that the parts of a context are made of but its memories."""
 
     memory: Memory
-    door: Door
+    core: Core
     chat: Conversation
     messages: Sequence[Message]
     recipe: Recipe
@@ -485,13 +485,13 @@ class _Source(NamedTuple):
 
     def episodes(self) -> list[Episode]:
         """Read the planned episodes."""
-        seqs, at = self.recipe.plan.episodes, door_of(self.chat)[1]
+        seqs, at = self.recipe.plan.episodes, core_of(self.chat)[1]
 
         def query(state: Any) -> list[Episode]:
             known = state.part(EPISODES).by_seq
             return [known[seq] for seq in seqs if seq in known]
 
-        return self.door.read(f"project/{self.recipe.project}", query, at) if seqs else []
+        return self.core.read(f"project/{self.recipe.project}", query, at) if seqs else []
 
 
 _EPISODES_CHARS: Final = 1_200
@@ -513,7 +513,7 @@ def _listed(source: _Source) -> Iterator[_Listed]:
     files = [(file.path, file.lines) for file in session.files()]
     work = parts.session_listing(session.task(), files, session.findings(), session.calls())
     yield parts.SESSION, work, budget.session_chars
-    entries, notes = source.door.read(*_scratchpad(chat))
+    entries, notes = source.core.read(*_scratchpad(chat))
     yield parts.SCRATCHPAD, parts.scratchpad_listing(entries, notes), budget.scratchpad_chars
 
 
@@ -525,12 +525,12 @@ def _scratchpad(chat: Conversation) -> tuple[str, Any, int | None]:
         seqs, values = scratch.entries.seqs, scratch.entries.values
         return {key: values[key] for key in sorted(values, key=seqs.__getitem__)}, [text for _, text in scratch.notes]
 
-    return chat.place[0], query, door_of(chat)[1]
+    return chat.place[0], query, core_of(chat)[1]
 
 
 def _planned(source: _Source, selected: _Selected, listed: Sequence[_Listed]) -> Plan:
     """Decide how many tokens each part may take, so that all of them and the newest messages are in the budget."""
-    recipe, count = source.recipe, source.door.counter.count
+    recipe, count = source.recipe, source.core.counter.count
     budget, plan = recipe.budget, recipe.plan
     assert budget.tokens is not None, "a budget is resolved before a plan is made"
     said = source.said
@@ -553,7 +553,7 @@ def _planned(source: _Source, selected: _Selected, listed: Sequence[_Listed]) ->
     trim, needs = _Trim(0, 0), dict[str, int]()
     for trim in _trims([score for _, _, score in recipe.skills], len(selected.entries)):
         shown = selected._replace(entries=selected.entries[: trim.memories])
-        memories, left_out = _placed(source.door, shown, Room(budget.memories_chars, _UNBOUNDED))
+        memories, left_out = _placed(source.core, shown, Room(budget.memories_chars, _UNBOUNDED))
         skills = _skills_text(recipe.skills[: trim.skills], budget.skills_chars or 0)
         needs = fixed | {
             parts.MEMORIES: count(parts.memories_text(memories, left_out)) + (2 * len(memories) + 8 if memories else 0),
@@ -594,12 +594,12 @@ def _skills_text(skills: Sequence[NamedSkill], chars: int) -> str:
 
 def _injected(source: _Source, tokens: int) -> parts.Rendered:
     room = Room(source.recipe.budget.injected_chars, tokens)
-    return parts.injected_text(injected_in(source.messages).text, room, source.door.counter.count)
+    return parts.injected_text(injected_in(source.messages).text, room, source.core.counter.count)
 
 
 def _assembled(source: _Source, memories: Sequence[Entry], listed: Sequence[_Listed]) -> Context:
     """Render all parts as they were planned."""
-    recipe, chat, count = source.recipe, source.chat, source.door.counter.count
+    recipe, chat, count = source.recipe, source.chat, source.core.counter.count
     plan = recipe.plan
     tokens = plan.tokens
     texts = {name: parts.rendered(listing, Room(chars, tokens[name]), count) for name, listing, chars in listed}
@@ -670,7 +670,7 @@ def _fitting(messages: Sequence[Message], tokens: int) -> list[Message]:
     return [kept[place] for place in sorted(kept)]
 
 
-def show(memory: Memory, door: Door, context: Context) -> int:
+def show(memory: Memory, core: Core, context: Context) -> int:
     """Record in its conversation that a context was shown to a model; return the seq of that event."""
     if not isinstance(cast("object", context), Context):
         checks.invalid(f"show takes a Context, not {type(context).__name__}; make one with memory.context(chat)")
@@ -694,33 +694,33 @@ def show(memory: Memory, door: Door, context: Context) -> int:
         pack_json([list(skill) for skill in recipe.skills]),
         pack_json([asdict(recipe.budget), asdict(recipe.plan)]),
     )
-    batches.refuse(door.engine, "a context that is shown")
-    if recipe.seq > door.engine.reader.head:
+    batches.refuse(core.engine, "a context that is shown")
+    if recipe.seq > core.engine.reader.head:
         checks.invalid(
             f"the context was built at seq {recipe.seq}, which this log does not have; show it where it was made"
         )
     seqs: list[int] = []
     stream = f"conversation/{context.conversation}"
-    used = _used(door, stream, recipe)
+    used = _used(core, stream, recipe)
     with memory.batch():
         memory.settings.count_usage(
             "memory_injected", len(used), conversation=context.conversation, project=recipe.project
         )
-        noted = door.note(stream, event, at=None, asked=(), opening=door.opening(*recipe.opening))
-        batch = batches.active(door.engine)
+        noted = core.write(stream, event, at=None, call=(), opening=core.opening(*recipe.opening))
+        batch = batches.active(core.engine)
         assert noted is not None, "showing a context always is an event"
         assert batch is not None, "the batch was opened right here"
         if used:
             recalled = MemoriesRecalled((), used, exact=True, ranking="shown", conversation=context.conversation)
-            door.note(f"project/{recipe.project}", recalled, at=None, asked=())
+            core.write(f"project/{recipe.project}", recalled, at=None, call=())
         # Another thread may show the next one before this one looks, so the state's last seq is no answer.
         batch.transaction.callbacks.append((noted[1].seq, lambda stamp: seqs.append(stamp.seq)))
     return seqs[0]
 
 
-def _used(door: Door, stream: str, recipe: Recipe) -> tuple[str, ...]:
+def _used(core: Core, stream: str, recipe: Recipe) -> tuple[str, ...]:
     """List the memories that count as used because they are shown: those that were not shown here before, today."""
-    last = _last_shown(door, stream)
+    last = _last_shown(core, stream)
     if last is None or (last.day, last.project) != (recipe.day, recipe.project):
         return recipe.ids
     return tuple(entry_id for entry_id in recipe.ids if entry_id not in last.ids)
@@ -744,7 +744,7 @@ class Rebuilt(Struct, frozen=True):
     differing: tuple[str, ...]
 
 
-def rebuild(memory: Memory, door: Door, seq: int) -> Rebuilt:
+def rebuild(memory: Memory, core: Core, seq: int) -> Rebuilt:
     """Build the context that was shown at a seq again from the log, and compare it with its digests.
 
     Raises `NotFound` where no context was shown at the seq, `InvalidInput` for one of another renderer.
@@ -775,7 +775,7 @@ def rebuild(memory: Memory, door: Door, seq: int) -> Rebuilt:
         plan,
     )
     entries = [entry for entry in map(past.project(event.project).get, event.ids) if entry is not None]
-    source = _Source(past, door, chat, chat.window(), recipe)
+    source = _Source(past, core, chat, chat.window(), recipe)
     context = _assembled(source, entries, tuple(_listed(source)))
     digests = {part.name: part.digest for part in context.parts} | dict([_window_row(context.window)[:2]])
     recorded = dict(zip(event.names, (digest.hex() for digest in event.digests), strict=True))

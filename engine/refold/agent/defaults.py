@@ -20,7 +20,7 @@ from refold.entry import ACTIVE, Entry
 from refold.fold import State
 from refold.limits import SOURCES_COUNT_MAX
 from refold.memory.memory import Memory
-from refold.memory.options import door_of
+from refold.memory.options import core_of
 from refold.memory.project import Project
 from refold.message import Message, MessageAppended
 from refold.results import SessionSummary
@@ -159,8 +159,8 @@ def _recorded_seq(context: HookContext) -> int:
         known = state.part(EPISODES).by_seq
         return max((seq for seq, episode in known.items() if episode.session == context.session_id), default=0)
 
-    door, at = door_of(context.memory)
-    return door.read(f"project/{context.project}", query, at)
+    core, at = core_of(context.memory)
+    return core.read(f"project/{context.project}", query, at)
 
 
 def decay_memories(context: HookContext, summary: SessionSummary) -> None:  # noqa: ARG001 - as hooks are called

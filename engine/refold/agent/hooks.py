@@ -29,7 +29,7 @@ from refold.event import Recorded
 from refold.limits import HOOK_SECONDS_DEFAULT, HOOK_SECONDS_MAX
 from refold.memory.conversation import Conversation
 from refold.memory.memory import Memory
-from refold.memory.options import door_of
+from refold.memory.options import core_of
 from refold.message import Message, MessageAppended
 from refold.results import SessionSummary
 from refold.views.window import WindowResized
@@ -84,8 +84,8 @@ class HookContext(Struct, frozen=True):
         the newest message if that is the user's and has this text; otherwise only an event that names the conversation
         itself is erased along with it.
         """
-        memory, (door, _) = self.memory, door_of(self.memory)
-        actor = origin_in(door.engine.reader).actor
+        memory, (core, _) = self.memory, core_of(self.memory)
+        actor = origin_in(core.engine.reader).actor
 
         @wraps(write)
         def act(sources: Sequence[Any]) -> None:

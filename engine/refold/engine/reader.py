@@ -201,7 +201,7 @@ class Reader:
         self.is_writable = not self.closed and not self.log.readonly and not self.unknown_tags
         """Whether events can be appended; ``check_writable`` says why not."""
 
-    # Doors of what is not deterministic.
+    # The sources of what is not deterministic.
 
     def now_ns(self) -> int:
         """Return the time that an event appended now would get."""

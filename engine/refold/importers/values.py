@@ -101,9 +101,9 @@ def _unpacked(name: str, value: Any, *, full: bool) -> Any:
 
 def stream_names(memory: Memory) -> list[str]:
     """Return the names of the streams of a memory, in full."""
-    door = memory._door  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-    with door.engine.reader.state_lock:
-        return list(door.engine.reader.streams.names(door.branch))
+    core = memory._core  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    with core.engine.reader.state_lock:
+        return list(core.engine.reader.streams.names(core.branch))
 
 
 def export_lines(memory: Memory) -> Iterator[bytes]:
@@ -113,7 +113,7 @@ def export_lines(memory: Memory) -> Iterator[bytes]:
 
 def stream_events(memory: Memory, stream: str, *, after: int = 0, until: int | None = None) -> Iterator[Recorded]:
     """Return the events of one stream, named in full, with ``after < seq <= until``."""
-    key = memory._door.key(stream)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    key = memory._core.key(stream)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     return _engine(memory).reader.events(key, after, memory.head if until is None else until)
 
 
@@ -124,4 +124,4 @@ def stream_name(memory: Memory, number: int) -> str:
 
 def _engine(memory: Memory) -> Engine:
     # The handles offer single streams; who writes the log down needs all of it.
-    return memory._door.engine  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    return memory._core.engine  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]

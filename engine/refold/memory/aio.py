@@ -17,7 +17,7 @@ from refold.memory.board import Board
 from refold.memory.conversation import Conversation, Scratchpad, with_former_verbs
 from refold.memory.files import Files
 from refold.memory.handles import Journal, Profile, ScopedState, SessionMemory, Settings
-from refold.memory.options import Door, MutationOptions, mutation
+from refold.memory.options import Core, MutationOptions, mutation
 from refold.memory.project import Project
 from refold.memory.snapshot import Snapshot
 
@@ -34,10 +34,10 @@ A = TypeVar("A")
 class AsyncHandle(Generic[H]):
     """A handle for asyncio on a plain one."""
 
-    __slots__ = ("door", "plain")
+    __slots__ = ("core", "plain")
 
-    def __init__(self, door: Door, plain: H) -> None:
-        self.door = door
+    def __init__(self, core: Core, plain: H) -> None:
+        self.core = core
         self.plain = plain
 
     def __repr__(self) -> str:
@@ -51,10 +51,10 @@ def write_verb(
 
     @wraps(verb)
     async def write(self: AsyncHandle[H], /, *arguments: P.args, **options: P.kwargs) -> R:
-        door = self.door
-        if batches.active(door.engine) is not None:
+        core = self.core
+        if batches.active(core.engine) is not None:
             return verb(self.plain, *arguments, **options)  # The block's end writes it.
-        result: R = await door.async_writer.submit(partial(verb, self.plain, *arguments, **options))
+        result: R = await core.async_writer.submit(partial(verb, self.plain, *arguments, **options))
         return result
 
     return write
@@ -71,8 +71,8 @@ def thread_verb(
     @wraps(verb)
     async def hop(self: AsyncHandle[H], /, *arguments: P.args, **options: P.kwargs) -> R:
         # Before the hop: the thread knows no batch of this task.
-        batches.refuse(self.door.engine, name or f"a {verb.__name__}")
-        result: R = await self.door.async_writer.run(partial(verb, self.plain, *arguments, **options))
+        batches.refuse(self.core.engine, name or f"a {verb.__name__}")
+        result: R = await self.core.async_writer.run(partial(verb, self.plain, *arguments, **options))
         return result
 
     return hop
@@ -89,13 +89,13 @@ def read_verb(verb: Callable[Concatenate[H, P], R]) -> Callable[Concatenate[Asyn
 
 
 def handle_verb(
-    kind: Callable[[Door, R], A], verb: Callable[Concatenate[H, P], R]
+    kind: Callable[[Core, R], A], verb: Callable[Concatenate[H, P], R]
 ) -> Callable[Concatenate[AsyncHandle[H], P], A]:
     """Return a verb that returns a handle as one that returns the handle for asyncio."""
 
     @wraps(verb)
     def open_(self: AsyncHandle[H], /, *arguments: P.args, **options: P.kwargs) -> A:
-        return kind(self.door, verb(self.plain, *arguments, **options))
+        return kind(self.core, verb(self.plain, *arguments, **options))
 
     return open_
 
@@ -127,12 +127,12 @@ def embed_verb(
 
     @wraps(verb)
     async def embed(self: AsyncHandle[H], /, *arguments: P.args, **options: P.kwargs) -> R:
-        door, call = self.door, PreparedCall(partial(verb, self.plain, *arguments, **options))
+        core, call = self.core, PreparedCall(partial(verb, self.plain, *arguments, **options))
 
         async def ask() -> R:
-            if batches.active(door.engine) is not None:
+            if batches.active(core.engine) is not None:
                 return call()
-            result: R = await door.async_writer.submit(call)
+            result: R = await core.async_writer.submit(call)
             return result
 
         return await _prepared(call, ask)
@@ -148,7 +148,7 @@ def search_verb(
     @wraps(verb)
     async def search(self: AsyncHandle[H], /, *arguments: P.args, **options: P.kwargs) -> R:
         bound = partial(verb, self.plain, *arguments, **options)
-        if batches.active(self.door.engine) is None:
+        if batches.active(self.core.engine) is None:
             return await asyncio.to_thread(bound)
         call = PreparedCall(bound)
 
@@ -214,7 +214,7 @@ class AsyncBoard(AsyncHandle[Board]):
     node = Attribute[str | None](Board.node)
     version = Attribute[int](Board.version)
     place = Attribute[tuple[str, int]](Board.place)
-    at = handle_verb(lambda door, plain: AsyncBoard(door, plain), Board.at)  # noqa: PLW0108 - it is not there yet
+    at = handle_verb(lambda core, plain: AsyncBoard(core, plain), Board.at)  # noqa: PLW0108 - it is not there yet
 
 
 class AsyncSettings(AsyncHandle[Settings]):
@@ -287,7 +287,7 @@ class AsyncProject(AsyncHandle[Project]):
         return self.plain.name
 
     place = Attribute[tuple[str, int]](Project.place)
-    at = handle_verb(lambda door, plain: AsyncProject(door, plain), Project.at)  # noqa: PLW0108 - it is not there yet
+    at = handle_verb(lambda core, plain: AsyncProject(core, plain), Project.at)  # noqa: PLW0108 - it is not there yet
 
 
 class AsyncState(AsyncHandle[ScopedState]):
@@ -389,19 +389,19 @@ class AsyncConversation(AsyncHandle[Conversation]):
     @property
     def scratchpad(self) -> AsyncScratchpad:
         """The keys and notes of the conversation."""
-        return AsyncScratchpad(self.door, self.plain.scratchpad)
+        return AsyncScratchpad(self.core, self.plain.scratchpad)
 
     @property
     def state(self) -> AsyncState:
         """The JSON values under ``temp:``, ``session:`` and ``project:`` keys."""
-        return AsyncState(self.door, self.plain.state)
+        return AsyncState(self.core, self.plain.state)
 
     @property
     def session(self) -> AsyncSession:
         """The work of this conversation: its task, files, findings and calls of tools."""
-        return AsyncSession(self.door, self.plain.session)
+        return AsyncSession(self.core, self.plain.session)
 
-    at = handle_verb(lambda door, plain: AsyncConversation(door, plain), Conversation.at)  # noqa: PLW0108 - it is not there yet
+    at = handle_verb(lambda core, plain: AsyncConversation(core, plain), Conversation.at)  # noqa: PLW0108 - it is not there yet
 
     @mutation
     async def restore(
@@ -409,7 +409,7 @@ class AsyncConversation(AsyncHandle[Conversation]):
     ) -> None:
         """Go on from an earlier state, as ``Conversation.restore`` does."""
         # Two events make a batch, which a thread has to write; where one is open already, its end writes both.
-        if keep_budget and batches.active(self.door.engine) is None:
+        if keep_budget and batches.active(self.core.engine) is None:
             await self._restore_and_resize(snapshot, keep_budget=True, **options)
         else:
             await self._restore(snapshot, keep_budget=keep_budget, **options)
@@ -419,16 +419,16 @@ class AsyncConversation(AsyncHandle[Conversation]):
         self, new_id: str, *, at: "int | datetime.datetime | None" = None, **options: Unpack[MutationOptions]
     ) -> "AsyncConversation":
         """Begin another conversation from this one's state, as ``Conversation.fork`` does."""
-        return AsyncConversation(self.door, await self._fork(new_id, at=at, **options))
+        return AsyncConversation(self.core, await self._fork(new_id, at=at, **options))
 
 
 class AsyncBatch:
     """The mutations of one task's block, written as one commit when it is left; an exception discards them all."""
 
-    __slots__ = ("_batch", "door")
+    __slots__ = ("_batch", "core")
 
-    def __init__(self, door: Door, batch: Batch) -> None:
-        self.door = door
+    def __init__(self, core: Core, batch: Batch) -> None:
+        self.core = core
         self._batch = batch
 
     async def __aenter__(self) -> Self:
@@ -440,7 +440,7 @@ class AsyncBatch:
     ) -> None:
         batches.leave(self._batch)
         if kind is None:
-            await self.door.async_writer.run(partial(self.door.engine.commit, self._batch.transaction))
+            await self.core.async_writer.run(partial(self.core.engine.commit, self._batch.transaction))
 
 
 class AsyncMemory(AsyncHandle[memory.Memory]):
@@ -488,7 +488,7 @@ class AsyncMemory(AsyncHandle[memory.Memory]):
     @property
     def settings(self) -> AsyncSettings:
         """The settings of this store."""
-        return AsyncSettings(self.door, self.plain.settings)
+        return AsyncSettings(self.core, self.plain.settings)
 
     @property
     def hooks(self) -> Any:
@@ -497,7 +497,7 @@ class AsyncMemory(AsyncHandle[memory.Memory]):
 
     async def context(self, chat: AsyncConversation | Conversation, **options: Any) -> Any:
         """Build a context for a model, as ``Memory.context`` does; a thread embeds the query."""
-        batches.refuse(self.door.engine, "building a context")
+        batches.refuse(self.core.engine, "building a context")
         plain = chat.plain if isinstance(chat, AsyncConversation) else chat
         return await asyncio.to_thread(partial(self.plain.context, plain, **options))
 
@@ -512,8 +512,8 @@ class AsyncMemory(AsyncHandle[memory.Memory]):
 
     async def flush(self) -> None:
         """Store the checkpoints of all that was touched."""
-        await self.door.async_writer.run(self.plain.flush)
+        await self.core.async_writer.run(self.plain.flush)
 
     async def close(self) -> None:
         """Flush and release the store, after the writes that wait."""
-        await self.door.async_writer.run(self.plain.close)
+        await self.core.async_writer.run(self.plain.close)

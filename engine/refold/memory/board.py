@@ -33,7 +33,7 @@ from refold.memory.board_parts import (
     scoped,
 )
 from refold.memory.conversation import Conversation
-from refold.memory.options import Door, EventPlan, MutationOptions, Options, PlannedWrite, chosen, mutation, seq_at
+from refold.memory.options import Core, EventPlan, MutationOptions, Options, PlannedWrite, chosen, mutation, seq_at
 from refold.message import Message
 from refold.views.board import (
     BOARD,
@@ -65,16 +65,16 @@ _FIELDED: Final = ("session", "config")  # Parts of which a verb changes some fi
 class BoardStream(NamedTuple):
     """The stream of a board, live or frozen at a seq."""
 
-    door: Door
+    core: Core
     scope: BoardScope
     at: int | None
 
     def layers(self) -> Layers:
         """Return the board and the one under it, both at one moment."""
-        with self.door.engine.reader.state_lock:
-            own = self.door.read(self.scope.stream, _copied, self.at)
+        with self.core.engine.reader.state_lock:
+            own = self.core.read(self.scope.stream, _copied, self.at)
             base = self.scope.base(own)
-            return Layers(self.scope, own, _NO_BOARD if base is None else self.door.read(base, _copied, self.at))
+            return Layers(self.scope, own, _NO_BOARD if base is None else self.core.read(base, _copied, self.at))
 
     def write(
         self,
@@ -89,13 +89,13 @@ class BoardStream(NamedTuple):
 
         ``is_single`` says that it decides on one event at most.
         """
-        door, stream = self.door, self.scope.stream
-        door.refuse_frozen(stream, self.at)
-        door.engine.reader.check_writable()
-        is_alone = is_single and batches.active(door.engine) is None
+        core, stream = self.core, self.scope.stream
+        core.refuse_frozen(stream, self.at)
+        core.engine.reader.check_writable()
+        is_alone = is_single and batches.active(core.engine) is None
         if is_alone and not any(map(self.layers().base.has, parts)):  # Read outside of a batch alone.
             return self._write_alone(decide, request, options)
-        write = PlannedWrite(door, stream, lambda: self._plan(decide, parts), request, options)
+        write = PlannedWrite(core, stream, lambda: self._plan(decide, parts), request, options)
         for _ in range(REDO_COUNT_MAX):
             events = write.run()
             if events is not None:
@@ -112,17 +112,17 @@ class BoardStream(NamedTuple):
             return events[0] if events else None
 
         expected, request_id, _ = options
-        noted = self.door.note(
-            self.scope.stream, decide_alone, at=self.at, asked=request, expected=expected, request_id=request_id
+        noted = self.core.write(
+            self.scope.stream, decide_alone, at=self.at, call=request, expected=expected, request_id=request_id
         )
         return [] if noted is None else [noted[0]]
 
     def _plan(self, decide: BoardDecision, parts: tuple[str, ...]) -> EventPlan:
-        door, stream = self.door, self.scope.stream
-        with door.engine.reader.state_lock:
+        core, stream = self.core, self.scope.stream
+        with core.engine.reader.state_lock:
             layers = self.layers()
             base = self.scope.base(layers.own)
-            reads = {name: door.version(name) for name in (stream, base) if name is not None}
+            reads = {name: core.version(name) for name in (stream, base) if name is not None}
             decided = decide(layers)
         if not decided:
             return EventPlan((), reads)
@@ -214,20 +214,20 @@ def _message_event(sources: tuple[int, ...], fields: JsonObject, created_ns: int
 
 def _window_of(stream: BoardStream, conversation: object) -> tuple[str, Callable[[], list[Message]]]:
     """Return the id of a conversation, that of the session by default, and a function that reads its window."""
-    door = stream.door
+    core = stream.core
     conversation = getattr(conversation, "plain", conversation)  # Of a handle for asyncio, the plain one.
     if isinstance(conversation, Conversation):
-        other: Door | None = getattr(conversation, "_door", None)
-        if other is None or other.engine is not door.engine or other.branch != door.branch:
+        other: Core | None = getattr(conversation, "_core", None)
+        if other is None or other.engine is not core.engine or other.branch != core.branch:
             raise InvalidInput(f"{checks.shown(conversation)} belongs to another memory; take one of the board's own")
         return conversation.id, conversation.window
     name = stream.scope.session if conversation is None else checks.name(conversation, "conversation")
     if name is None:
         checks.invalid("conversation is missing, and this board is of no session; name the conversation to read")
     key = f"conversation/{name}"
-    if conversation is not None and not door.version(key):
+    if conversation is not None and not core.version(key):
         raise NotFound(f"there is no conversation {checks.shown(name)}; conversations() lists those there are")
-    return name, lambda: door.read(key, lambda state: list(state.part(WINDOW).live()), None)
+    return name, lambda: core.read(key, lambda state: list(state.part(WINDOW).live()), None)
 
 
 def hydrate(
@@ -311,7 +311,7 @@ class BoardListener:
         is_related = recorded.stamp.stream in self._names or isinstance(recorded.event, Erased)
         if not is_related or recorded.stamp.seq <= self._seen_until:
             return
-        self._seen_until = reader.end_of_command(self._stream.door.engine.reader.log, recorded.stamp.seq)
+        self._seen_until = reader.end_of_command(self._stream.core.engine.reader.log, recorded.stamp.seq)
         stream, seen = self._at(self._seen_until)
         if seen != self._last:
             self._last = seen
@@ -341,17 +341,17 @@ class Board:
     'Where were we?'
     """
 
-    __slots__ = ("_at", "_door", "_stream")
+    __slots__ = ("_at", "_core", "_stream")
 
-    def __init__(self, door: Door, session: object, project: object, node: object, at: int | None) -> None:
-        self._door = door
+    def __init__(self, core: Core, session: object, project: object, node: object, at: int | None) -> None:
+        self._core = core
         self._at = at
-        self._stream = BoardStream(door, scoped(session, project, node), at)
+        self._stream = BoardStream(core, scoped(session, project, node), at)
 
     def __repr__(self) -> str:
         ids = zip(("session", "project", "node"), self._stream.scope, strict=True)
         names = ", ".join(f"{name}={value!r}" for name, value in ids if value is not None)
-        return f"Board({names}, {self._door.counts(lambda: f'messages={len(self._stream.layers().messages())}')})"
+        return f"Board({names}, {self._core.counts(lambda: f'messages={len(self._stream.layers().messages())}')})"
 
     @property
     def session(self) -> str | None:
@@ -372,13 +372,13 @@ class Board:
     def version(self) -> int:
         """The version of the board's stream, for ``expected``; 0 before the first change."""
         if self._at is None:
-            return self._door.version(self._stream.scope.stream)
+            return self._core.version(self._stream.scope.stream)
         return sum(1 for _ in self.events())
 
     @property
     def place(self) -> tuple[str, int]:
         """The board's stream and the seq of the handle, for ``memory.diff``."""
-        return self._stream.scope.stream, self._door.engine.reader.current_head() if self._at is None else self._at
+        return self._stream.scope.stream, self._core.engine.reader.current_head() if self._at is None else self._at
 
     # Reading.
 
@@ -411,11 +411,11 @@ class Board:
     def events(self, after: int = 0) -> Iterator[Recorded]:
         """Return the board's own events with a seq greater than ``after``, each with its stamp."""
         checks.count(after, "after")
-        return self._door.engine.reader.events(self._door.key(self._stream.scope.stream), after, self._at)
+        return self._core.engine.reader.events(self._core.key(self._stream.scope.stream), after, self._at)
 
     def at(self, at: "int | datetime.datetime") -> "Board":
         """Return the board as it was at a seq or an aware datetime; mutating it raises ``ReadOnly``."""
-        return Board(self._door, *self._stream.scope, seq_at(self._door.engine, at, self._at))
+        return Board(self._core, *self._stream.scope, seq_at(self._core.engine, at, self._at))
 
     # Writing.
 
@@ -484,7 +484,7 @@ class Board:
     def append_message(self, message: Any, **options: Unpack[MutationOptions]) -> bool:
         """Add a message, in the place of one with the same id; without a created_at it is of now."""
         given, writing = clean_message(message), chosen(options)
-        decide = append_message(self._door.sources(writing.sources), given, self._door.engine.reader.now_ns())
+        decide = append_message(self._core.sources(writing.sources), given, self._core.engine.reader.now_ns())
         request = ("board.append_message", given.fields)
         return bool(self._stream.write(decide, (MESSAGES,), request, writing))
 
@@ -518,7 +518,7 @@ class Board:
             values = clean if part in ("project_structure", MESSAGES) else {part: clean}
         parts = (part,) if part in _FIELDED else tuple(values)
         writing = chosen(options)
-        decide = set_fields(self._door.sources(writing.sources), values)
+        decide = set_fields(self._core.sources(writing.sources), values)
         for field, checked in values.items():
             checks.packed_json(checked, field)
         return bool(self._stream.write(decide, parts, (f"board.{parts[0]}", clean), writing))
@@ -547,7 +547,7 @@ class Board:
         name, window = _window_of(self._stream, conversation)
         node = self._stream.layers().session()["active_node_id"] or None
         writing = chosen(options)
-        decide = hydrate(self._door.sources(writing.sources), name, window, node, self._door.engine.reader.now_ns())
+        decide = hydrate(self._core.sources(writing.sources), name, window, node, self._core.engine.reader.now_ns())
         events = self._stream.write(decide, (MESSAGES,), ("board.hydrate", name), writing, is_single=False)
         return sum(isinstance(event, BoardMessageAppended) for event in events)
 
@@ -559,7 +559,7 @@ class Board:
         """
         from refold.memory import store  # noqa: PLC0415 - loaded only by those who erase
 
-        return store.erase_stream(self._door, self._stream.scope.stream, self._at, derived, forks)
+        return store.erase_stream(self._core, self._stream.scope.stream, self._at, derived, forks)
 
     # Listening.
 
@@ -571,7 +571,7 @@ class Board:
         """
 
         def notify(stream: BoardStream, _: Any) -> Any:
-            return listener(Board(stream.door, *stream.scope, stream.at))
+            return listener(Board(stream.core, *stream.scope, stream.at))
 
         return self._subscribe(
             listener, after, lambda layers: {part: layers.shown(part) for part in (*SECTIONS, "messages_meta")}, notify
@@ -593,7 +593,7 @@ class Board:
             checks.invalid(f"listener must be a plain function, not {type(listener).__name__} ({shown})")
         if self._at is not None:
             raise ReadOnly(f"{self._stream.scope.stream} is frozen at seq {self._at}; subscribe to the live one")
-        engine = self._door.engine
+        engine = self._core.engine
         begin = engine.reader.current_head() if after is None else checks.count(after, "after")
         board_listener = BoardListener(self._stream, begin, look, notify)
-        return engine.subscribe(board_listener.on_event, begin, self._door.branch)
+        return engine.subscribe(board_listener.on_event, begin, self._core.branch)

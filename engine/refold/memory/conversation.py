@@ -16,7 +16,7 @@ from refold.memory import snapshot as memory_snapshot
 from refold.memory import wires
 from refold.memory.options import (
     Claims,
-    Door,
+    Core,
     Handle,
     MutationOptions,
     chosen,
@@ -135,30 +135,30 @@ class Conversation(Handle):
 
     def __init__(
         self,
-        door: Door,
+        core: Core,
         conversation_id: str,
         opening: ConversationOpened,
         at: int | None,
         claims: Claims | None = None,
     ) -> None:
-        super().__init__(door, f"conversation/{conversation_id}", at, opening, claims)
+        super().__init__(core, f"conversation/{conversation_id}", at, opening, claims)
         self.id = conversation_id
         if claims is not None:
-            claims.check(door, self._stream, at)
+            claims.check(core, self._stream, at)
 
     def __repr__(self) -> str:
         frozen = "" if self._at is None else f", at={self._at}"
-        return f"Conversation({self.id!r}{frozen}, {self._door.counts(self._counts)})"
+        return f"Conversation({self.id!r}{frozen}, {self._core.counts(self._counts)})"
 
     def _counts(self) -> str:
-        read = self._door.read_written  # Past an open batch: showing a handle is no read of the state.
+        read = self._core.read_written  # Past an open batch: showing a handle is no read of the state.
         messages, tokens, budget = read(self._stream, lambda state: window_counts(state, self._opening), self._at)
         return f"messages={messages}, tokens={tokens}/{budget}"
 
     @property
     def place(self) -> tuple[str, int]:
         """The conversation's stream and the seq of the handle, for ``diff``."""
-        return self._stream, self._door.engine.reader.current_head() if self._at is None else self._at
+        return self._stream, self._core.engine.reader.current_head() if self._at is None else self._at
 
     # The window.
 
@@ -187,13 +187,13 @@ class Conversation(Handle):
         >>> chat.append("user", "Hello!", tokens=3).role
         'user'
         """
-        door = self._door
+        core = self._core
         event = message_event(
             self._cited(options) if options else (),
-            door.engine.reader.new_id(),
+            core.engine.reader.new_id(),
             role,
             content,
-            door.counter if tokens is None else checks.tokens(tokens),
+            core.counter if tokens is None else checks.tokens(tokens),
             pinned is not None and checks.flag(pinned, "pinned"),
             name,
             tool_calls,
@@ -216,7 +216,7 @@ class Conversation(Handle):
         assert isinstance(written, MessageAppended), written
         message = Message(written, stamp)
         if stamp.seq < 0:
-            door.expect_stamp(message)  # The engine fills it in when its batch is committed.
+            core.expect_stamp(message)  # The engine fills it in when its batch is committed.
         return message
 
     def window(self, last: int | None = None) -> list[Message]:
@@ -254,7 +254,7 @@ class Conversation(Handle):
         """
         from refold.memory import messages  # noqa: PLC0415 - loaded only by those who search
 
-        return messages.search(self._door, self._stream, self._at, query, top_k=top_k, roles=roles, explain=explain)
+        return messages.search(self._core, self._stream, self._at, query, top_k=top_k, roles=roles, explain=explain)
 
     def token_count(self) -> int:
         """Return the tokens of the live messages, a running sum."""
@@ -273,7 +273,7 @@ class Conversation(Handle):
     @property
     def version(self) -> int:
         """The version of the conversation's stream: what ``expected`` compares with; 0 before the first mutation."""
-        return memory_snapshot.version(self._door, self._stream, self._at)
+        return memory_snapshot.version(self._core, self._stream, self._at)
 
     @mutation
     def set_window_tokens(self, window_tokens: int, **options: Unpack[MutationOptions]) -> None:
@@ -346,7 +346,7 @@ class Conversation(Handle):
     @property
     def scratchpad(self) -> "Scratchpad":
         """The keys and notes of the conversation."""
-        return Scratchpad(self._door, self._stream, self._at, self._opening, self._claims)
+        return Scratchpad(self._core, self._stream, self._at, self._opening, self._claims)
 
     @property
     def state(self) -> "ScopedState":
@@ -354,18 +354,18 @@ class Conversation(Handle):
         from refold.memory.handles import ScopedState  # noqa: PLC0415 - loaded only by those who ask
 
         # To learn the project counts as no read: a batch may set a project's state beside others' messages.
-        project = self._door.read_lightly(
+        project = self._core.read_lightly(
             self._stream, lambda state: memory_snapshot.project_of(state, self._opening), self._at
         )
         # One that an open batch began is known to the batch alone.
-        return ScopedState(self._door, self._stream, self._opening, project or self.project, self._at)
+        return ScopedState(self._core, self._stream, self._opening, project or self.project, self._at)
 
     @property
     def session(self) -> "SessionMemory":
         """The work of the session so far: its task, files, findings and calls of tools."""
         from refold.memory.handles import SessionMemory  # noqa: PLC0415 - as above
 
-        return SessionMemory(self._door, self._stream, self._opening, self._at)
+        return SessionMemory(self._core, self._stream, self._opening, self._at)
 
     @mutation
     def end_round(self, **options: Unpack[MutationOptions]) -> None:
@@ -391,18 +391,18 @@ class Conversation(Handle):
         """
         from refold.memory import store  # noqa: PLC0415 - loaded only by those who erase
 
-        return store.erase_stream(self._door, self._stream, self._at, derived, forks)
+        return store.erase_stream(self._core, self._stream, self._at, derived, forks)
 
     # Time.
 
     def events(self, after: int = 0) -> Iterator[Recorded]:
         """Return the conversation's events with a seq greater than ``after``, each with its stamp."""
         checks.count(after, "after")
-        return self._door.engine.reader.events(self._door.key(self._stream), after, self._at)
+        return self._core.engine.reader.events(self._core.key(self._stream), after, self._at)
 
     def at(self, at: "int | datetime.datetime") -> "Conversation":
         """Return the conversation as it was at a seq or an aware datetime; mutating it raises ``ReadOnly``."""
-        return Conversation(self._door, self.id, self._opening, seq_at(self._door.engine, at, self._at))
+        return Conversation(self._core, self.id, self._opening, seq_at(self._core.engine, at, self._at))
 
     @mutation
     def snapshot(self, name: str | None = None, **options: Unpack[MutationOptions]) -> Snapshot:
@@ -410,7 +410,7 @@ class Conversation(Handle):
 
         A named one takes ``expected``, ``request_id`` and ``sources`` like every mutation.
         """
-        return memory_snapshot.snapshot(self._door, self._stream, name, self._at, chosen(options))
+        return memory_snapshot.snapshot(self._core, self._stream, name, self._at, chosen(options))
 
     @mutation
     def restore(
@@ -421,12 +421,12 @@ class Conversation(Handle):
         With ``keep_budget`` the window keeps its own token budget, and evicts what does not fit it, in the same commit.
         Raises ``NotFound`` for a name that does not exist, ``InvalidInput`` for a state that does not add up.
         """
-        decide = memory_snapshot.restoration(self._door, self._stream, self._opening, snapshot, self._cited(options))
-        request = memory_snapshot.request_of(self._door, snapshot) if chosen(options).request_id is not None else ()
+        decide = memory_snapshot.restoration(self._core, self._stream, self._opening, snapshot, self._cited(options))
+        request = memory_snapshot.request_of(self._core, snapshot) if chosen(options).request_id is not None else ()
         if not checks.flag(keep_budget, "keep_budget"):
             self._write(decide, ("restore", *request), options)
             return
-        engine, window_tokens = self._door.engine, self.window_tokens
+        engine, window_tokens = self._core.engine, self.window_tokens
         with nullcontext() if batches.active(engine) is not None else batches.Batch(engine):
             self._write(decide, ("restore", *request, "keep_budget"), options)
             self.set_window_tokens(window_tokens, sources=options.get("sources", ()))
@@ -436,11 +436,11 @@ class Conversation(Handle):
         self, new_id: str, *, at: "int | datetime.datetime | None" = None, **options: Unpack[MutationOptions]
     ) -> "Conversation":
         """Begin another conversation from this one's state, now or at a seq; one event, nothing is copied."""
-        self._door.refuse_frozen(self._stream, self._at)
-        seq = None if at is None else seq_at(self._door.engine, at)
+        self._core.refuse_frozen(self._stream, self._at)
+        seq = None if at is None else seq_at(self._core.engine, at)
         stream = f"conversation/{checks.name(new_id, 'new_id')}"
-        memory_snapshot.fork(self._door, self._stream, stream, self._opening, seq, chosen(options))
-        return Conversation(self._door, new_id, self._door.opening(), None)
+        memory_snapshot.fork(self._core, self._stream, stream, self._opening, seq, chosen(options))
+        return Conversation(self._core, new_id, self._core.opening(), None)
 
     @mutation
     def close(self, *, drop: bool = False, **options: Unpack[MutationOptions]) -> None:
@@ -452,8 +452,8 @@ class Conversation(Handle):
     def replay(self, *, after: int = 0, until: int | None = None) -> "Iterator[Step]":
         """Return the steps with ``after < seq <= until``: event, changes, evictions, and the states around each."""
         checks.count(after, "after")
-        end = self._at if until is None else seq_at(self._door.engine, until, self._at)
-        return steps(self._door.engine, self._door.key(self._stream), self.at, after, end)
+        end = self._at if until is None else seq_at(self._core.engine, until, self._at)
+        return steps(self._core.engine, self._core.key(self._stream), self.at, after, end)
 
 
 def _entries(state: State) -> Keyed[str]:
@@ -474,7 +474,7 @@ class Scratchpad(Handle):
     __slots__ = ()
 
     def __repr__(self) -> str:
-        counts = self._door.counts(lambda: f"keys={len(self.keys())}, notes={len(self.notes())}")
+        counts = self._core.counts(lambda: f"keys={len(self.keys())}, notes={len(self.notes())}")
         return f"Scratchpad({self._stream!r}, {counts})"
 
     def _look(self, query: Callable[[Scratch], T]) -> T:

@@ -22,7 +22,7 @@ from refold.errors import EmbeddingMismatch, InvalidInput, NotFound, StoreBusy
 from refold.event import Event, Recorded, Stamp
 from refold.fold import State
 from refold.limits import CONTEXT_BYTES_MAX, KEYWORDS_COUNT_MAX, NAME_BYTES_MAX, REDO_COUNT_MAX
-from refold.memory.options import Door, Options, nanoseconds
+from refold.memory.options import Core, Options, nanoseconds
 from refold.text import keywords as keywords_of
 from refold.views.facts import FACTS, Facts, updated
 
@@ -39,24 +39,24 @@ class Stale(Exception):
 class ProjectStream(NamedTuple):
     """The stream of a project, live or frozen at a seq."""
 
-    door: Door
+    core: Core
     name: str
     at: int | None
 
     def check_writable(self) -> None:
         """Raise unless something can be written here."""
-        self.door.refuse_frozen(self.name, self.at)
-        self.door.engine.reader.check_writable()
+        self.core.refuse_frozen(self.name, self.at)
+        self.core.engine.reader.check_writable()
 
     def read(self, query: Callable[[Facts], T]) -> T:
         """Apply `query` to the memories and return the result."""
-        return self.door.read(self.name, lambda state: query(state.part(FACTS)), self.at)
+        return self.core.read(self.name, lambda state: query(state.part(FACTS)), self.at)
 
-    def note(self, make: Event | Decide, request: tuple[Any, ...], options: Options, **more: Any) -> Recorded | None:
+    def write(self, make: Event | Decide, request: tuple[Any, ...], options: Options, **more: Any) -> Recorded | None:
         """Commit one event, or add it to the open batch."""
         expected, request_id, _ = options
-        return self.door.note(
-            self.name, make, at=self.at, asked=request, expected=expected, request_id=request_id, **more
+        return self.core.write(
+            self.name, make, at=self.at, call=request, expected=expected, request_id=request_id, **more
         )
 
     def change(
@@ -75,7 +75,7 @@ class ProjectStream(NamedTuple):
             before.append(self.entry(facts, entry_id))
             return make(facts, before[-1])
 
-        noted = self.note(decide, request, options)
+        noted = self.write(decide, request, options)
         if before:
             return before[-1] if noted is None else self.deliver(apply(before[-1], noted[1], noted[0]))
         if noted is not None:
@@ -95,13 +95,13 @@ class ProjectStream(NamedTuple):
 
     def entry_after(self, noted: Recorded, entry_id: str) -> Entry:
         """Return a memory as the event of an earlier request left it."""
-        entry = self.door.read_around(self.name, lambda state: state.part(FACTS).entries.get(entry_id), noted[1])
+        entry = self.core.read_around(self.name, lambda state: state.part(FACTS).entries.get(entry_id), noted[1])
         return Entry(entry_id, erased=True) if entry is None else self.deliver(entry)
 
     def deliver(self, entry: Entry) -> Entry:
         """Return a memory for the caller; the engine completes its seqs and times when the open batch is committed."""
         if entry.body_seq < 0 or entry.updated_ns is None:
-            batch = batches.active(self.door.engine)
+            batch = batches.active(self.core.engine)
             assert batch is not None, "a provisional memory outside a batch"
             entry = replace(entry)
             batch.transaction.entries.append(entry)
@@ -113,13 +113,13 @@ class ProjectStream(NamedTuple):
         That is so, too, where the project was embedded anew after the attempt had embedded its text.
         """
         for _ in range(REDO_COUNT_MAX):
-            embedding = self.door.embedding_at(self.at)
+            embedding = self.core.embedding_at(self.at)
             try:
                 return attempt()
             except Stale:
                 continue
             except EmbeddingMismatch:
-                if not self.door.has_switched(self.at, embedding):
+                if not self.core.has_switched(self.at, embedding):
                     raise
         raise StoreBusy(
             f"{self.name} was written to in each of REDO_COUNT_MAX = {REDO_COUNT_MAX} attempts; let its writers pause "
@@ -159,7 +159,7 @@ class FactInput(NamedTuple):
     @classmethod
     def checked(
         cls,
-        door: Door,
+        core: Core,
         sources: Sequence[Any],
         content: object,
         category: object,
@@ -174,8 +174,8 @@ class FactInput(NamedTuple):
     ) -> "FactInput":
         """Check the arguments of a caller."""
         text = checks.text(content, "content")
-        session, origin = _source(door, source)
-        seqs = door.sources(sources)
+        session, origin = _source(core, source)
+        seqs = core.sources(sources)
         context = None
         if source_context is not None:
             context = checks.text(source_context, "source_context", CONTEXT_BYTES_MAX, "CONTEXT_BYTES_MAX")
@@ -192,7 +192,7 @@ class FactInput(NamedTuple):
             session=session,
             context=context,
         )
-        given = None if vector is None else door.embedding.given(vector)
+        given = None if vector is None else core.embedding.given(vector)
         return cls(fields, given, None if occurred is None else nanoseconds(occurred, "occurred"))
 
     @property
@@ -215,19 +215,19 @@ class FactInput(NamedTuple):
         return replace(self.fields, id=entry_id, vector=vector.packed, model=model)
 
 
-def _source(door: Door, source: object) -> tuple[str | None, int]:
+def _source(core: Core, source: object) -> tuple[str | None, int]:
     """Return the session of a source, and its seq: 0 for the name of a session."""
     if source is None:
         return None, 0
     if isinstance(source, str):
         return checks.text(source, "source", NAME_BYTES_MAX, "NAME_BYTES_MAX") or None, 0
-    (seq,) = door.sources((source,))
+    (seq,) = core.sources((source,))
     if seq < 0:
-        batch = batches.active(door.engine)
+        batch = batches.active(core.engine)
         assert batch is not None, "a provisional source outside a batch"
         stream = batch.transaction.recorded(-seq - 1)[1].stream
     else:
-        stream = door.engine.reader.loader.recorded([seq])[0].stamp.stream
+        stream = core.engine.reader.loader.recorded([seq])[0].stamp.stream
     kind, _, name = stream.partition("/")
     return (name if kind == "conversation" else None), seq
 
@@ -256,7 +256,7 @@ class FactChanges(NamedTuple):
     @classmethod
     def checked(
         cls,
-        door: Door,
+        core: Core,
         content: object,
         category: object,
         keywords: object,
@@ -274,7 +274,7 @@ class FactChanges(NamedTuple):
             keywords=None if keywords is None else checked_keywords(keywords),
             importance=None if importance is None else checks.fraction(importance, "importance"),
             extra=None if metadata is None else checks.json_object(metadata, "metadata"),
-            vector=None if vector is None else door.embedding.given(vector),
+            vector=None if vector is None else core.embedding.given(vector),
         )
 
     def fingerprint(self, entry_id: str) -> tuple[Any, ...]:
@@ -342,12 +342,12 @@ def add(stream: ProjectStream, given: FactInput, options: Options) -> Entry:
     stream.check_writable()
     if not given.content.strip():
         checks.invalid("content is empty; give a memory something to say")
-    entry_id = stream.door.engine.reader.new_id()
+    entry_id = stream.core.engine.reader.new_id()
 
     def attempt() -> Entry:
         vector = given.vector
         if vector is None and stream.read(lambda facts: facts.with_content(given.content)) is None:
-            vector = stream.door.embedding.of(given.content)
+            vector = stream.core.embedding.of(given.content)
         existing: list[Entry] = []
 
         def decide(state: State) -> Event | None:
@@ -358,7 +358,7 @@ def add(stream: ProjectStream, given: FactInput, options: Options) -> Entry:
             existing.append(twin)
             return None
 
-        noted = stream.note(decide, given.fingerprint("add"), options, origin=Origin(given.occurred_ns))
+        noted = stream.write(decide, given.fingerprint("add"), options, origin=Origin(given.occurred_ns))
         if noted is not None:
             event, stamp = noted
             assert isinstance(event, MemoryAdded), event
@@ -374,13 +374,13 @@ def add(stream: ProjectStream, given: FactInput, options: Options) -> Entry:
 def update(stream: ProjectStream, entry_id: str, changes: FactChanges, options: Options) -> Entry:
     """Change fields of a memory; return it as it is then."""
     stream.check_writable()
-    sources = stream.door.sources(options.sources)
+    sources = stream.core.sources(options.sources)
 
     def attempt() -> Entry:
         entry = stream.read(lambda facts: facts.entries.get(entry_id))
         vector = changes.vector
         if entry is not None and vector is None and changes.content not in (None, entry.content):
-            vector = stream.door.embedding.of(changes.content or "")
+            vector = stream.core.embedding.of(changes.content or "")
         return stream.change(
             entry_id,
             lambda facts, entry: changes.event(facts, entry, vector, sources),

@@ -9,7 +9,7 @@ from refold import checks
 from refold.errors import InvalidInput, LimitExceeded, NotFound
 from refold.event import Event, Recorded
 from refold.fold import State
-from refold.memory.options import Door, Handle, MutationOptions, mutation
+from refold.memory.options import Core, Handle, MutationOptions, mutation
 from refold.views.files import (
     FILES,
     PATH_BYTES_MAX,
@@ -245,12 +245,12 @@ class Files(Handle):
 
     __slots__ = ("name",)
 
-    def __init__(self, door: Door, name: str, at: int | None) -> None:
-        super().__init__(door, f"files/{name}", at)
+    def __init__(self, core: Core, name: str, at: int | None) -> None:
+        super().__init__(core, f"files/{name}", at)
         self.name = name
 
     def __repr__(self) -> str:
-        return f"Files({self.name!r}, {self._door.counts(lambda: f'files={len(self.list())}')})"
+        return f"Files({self.name!r}, {self._core.counts(lambda: f'files={len(self.list())}')})"
 
     # Reading.
 
@@ -291,7 +291,7 @@ class Files(Handle):
     def create(self, path: str, file_text: str, **options: Unpack[MutationOptions]) -> str:
         """Write a file where nothing is, with the directories on the way; ``InvalidInput`` where something is."""
         place, text = clean_path(path), _text(file_text, "file_text")
-        cited, file_id = self._cited(options), self._door.engine.reader.new_id()
+        cited, file_id = self._cited(options), self._core.engine.reader.new_id()
 
         def decide(state: State) -> Event:
             tree = state.part(FILES)
@@ -330,7 +330,7 @@ class Files(Handle):
         assert isinstance(event, FileEdited), event
 
         def then(*, is_before: bool) -> str | None:
-            return self._door.read_around(
+            return self._core.read_around(
                 self._stream, lambda state: _text_with(state.part(FILES), event.id), stamp, is_before=is_before
             )
 
@@ -385,7 +385,7 @@ class Files(Handle):
         inside of the old one.
         """
         old, new = clean_path(old_path, "old_path"), clean_path(new_path, "new_path")
-        cited, move_id = self._cited(options), self._door.engine.reader.new_id()
+        cited, move_id = self._cited(options), self._core.engine.reader.new_id()
         if old == ROOT:
             raise InvalidInput(f"Cannot rename the {ROOT} directory itself")
 

@@ -17,7 +17,7 @@ from refold.event import ConversationOpened, Event, Recorded, pack_json, unpack_
 from refold.fold import State, is_open
 from refold.limits import NAME_BYTES_MAX
 from refold.memory.options import (
-    Door,
+    Core,
     Handle,
     MutationOptions,
     chosen,
@@ -72,12 +72,12 @@ class Profile(Handle):
 
     __slots__ = ("name",)
 
-    def __init__(self, door: Door, name: str, at: int | None) -> None:
-        super().__init__(door, f"profile/{name}", at)
+    def __init__(self, core: Core, name: str, at: int | None) -> None:
+        super().__init__(core, f"profile/{name}", at)
         self.name = name
 
     def __repr__(self) -> str:
-        return f"Profile({self.name!r}, {self._door.counts(lambda: f'keys={len(self.items())}')})"
+        return f"Profile({self.name!r}, {self._core.counts(lambda: f'keys={len(self.items())}')})"
 
     @mutation
     def set(self, key: str, value: str, **options: Unpack[MutationOptions]) -> None:
@@ -116,12 +116,12 @@ class Journal(Handle):
 
     __slots__ = ("name",)
 
-    def __init__(self, door: Door, name: str, at: int | None) -> None:
-        super().__init__(door, f"journal/{name}", at)
+    def __init__(self, core: Core, name: str, at: int | None) -> None:
+        super().__init__(core, f"journal/{name}", at)
         self.name = name
 
     def __repr__(self) -> str:
-        return f"Journal({self.name!r}, {self._door.counts(self._counts)})"
+        return f"Journal({self.name!r}, {self._core.counts(self._counts)})"
 
     def _counts(self) -> str:
         days = self._read(lambda state: list(map(len, state.part(JOURNAL).days.values())))
@@ -138,17 +138,17 @@ class Journal(Handle):
     ) -> Note:
         """Append a note to a day, by default the day on which it happened in the memory's time zone; return it."""
         text = checks.text(text, "text")
-        door = self._door
+        core = self._core
         occurred_ns = None if occurred is None else nanoseconds(occurred, "occurred")
-        when_ns = door.engine.reader.now_ns() if occurred_ns is None else occurred_ns
-        written = day_at(when_ns, door.timezone) if day is None else day_of(day, "day")
+        when_ns = core.engine.reader.now_ns() if occurred_ns is None else occurred_ns
+        written = day_at(when_ns, core.timezone) if day is None else day_of(day, "day")
         event = JournalAppended(self._cited(options), written, text)
         request = ("append", None if day is None else written, text, occurred_ns)
         noted = self._write(event, request, options, origin=Origin(occurred_ns))
         assert noted is not None, "a journal note always appends"
         written_event, stamp = noted
         assert isinstance(written_event, JournalAppended), written_event
-        return door.dated(Note(written_event.day, written_event.text, stamp.time_ns), stamp)
+        return core.dated(Note(written_event.day, written_event.text, stamp.time_ns), stamp)
 
     def day(self, day: "str | datetime.date") -> list[Note]:
         """Return the notes of a day, in the order in which they were written."""
@@ -163,9 +163,9 @@ class Journal(Handle):
         checks.count(days, "days")
         if not days:
             return []
-        engine = self._door.engine
+        engine = self._core.engine
         now_ns = engine.reader.now_ns() if self._at is None else reader.time_at_seq(engine.reader.log, self._at)
-        today = day_at(now_ns, self._door.timezone)
+        today = day_at(now_ns, self._core.timezone)
         first = days_before(today, days - 1)
         return self._read(lambda state: state.part(JOURNAL).between(first, today))
 
@@ -191,9 +191,9 @@ class ScopedState(Handle):
     __slots__ = ("_project",)
 
     def __init__(
-        self, door: Door, stream: str, opening: ConversationOpened, project: str | None, at: int | None
+        self, core: Core, stream: str, opening: ConversationOpened, project: str | None, at: int | None
     ) -> None:
-        super().__init__(door, stream, at, opening)
+        super().__init__(core, stream, at, opening)
         self._project = project
 
     def _place(self, key: str) -> tuple[str, str]:
@@ -213,8 +213,8 @@ class ScopedState(Handle):
         if stream == self._stream:
             return self._write(decide, request, options) is not None
         expected, request_id, _ = chosen(options)
-        door, at = self._door, self._at
-        return door.note(stream, decide, at=at, asked=request, expected=expected, request_id=request_id) is not None
+        core, at = self._core, self._at
+        return core.write(stream, decide, at=at, call=request, expected=expected, request_id=request_id) is not None
 
     @mutation
     def set(self, key: str, value: Any, **options: Unpack[MutationOptions]) -> None:
@@ -229,7 +229,7 @@ class ScopedState(Handle):
     def get(self, key: str, default: Any = None) -> Any:
         """Return the value of a key, fresh, or ``default``."""
         stream, name = self._place(key)
-        packed = self._door.read(stream, lambda state: state.part(STATE).entries.values.get(name), self._at)
+        packed = self._core.read(stream, lambda state: state.part(STATE).entries.values.get(name), self._at)
         return default if packed is None else unpack_json(packed)
 
     @mutation
@@ -244,7 +244,7 @@ class ScopedState(Handle):
         """Return the keys, session keys without their prefix, each scope sorted."""
         prefixes = {self._stream: ""} | ({} if self._project is None else {f"project/{self._project}": PROJECT})
         scopes = (
-            (prefix, self._door.read(stream, lambda state: sorted(_values(state).values), self._at))
+            (prefix, self._core.read(stream, lambda state: sorted(_values(state).values), self._at))
             for stream, prefix in prefixes.items()
         )
         return [prefix + key for prefix, keys in scopes for key in keys]
@@ -305,7 +305,7 @@ class ScopedState(Handle):
         return len(self.keys())
 
     def __repr__(self) -> str:
-        return f"ScopedState({self._stream!r}, {self._door.counts(lambda: f'keys={len(self)}')})"
+        return f"ScopedState({self._stream!r}, {self._core.counts(lambda: f'keys={len(self)}')})"
 
 
 # Registered, not derived: keys, items and values are lists here, taken at one moment, where a Mapping has live views.
@@ -331,8 +331,8 @@ class SessionMemory(Handle):
 
     __slots__ = ()
 
-    def __init__(self, door: Door, stream: str, opening: ConversationOpened, at: int | None) -> None:
-        super().__init__(door, stream, at, opening)
+    def __init__(self, core: Core, stream: str, opening: ConversationOpened, at: int | None) -> None:
+        super().__init__(core, stream, at, opening)
 
     def __repr__(self) -> str:
         return f"SessionMemory({self._stream.partition('/')[2]!r})"
@@ -342,8 +342,8 @@ class SessionMemory(Handle):
 
     def check_writable(self) -> None:
         """Raise ``ReadOnly`` where nothing can be recorded: of a frozen handle, or of a memory that is only read."""
-        self._door.refuse_frozen(self._stream, self._at)
-        self._door.engine.reader.check_writable()
+        self._core.refuse_frozen(self._stream, self._at)
+        self._core.engine.reader.check_writable()
 
     @mutation
     def describe_task(self, text: str, **options: Unpack[MutationOptions]) -> None:
@@ -407,7 +407,7 @@ class SessionMemory(Handle):
     ) -> None:
         """Record that a model read the session up to a seq: which memories were made of it, and why others were not."""
         fields = (
-            checks.integer(seq, "seq", 0, self._door.engine.reader.head, "the head"),
+            checks.integer(seq, "seq", 0, self._core.engine.reader.head, "the head"),
             tuple(checks.text(memory_id, "an id") for memory_id in ids),
             checks.name(provider, "provider"),
             tuple(checks.text(reason, "a reason") for reason in dropped),
@@ -421,20 +421,20 @@ class SessionMemory(Handle):
         this very conversation, its first event is among them, which nothing erases alone. With ``opens`` a conversation
         without any event is opened.
         """
-        door, key = self._door, self._door.key(self._stream)
-        latest = tuple(_latest_turn(door.read_lightly(self._stream, lambda state: state.part(WINDOW).live(), None)))
+        core, key = self._core, self._core.key(self._stream)
+        latest = tuple(_latest_turn(core.read_lightly(self._stream, lambda state: state.part(WINDOW).live(), None)))
         if any(message.stamp.stream == self._stream for message in latest):
             return latest
-        batch = batches.active(door.engine)
+        batch = batches.active(core.engine)
         if batch is not None and batch.transaction.places.get(key):
             return (*latest, batch.transaction.recorded(batch.transaction.places[key][0]))
-        with door.engine.reader.state_lock:
-            slot = door.engine.reader.slot(key)
-            first = 0 if slot is None else next(door.engine.reader.streams.own_seqs(slot, 0, slot.seq), 0)
+        with core.engine.reader.state_lock:
+            slot = core.engine.reader.slot(key)
+            first = 0 if slot is None else next(core.engine.reader.streams.own_seqs(slot, 0, slot.seq), 0)
         if first or not opens or self._at is not None:
             return (*latest, first) if first else latest
         opening = self._opening
-        noted = door.note(self._stream, lambda state: None if is_open(state) else opening, at=None, asked=())
+        noted = core.write(self._stream, lambda state: None if is_open(state) else opening, at=None, call=())
         return self.provenance(opens=False) if noted is None else (Recorded(*noted),)
 
     def extracted_seq(self) -> int:
@@ -443,7 +443,7 @@ class SessionMemory(Handle):
 
     def now_ns(self) -> int:
         """Return the time that an event of the session would get now."""
-        return self._door.engine.reader.now_ns()
+        return self._core.engine.reader.now_ns()
 
     def task(self) -> str:
         """Return the session's task; empty by default."""
@@ -463,7 +463,7 @@ class SessionMemory(Handle):
 
     def summary(self, *, success: bool = True) -> SessionSummary:
         """Summarise the session for the hooks at its end; reads the whole stream."""
-        events = self._door.engine.reader.events(self._door.key(self._stream), 0, self._at)
+        events = self._core.engine.reader.events(self._core.key(self._stream), 0, self._at)
         said = [(event, stamp.erased) for event, stamp in events if isinstance(event, MessageAppended)]
         own = {event.id for event, _ in said}
 
@@ -534,8 +534,8 @@ class Settings(Handle):
 
     __slots__ = ()
 
-    def __init__(self, door: Door, at: int | None) -> None:
-        super().__init__(door, STORE_STREAM, at)
+    def __init__(self, core: Core, at: int | None) -> None:
+        super().__init__(core, STORE_STREAM, at)
 
     def __repr__(self) -> str:
         changed = {name: value for name, value in self.items() if value != DEFAULTS[name]}

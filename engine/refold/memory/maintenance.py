@@ -43,7 +43,7 @@ from refold.limits import (
     VALUE_BYTES_MAX,
 )
 from refold.memory.facts import FactInput, ProjectStream, Stale, fitting, refuse_twin
-from refold.memory.options import Door, EventPlan, Options, PlannedWrite, Progress, checked_embedder
+from refold.memory.options import Core, EventPlan, Options, PlannedWrite, Progress, checked_embedder
 from refold.memory.search import look, pending_events
 from refold.results import Outcome, Reembedded, Upserted
 from refold.text import contradiction
@@ -102,7 +102,7 @@ class _Upsert:
         self.given = given
         self.threshold = threshold
         self.options = options
-        self.entry_id = stream.door.engine.reader.new_id()
+        self.entry_id = stream.core.engine.reader.new_id()
         self.match: Neighbour | None = None  # The memory that it was merged with, or would have been.
         self.unlike: tuple[Neighbour, str] | None = None  # A memory that is alike and says something else, and what.
         self._nearest_at: tuple[TableView, Neighbour | None] | None = None
@@ -112,11 +112,11 @@ class _Upsert:
         self.match = self.unlike = None
         vectors = self._vectors()
         request = self.given.fingerprint("upsert", self.threshold)
-        noted = self.stream.note(self._decide(vectors), request, self.options, origin=Origin(self.given.occurred_ns))
+        noted = self.stream.write(self._decide(vectors), request, self.options, origin=Origin(self.given.occurred_ns))
         return self._result(noted)
 
     def _vectors(self) -> _Vectors:
-        embedding = self.stream.door.embedding
+        embedding = self.stream.core.embedding
         own = embedding.of(self.given.content) if self.given.vector is None else self.given.vector
         is_twin = self.stream.read(lambda facts: facts.with_content(self.given.content) is not None)
         nearest = None if is_twin else self._nearest(own)
@@ -142,7 +142,7 @@ class _Upsert:
         if self._nearest_at is None or self._nearest_at[0] is not view.table:
             table = view.project.table
             fitting((table.model, table.dimensions), vector, is_empty=False)
-            engine = stream.door.engine
+            engine = stream.core.engine
             match = engine.reader.index.whole(lambda: engine.reader.indexes.nearest(view, vector.packed))
             self._nearest_at = view.table, match
         return self._nearest_at[1]
@@ -152,7 +152,7 @@ class _Upsert:
         fitting((facts.model, facts.dim), vector, is_empty=not facts.entries)
         twin = facts.with_content(self.given.content)
         if twin is not None:
-            loader, pending = self.stream.door.engine.reader.indexes.loader, pending_events(self.stream.door)
+            loader, pending = self.stream.core.engine.reader.indexes.loader, pending_events(self.stream.core)
             (row,) = loader.load([twin.vector_seq], pending=pending, dimensions=facts.dim)
             own = cast("Array", row)
             return Neighbour(twin, exact_cosine(own, unit(vector.packed)), own)
@@ -233,7 +233,7 @@ def upsert(stream: ProjectStream, given: FactInput, threshold: float | None, opt
     stream.check_writable()
     if not given.content.strip():
         return Upserted("skipped", None, "the content is empty")
-    least = stream.door.embedding.merge_cosine if threshold is None else checked_cosine(threshold)
+    least = stream.core.embedding.merge_cosine if threshold is None else checked_cosine(threshold)
     return stream.retry(_Upsert(stream, given, least, options).attempt)
 
 
@@ -263,18 +263,18 @@ def unmerge(stream: ProjectStream, seq: object, options: Options) -> list[Entry]
 
 
 def _unmerge_once(stream: ProjectStream, seq: int, options: Options) -> list[Entry]:
-    sources = stream.door.sources(options.sources)
+    sources = stream.core.sources(options.sources)
     merge = _merge_at(stream, seq)
     if stream.read(lambda facts: merge.event.id in facts.entries and seq not in facts.unmerged):
         model = stream.read(lambda facts: facts.model)
         if model != merge.event.model or not merge.other_vector:  # The embedder was switched since.
-            own, other = stream.door.embedding.of_all([merge.entry.content, merge.other.content])
+            own, other = stream.core.embedding.of_all([merge.entry.content, merge.other.content])
             stream.read(lambda facts: fitting((facts.model, facts.dim), own, is_empty=False))
             merge = merge._replace(other_vector=other.packed, new_vector=own.packed, model=model)
-    if merge.new_vector is None or batches.active(stream.door.engine) is not None:
+    if merge.new_vector is None or batches.active(stream.core.engine) is not None:
         return _write_unmerge(stream, merge, sources, options)
     try:
-        with batches.Batch(stream.door.engine):
+        with batches.Batch(stream.core.engine):
             return _write_unmerge(stream, merge, sources, options)
     except WrongVersion as error:
         if options.expected != ANY:
@@ -283,8 +283,8 @@ def _unmerge_once(stream: ProjectStream, seq: int, options: Options) -> list[Ent
 
 
 def _merge_at(stream: ProjectStream, seq: int) -> _Merge:
-    door = stream.door
-    recorded = next(iter(door.engine.reader.events(door.key(stream.name), seq - 1, seq)), None)
+    core = stream.core
+    recorded = next(iter(core.engine.reader.events(core.key(stream.name), seq - 1, seq)), None)
     event = None if recorded is None else recorded.event
     if recorded is None or not isinstance(event, MemoryMerged):
         raise NotFound(f"{stream.name} has no merge at seq {seq}; history(id) shows the merges of a memory")
@@ -296,11 +296,11 @@ def _merge_at(stream: ProjectStream, seq: int) -> _Merge:
         entries = state.part(FACTS).entries
         return entries.get(event.id), entries.get(event.other)
 
-    entry, other = door.read_written(stream.name, query, seq - 1)
+    entry, other = core.read_written(stream.name, query, seq - 1)
     if entry is None:
         raise stream.missing(event.id)
     if other is not None:
-        vector = door.engine.reader.loader.vectors([other.vector_seq])[0] if other.vector_seq else b""
+        vector = core.engine.reader.loader.vectors([other.vector_seq])[0] if other.vector_seq else b""
         return _Merge(event, seq, entry, other, vector)
     assert event.incoming is not None, event
     other = carried_back(event.other, event.incoming, 0)
@@ -324,7 +324,7 @@ def _write_unmerge(stream: ProjectStream, merge: _Merge, sources: tuple[int, ...
         before.append(entry)
         return _unmerge_event(facts, entry, merge, sources)
 
-    noted = stream.note(decide, request, options)
+    noted = stream.write(decide, request, options)
     assert noted is not None, "the reversal of a merge always appends"
     event, stamp = noted
     assert isinstance(event, MemoryUnmerged), event
@@ -334,7 +334,7 @@ def _write_unmerge(stream: ProjectStream, merge: _Merge, sources: tuple[int, ...
     entry = unmerged(before[-1], stamp, event)
     if merge.new_vector is not None and entry.content != before[-1].content:
         update = MemoryUpdated((stamp.seq,), entry.id, ("vector",), vector=merge.new_vector, model=merge.model)
-        another = stream.note(update, request, Options())
+        another = stream.write(update, request, Options())
         assert another is not None, "a vector is always recorded"
         entry = updated(entry, another[1], update)
     return [stream.deliver(each) for each in (entry, *back)]
@@ -389,8 +389,8 @@ _MemoriesPlan = Callable[[_Memories], Sequence[Event]]
 
 def decay(stream: ProjectStream, options: Options, *, dry_run: bool) -> Outcome:
     """Let importance fall with the days since the last access; no day counts twice."""
-    sources = stream.door.sources(options.sources)
-    now_ns = stream.door.engine.reader.now_ns()
+    sources = stream.core.sources(options.sources)
+    now_ns = stream.core.engine.reader.now_ns()
 
     def plan(memories: _Memories) -> Sequence[Event]:
         rows = [row for entry in memories.entries.values() if (row := _decayed(entry, now_ns)) is not None]
@@ -417,7 +417,7 @@ def _decayed(entry: Entry, now_ns: int) -> tuple[str, float, int] | None:
 def prune(stream: ProjectStream, min_importance: object, options: Options, *, dry_run: bool) -> Outcome:
     """Remove the memories whose importance is under a bound."""
     least = checks.fraction(min_importance, "min_importance")
-    sources = stream.door.sources(options.sources)
+    sources = stream.core.sources(options.sources)
 
     def plan(memories: _Memories) -> Sequence[Event]:
         ids = [entry.id for entry in memories.entries.values() if entry.importance < least]
@@ -435,9 +435,9 @@ def _pages(rows: list[T]) -> Iterator[tuple[list[T], int]]:
 
 def compact(stream: ProjectStream, threshold: object, options: Options, *, dry_run: bool) -> Outcome:
     """Merge the active memories that are more alike than a threshold, until none are."""
-    embedding = stream.door.embedding
+    embedding = stream.core.embedding
     least = embedding.compact_cosine if threshold is None else checked_cosine(threshold)
-    sources = stream.door.sources(options.sources)
+    sources = stream.core.sources(options.sources)
 
     def plan(memories: _Memories) -> Sequence[Event]:
         return _Compaction(embedding, memories, least, sources).events()
@@ -553,7 +553,7 @@ def _maintain(
         return EventPlan([(stream.name, event) for event in plan(memories)], {stream.name: memories.version})
 
     def attempt() -> Outcome:
-        events = PlannedWrite(stream.door, stream.name, make, request, options).run()
+        events = PlannedWrite(stream.core, stream.name, make, request, options).run()
         if events is None:
             raise Stale
         return _outcome(events)
@@ -562,15 +562,15 @@ def _maintain(
 
 
 def _memories(stream: ProjectStream, *, with_vectors: bool) -> _Memories:
-    door = stream.door
+    core = stream.core
 
     def query(facts: Facts) -> _Memories:
-        return _Memories(dict(facts.entries), door.version(stream.name) if stream.at is None else 0, facts.model)
+        return _Memories(dict(facts.entries), core.version(stream.name) if stream.at is None else 0, facts.model)
 
     if not with_vectors:
         return stream.read(query)
     look(stream, Needs(own_rows=True))  # Fills the rows that are missing without the lock.
-    with door.engine.reader.state_lock:
+    with core.engine.reader.state_lock:
         memories, view = stream.read(query), look(stream, Needs(own_rows=True))
         rows = {} if view is None else dict(view.project.rows)
     if view is None:
@@ -616,8 +616,8 @@ class _Backlog(NamedTuple):
 class _Reembedding:
     """One call: the embedder, and its progress."""
 
-    def __init__(self, door: Door, embedding: Embedding, progress: Progress) -> None:
-        self.door = door
+    def __init__(self, core: Core, embedding: Embedding, progress: Progress) -> None:
+        self.core = core
         self.embedding = embedding
         self.embedder: CachedEmbedder = embedding.embedder
         self.progress = progress
@@ -631,7 +631,7 @@ class _Reembedding:
                 is_done = self._run_once()
             else:
                 # For those who never stop writing: a page or two are left.
-                with self.door.engine.exclusive():
+                with self.core.engine.exclusive():
                     self.is_exclusive = True
                     is_done = self._run_once()
             if is_done:
@@ -639,13 +639,13 @@ class _Reembedding:
         return False
 
     def _run_once(self) -> bool:
-        door = self.door
-        names = history.ids(door.engine, door.branch, "project", at=None, after=None, limit=None)
+        core = self.core
+        names = history.ids(core.engine, core.branch, "project", at=None, after=None, limit=None)
         backlogs = ((stream, self._backlog(stream)) for stream in (f"project/{name}" for name in names))
         counts = {stream: len(backlog.texts) for stream, backlog in backlogs if backlog.is_behind}
         if counts:
             self._embed(counts)
-            door.switch(self.embedding, partial(self._switch, counts))
+            core.switch(self.embedding, partial(self._switch, counts))
         return not counts
 
     def report(self, whole: int) -> None:
@@ -655,7 +655,7 @@ class _Reembedding:
 
     def _commit(self, pending: Transaction) -> bool:
         """Write a batch; return ``False`` if others wrote to a stream that it has read."""
-        engine = self.door.engine
+        engine = self.core.engine
         try:
             engine.commit(pending, is_exclusive=self.is_exclusive)
         except WrongVersion:
@@ -663,7 +663,7 @@ class _Reembedding:
         return True
 
     def _backlog(self, stream: str) -> _Backlog:
-        door = self.door
+        core = self.core
 
         def query(state: State) -> _Backlog:
             facts, episodes = state.part(FACTS), state.part(EPISODES)
@@ -674,9 +674,9 @@ class _Reembedding:
             rows = (_Text(episode.id, text_of(episode), vector_seq, seq) for (seq, episode), vector_seq in pairs)
             texts += self._of(episodes, rows)
             is_behind = bool(texts or self._waiting(facts) or self._waiting(episodes))
-            return _Backlog(texts, door.engine.reader.version(door.key(stream)), is_behind)
+            return _Backlog(texts, core.engine.reader.version(core.key(stream)), is_behind)
 
-        return door.read_written(stream, query)
+        return core.read_written(stream, query)
 
     def _waiting(self, part: Facts | Episodes) -> Collection[str]:
         return part.coming.of(self.embedder.id, self.embedder.dim)
@@ -691,7 +691,7 @@ class _Reembedding:
         whole = self.made + sum(counts.values())
         for stream in counts:
             # Read one by one: all texts of all projects at once would exceed what `memory_bytes` bounds.
-            before = erased_count(self.door.engine.reader)
+            before = erased_count(self.core.engine.reader)
             texts = self._backlog(stream).texts
             for begin in range(0, len(texts), REEMBEDDED_PAGE_COUNT):
                 page = texts[begin : begin + REEMBEDDED_PAGE_COUNT]
@@ -704,11 +704,11 @@ class _Reembedding:
     def _write_page(self, stream: str, page: Sequence[_Text], erased_before: int) -> bool:
         """Write the vectors of a page, unless something was erased since it was read; return whether they are."""
         vectors = self.embedder.embed([text.text for text in page])
-        pending = Transaction(self.door.engine.reader)
+        pending = Transaction(self.core.engine.reader)
         pending.erased_count = erased_before
         for text, sources, row in zip(page, self._sources(page), vectors, strict=True):
             event = VectorRenewed(sources, text.id, text.prior, packed(row), self.embedder.id)
-            pending.add(self.door.key(stream), event)
+            pending.add(self.core.key(stream), event)
         return self._commit(pending)
 
     def _sources(self, page: Sequence[_Text]) -> Iterator[tuple[int, ...]]:
@@ -718,7 +718,7 @@ class _Reembedding:
         caller gave for a text of another event, or one that was erased, does not tell of the text: its event is cited.
         """
         priors = sorted({text.prior for text in page} - {NO_VECTOR})
-        known = dict(zip(priors, self.door.engine.reader.loader.recorded(priors), strict=True))
+        known = dict(zip(priors, self.core.engine.reader.loader.recorded(priors), strict=True))
         for text in page:
             event = known[text.prior].event if text.prior in known else None
             if event is None:
@@ -730,12 +730,12 @@ class _Reembedding:
 
     def _switch(self, streams: Collection[str]) -> int | None:
         """Switch to the vectors that wait, in one commit; return its first seq, ``None`` if others wrote meanwhile."""
-        pending = Transaction(self.door.engine.reader)
+        pending = Transaction(self.core.engine.reader)
         for stream in streams:
             backlog = self._backlog(stream)
             if backlog.texts:
                 return None
-            key = self.door.key(stream)
+            key = self.core.key(stream)
             pending.reads[key] = backlog.version
             pending.add(key, EmbedderSwitched((), self.embedder.id, self.embedder.dim))
         last: list[int] = []
@@ -746,17 +746,17 @@ class _Reembedding:
         return last[0] - len(streams) + 1
 
 
-def reembed(door: Door, embedder: object, progress: Progress) -> Reembedded:
+def reembed(core: Core, embedder: object, progress: Progress) -> Reembedded:
     """Give everything in every project a vector of an embedder, ``None``: of the one in use, which it becomes.
 
     Raises what the embedder raises; the vectors that were made until then wait for the next call. ``StoreBusy`` if
     others never stop writing.
     """
-    batches.refuse(door.engine, "embedding a memory anew")
-    door.engine.reader.check_writable()
+    batches.refuse(core.engine, "embedding a memory anew")
+    core.engine.reader.check_writable()
     chosen = checked_embedder(embedder)
-    embedding = door.embedding if chosen is None else Embedding(chosen)
-    work = _Reembedding(door, embedding, progress)
+    embedding = core.embedding if chosen is None else Embedding(chosen)
+    work = _Reembedding(core, embedding, progress)
     is_done = work.run()
     work.report(work.made)
     if not is_done:
@@ -764,5 +764,5 @@ def reembed(door: Door, embedder: object, progress: Progress) -> Reembedded:
             f"the projects were written to in each of REDO_COUNT_MAX = {REDO_COUNT_MAX} attempts; call again"
         )
     if not work.switched and chosen is not None:
-        door.switch(embedding, lambda: door.engine.reader.head)
+        core.switch(embedding, lambda: core.engine.reader.head)
     return Reembedded(work.embedder.id, work.embedder.dim, work.switched, work.made)

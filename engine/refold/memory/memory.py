@@ -18,7 +18,7 @@ from refold.event import Recorded
 from refold.limits import MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN, WINDOW_TOKENS_DEFAULT
 from refold.memory import options, store
 from refold.memory.conversation import Conversation
-from refold.memory.options import Claims, Door, MutationOptions, Progress, chosen, mutation, seq_at, zone
+from refold.memory.options import Claims, Core, MutationOptions, Progress, chosen, mutation, seq_at, zone
 from refold.memory.snapshot import Snapshot
 from refold.results import Backup, Change, Hits, Loaded, Receipt, Report, Stats
 from refold.text import ByteClassCounter, TokenCounter
@@ -139,10 +139,10 @@ class Memory:
     ['chat-42']
     """
 
-    __slots__ = ("_at", "_door", "_made")
+    __slots__ = ("_at", "_core", "_made")
 
     _at: int | None
-    _door: Door
+    _core: Core
     _made: dict[str, Any]
 
     def __init__(
@@ -158,7 +158,7 @@ class Memory:
         clear_scratchpads_on_open: bool = False,
         readonly: bool = False,
         witness: "str | os.PathLike[str] | None" = None,
-        clock_ns: Callable[[], int] = time.time_ns,  # noqa: TID251 - the one door for time
+        clock_ns: Callable[[], int] = time.time_ns,  # noqa: TID251 - the one source of time
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
         checks.window_tokens(window_tokens)
@@ -177,7 +177,7 @@ class Memory:
             witness=options.checked_witness(witness, place),
         )
         try:
-            self._door = Door(
+            self._core = Core(
                 engine,
                 counter=counter,
                 timezone=timezone,
@@ -187,15 +187,15 @@ class Memory:
             )
             self._at, self._made = None, {}
             if clear_scratchpads_on_open:
-                store.clear_scratchpads(self._door)
+                store.clear_scratchpads(self._core)
         except BaseException:
             engine.close()
             raise
 
     @staticmethod
-    def _behind(door: Door, at: int | None) -> "Memory":
+    def _behind(core: Core, at: int | None) -> "Memory":
         memory = Memory.__new__(Memory)
-        memory._door, memory._at, memory._made = door, at, {}  # noqa: SLF001 - its own kind
+        memory._core, memory._at, memory._made = core, at, {}  # noqa: SLF001 - its own kind
         return memory
 
     def __enter__(self) -> Self:
@@ -206,11 +206,11 @@ class Memory:
 
     def __repr__(self) -> str:
         frozen = "" if self._at is None else f", at={self._at}"
-        return f"Memory({self._door.path!r}{frozen}, {self._door.counts(self._counts)})"
+        return f"Memory({self._core.path!r}{frozen}, {self._core.counts(self._counts)})"
 
     def _counts(self) -> str:
-        door = self._door
-        fork = f"fork={door.engine.reader.branch_name(door.branch)!r}, " if door.branch else ""
+        core = self._core
+        fork = f"fork={core.engine.reader.branch_name(core.branch)!r}, " if core.branch else ""
         count = len(self.conversations(limit=_COUNTED_MAX + 1))
         shown = count if count <= _COUNTED_MAX else f"more than {_COUNTED_MAX}"
         return f"{fork}events={self.head}, conversations={shown}"
@@ -234,53 +234,53 @@ class Memory:
             checks.name(project, "project")
         if window_tokens is not None:
             checks.window_tokens(window_tokens)
-        opening = self._door.opening(project, window_tokens)
+        opening = self._core.opening(project, window_tokens)
         claims = None if project is None and window_tokens is None else Claims(project, window_tokens)
-        return Conversation(self._door, conversation_id, opening, self._at, claims)
+        return Conversation(self._core, conversation_id, opening, self._at, claims)
 
     @property
     def aio(self) -> "AsyncMemory":
         """The same memory for asyncio: reads answer at once, mutations are awaited."""
         from refold.memory.aio import AsyncMemory
 
-        return AsyncMemory(self._door, self)
+        return AsyncMemory(self._core, self)
 
     def profile(self, name: str = "default") -> "Profile":
         """Return a handle on a profile."""
         from refold.memory.handles import Profile
 
-        return Profile(self._door, checks.name(name, "name"), self._at)
+        return Profile(self._core, checks.name(name, "name"), self._at)
 
     def journal(self, name: str = "default") -> "Journal":
         """Return a handle on a journal."""
         from refold.memory.handles import Journal
 
-        return Journal(self._door, checks.name(name, "name"), self._at)
+        return Journal(self._core, checks.name(name, "name"), self._at)
 
     def files(self, name: str = "default") -> "Files":
         """Return a handle on the files that a model keeps under ``/memories``."""
         from refold.memory.files import Files
 
-        return Files(self._door, checks.name(name, "name"), self._at)
+        return Files(self._core, checks.name(name, "name"), self._at)
 
     def project(self, name: str = "default") -> "Project":
         """Return a handle on a project: its memories and episodes."""
         from refold.memory.project import Project
 
-        return Project(self._door, checks.name(name, "name"), self._at)
+        return Project(self._core, checks.name(name, "name"), self._at)
 
     def board(self, *, session: str | None = None, project: str | None = None, node: str | None = None) -> "Board":
         """Return a handle on the board of a session, or of a node of a project; ``InvalidInput`` for neither."""
         from refold.memory.board import Board
 
-        return Board(self._door, session, project, node, self._at)
+        return Board(self._core, session, project, node, self._at)
 
     @property
     def settings(self) -> "Settings":
         """The settings of this store, recorded: ``memory_enabled``, ``skills_enabled`` and others."""
         from refold.memory.handles import Settings
 
-        return Settings(self._door, self._at)
+        return Settings(self._core, self._at)
 
     if TYPE_CHECKING:
         add = of_default(Project.add)
@@ -304,7 +304,7 @@ class Memory:
         """
         from refold.memory import messages
 
-        return messages.search(self._door, None, self._at, query, top_k=top_k, roles=roles, explain=explain)
+        return messages.search(self._core, None, self._at, query, top_k=top_k, roles=roles, explain=explain)
 
     def conversations(self, *, after: str | None = None, limit: int | None = None) -> list[str]:
         """Return the ids of the conversations, sorted; ``after`` and ``limit`` page through them."""
@@ -316,18 +316,18 @@ class Memory:
 
     def _ids(self, kind: str, after: str | None, limit: int | None) -> list[str]:
         after, limit = options.paged(after, limit)
-        return history.ids(self._door.engine, self._door.branch, kind, at=self._at, after=after, limit=limit)
+        return history.ids(self._core.engine, self._core.branch, kind, at=self._at, after=after, limit=limit)
 
     def snapshots(self, *, after: Snapshot | None = None, limit: int | None = None) -> list[Snapshot]:
         """Return the named snapshots, in the order of their seqs; ``after`` and ``limit`` page through them.
 
         Those of the whole memory have no stream.
         """
-        return store.snapshots(self._door, self._at, after, limit)
+        return store.snapshots(self._core, self._at, after, limit)
 
     def forks(self, *, after: str | None = None, limit: int | None = None) -> list[str]:
         """Return the names of the memories forked from this one and from its forks, sorted."""
-        return store.forks(self._door, self._at, after, limit)
+        return store.forks(self._core, self._at, after, limit)
 
     # From the layers above.
 
@@ -337,7 +337,7 @@ class Memory:
         It gets a handle of its own, so that no circle of references keeps this one alive.
         """
         if name not in self._made:
-            self._made.setdefault(name, call_extension(name, Memory._behind(self._door, self._at)))
+            self._made.setdefault(name, call_extension(name, Memory._behind(self._core, self._at)))
         return self._made[name]
 
     @property
@@ -363,21 +363,21 @@ class Memory:
         ``budget``, in tokens, bounds everything; takes also ``skills``, ``tools``, ``profile`` and ``journal``.
         """
         options["is_mirrored"] = "mirror" in self._made
-        return call_extension("context", self, self._door, chat, query=query, project=project, **options)
+        return call_extension("context", self, self._core, chat, query=query, project=project, **options)
 
     def show(self, context: Any) -> int:
         """Record that a context was shown to a model, so that it can be built again; return the seq of that."""
-        seq: int = call_extension("show", self, self._door, context)
+        seq: int = call_extension("show", self, self._core, context)
         return seq
 
     def rebuild(self, seq: int) -> Any:
         """Return the context that was shown at a seq, built again from the log, and whether it is the same bytes."""
-        return call_extension("rebuild", self, self._door, seq)
+        return call_extension("rebuild", self, self._core, seq)
 
     def mirror(self, directory: "str | os.PathLike[str]", **options: Any) -> Any:
         """Keep profile and journal in files that people may edit; takes also ``profile``, ``journal`` and ``edits``."""
         self._refuse_frozen("mirror")
-        mirror = call_extension("mirror", self, self._door, directory, **options)
+        mirror = call_extension("mirror", self, self._core, directory, **options)
         self._made["mirror"] = True  # From now on contexts speak of its files.
         return mirror
 
@@ -386,12 +386,12 @@ class Memory:
     @property
     def head(self) -> int:
         """The seq of the last event, 0 while the log is empty; on a frozen memory, the seq at which it is frozen."""
-        self._door.engine.reader.check_open()
-        return self._door.engine.reader.current_head() if self._at is None else self._at
+        self._core.engine.reader.check_open()
+        return self._core.engine.reader.current_head() if self._at is None else self._at
 
     def at(self, at: "int | datetime.datetime") -> "Memory":
         """Return the memory as it was at a seq or an aware datetime; mutating it raises ``ReadOnly``."""
-        return Memory._behind(self._door, seq_at(self._door.engine, at, self.head))
+        return Memory._behind(self._core, seq_at(self._core.engine, at, self.head))
 
     @mutation
     def snapshot(self, name: str | None = None, **options: Unpack[MutationOptions]) -> Snapshot:
@@ -399,7 +399,7 @@ class Memory:
 
         ``expected`` compares with ``head``, here and in ``restore`` and ``fork``: the version of a whole memory.
         """
-        return store.snapshot(self._door, name, self._at, chosen(options))
+        return store.snapshot(self._core, name, self._at, chosen(options))
 
     @mutation
     def restore(self, snapshot: Snapshot | str, **options: Unpack[MutationOptions]) -> None:
@@ -409,7 +409,7 @@ class Memory:
         whole memory, ``StoreBusy`` if others never stop writing.
         """
         self._refuse_frozen("restore")
-        store.restore(self._door, snapshot, chosen(options))
+        store.restore(self._core, snapshot, chosen(options))
 
     @mutation
     def fork(
@@ -424,18 +424,18 @@ class Memory:
         >>> memory.profile().get("theme"), memory.fork("what if").profile().get("theme")
         (None, 'light')
         """
-        forked = store.fork(self._door, name, self._at, at, chosen(options))
+        forked = store.fork(self._core, name, self._at, at, chosen(options))
         return Memory._behind(forked, None)
 
     def events(self, *, after: int = 0, until: int | None = None) -> Iterator[Recorded]:
         """Return the events of all streams with ``after < seq <= until``, in order; those of forks are in the forks."""
         checks.count(after, "after")
-        last = self._at if until is None else seq_at(self._door.engine, until, self.head)
-        return self._door.engine.reader.all_events(after, last, self._door.branch)
+        last = self._at if until is None else seq_at(self._core.engine, until, self.head)
+        return self._core.engine.reader.all_events(after, last, self._core.branch)
 
     def diff(self, a: Any, b: Any) -> list[Change]:
         """Compare two states, each a seq, an aware datetime, a Memory, Conversation or Snapshot."""
-        return history.diff(self._door.engine, *(store.side_of(self._door, self.head, side) for side in (a, b)))
+        return history.diff(self._core.engine, *(store.side_of(self._core, self.head, side) for side in (a, b)))
 
     def batch(self) -> Batch:
         """Return a context in which mutations are collected into one commit; an exception discards them all.
@@ -445,7 +445,7 @@ class Memory:
         ...     memory.profile().set("editor", "vi")
         """
         self._refuse_frozen("batch")
-        return Batch(self._door.engine)
+        return Batch(self._core.engine)
 
     def acting(self, actor: str, *, cause: Any = None) -> AbstractContextManager[None]:
         """Make a context in which everything that is written is stamped with an actor and a cause.
@@ -462,7 +462,7 @@ class Memory:
         ['host', 'tool:search']
         """
         seq = None if cause is None else checks.cause(cause, self.head)
-        return Acting(self._door.engine.reader, checks.actor(actor), seq)
+        return Acting(self._core.engine.reader, checks.actor(actor), seq)
 
     def subscribe(self, fn: "Subscriber", after: int | None = None) -> "Subscription":
         """Call ``fn(recorded)`` with every durable event of every process, in order and once, until it is closed.
@@ -472,17 +472,17 @@ class Memory:
         the exception, and the logger "refold" its trace. The events are those of ``events``: a fork's are in the fork.
         """
         self._refuse_frozen("subscribe to")
-        return self._door.engine.subscribe(fn, after, self._door.branch)
+        return self._core.engine.subscribe(fn, after, self._core.branch)
 
     def state_hash(self, at: "int | datetime.datetime | None" = None) -> str:
         """Return the SHA-256 of the logical content of every stream, in hex; equal states have equal hashes."""
-        seq = self._at if at is None else seq_at(self._door.engine, at, self.head)
-        return history.state_hash(self._door.engine, self._door.branch, seq)
+        seq = self._at if at is None else seq_at(self._core.engine, at, self.head)
+        return history.state_hash(self._core.engine, self._core.branch, seq)
 
     def replay_hash(self, at: "int | datetime.datetime | None" = None) -> str:
         """Return ``state_hash`` of a replay from the first event, without any checkpoint; the two must be equal."""
-        seq = self._at if at is None else seq_at(self._door.engine, at, self.head)
-        return history.replay_hash(self._door.engine, self._door.branch, seq)
+        seq = self._at if at is None else seq_at(self._core.engine, at, self.head)
+        return history.replay_hash(self._core.engine, self._core.branch, seq)
 
     def verify(self, progress: Progress = None, *, witness: "str | os.PathLike[str] | None" = None) -> Report:
         """Check chain, order, bodies, checkpoints and states; calls ``progress(done, all)``.
@@ -492,8 +492,8 @@ class Memory:
         """
         from refold.engine.verify import verify
 
-        door = self._door
-        return verify(door.engine, door.branch, progress, options.checked_witness(witness, door.path))
+        core = self._core
+        return verify(core.engine, core.branch, progress, options.checked_witness(witness, core.path))
 
     # The store.
 
@@ -505,7 +505,7 @@ class Memory:
         the path lies in the store, ``StoreCorrupt`` where the store turns out to be damaged.
         """
         self._refuse_frozen("back up")
-        return store.backup(self._door, path, progress)
+        return store.backup(self._core, path, progress)
 
     def export(self, path: "str | os.PathLike[str]") -> int:
         """Write every event with its stamp to a JSONL file, atomically; return how many there were.
@@ -514,7 +514,7 @@ class Memory:
         """
         from refold.engine import transfer
 
-        return transfer.export(self._door.engine, options.checked_path(path), self._at)
+        return transfer.export(self._core.engine, options.checked_path(path), self._at)
 
     def load(
         self, path: "str | os.PathLike[str]", progress: Progress = None, *, rename: Mapping[str, str] | None = None
@@ -529,11 +529,11 @@ class Memory:
         self._refuse_frozen("load into")
         from refold.engine import transfer
 
-        batches.refuse(self._door.engine, "a load")
-        if self._door.branch:
+        batches.refuse(self._core.engine, "a load")
+        if self._core.branch:
             checks.invalid("an export is of a whole store, with its forks; load it into the main memory")
         place = options.checked_path(path)
-        return transfer.load(self._door.engine, place, progress, transfer.checked_rename(rename))
+        return transfer.load(self._core.engine, place, progress, transfer.checked_rename(rename))
 
     def erase(self, seqs: Iterable[Any], *, derived: str = "erase") -> Receipt:
         """Erase the bytes of events, given as seqs or results; return what was reached, and what no store can reach.
@@ -542,7 +542,7 @@ class Memory:
         ``derived="keep"``. Raises ``InvalidInput`` for a seq that is not there, ``StoreBusy`` while another handle has
         the store open.
         """
-        return store.erase(self._door, self._at, seqs, derived)
+        return store.erase(self._core, self._at, seqs, derived)
 
     def reembed(self, embedder: "Embedder | None" = None, *, progress: Progress = None) -> "Reembedded":
         """Give every memory and episode a vector of an embedder, and embed with it from then on; return the counts.
@@ -554,21 +554,21 @@ class Memory:
         self._refuse_frozen("reembed")
         from refold.memory.maintenance import reembed
 
-        return reembed(self._door, embedder, progress)
+        return reembed(self._core, embedder, progress)
 
     def stats(self) -> Stats:
         """Return counts of events, streams and bytes."""
-        return history.stats(self._door.engine, self._door.branch, self._door.path, self._at)
+        return history.stats(self._core.engine, self._core.branch, self._core.path, self._at)
 
     def flush(self) -> None:
         """Store the checkpoints of all that was touched, so that the next opening is quick."""
         if self._at is None:
-            self._door.engine.flush()
+            self._core.engine.flush()
 
     def close(self) -> None:
         """Flush and release the store, a fork its own handles alone; a frozen memory has nothing to release."""
         if self._at is None:
-            self._door.close()
+            self._core.close()
 
     def __iter__(self) -> Iterator[NoReturn]:
         raise TypeError("a Memory is not iterable; use conversations(), snapshots() or conversation(id).events()")

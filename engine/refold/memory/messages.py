@@ -12,7 +12,7 @@ from refold.index import messages as index
 from refold.index.messages import Match, MessageIndex
 from refold.limits import REDO_COUNT_MAX
 from refold.memory.message_indexes import ROLE_NUMBERS, add_messages, bases_of, branch_key, messages_of
-from refold.memory.options import Door
+from refold.memory.options import Core
 from refold.message import ROLES, Message, MessageAppended
 from refold.results import Hit, Hits
 
@@ -22,7 +22,7 @@ _PENDING: Final = 2**62
 
 
 def search(
-    door: Door, stream: str | None, at: int | None, query: object, *, top_k: object, roles: object, explain: object
+    core: Core, stream: str | None, at: int | None, query: object, *, top_k: object, roles: object, explain: object
 ) -> Hits:
     """Search the messages of a conversation, or of all of them, those of an open batch too."""
     text = checks.text(query, "query")
@@ -30,8 +30,8 @@ def search(
         checks.invalid("query is empty; give some words of the messages to find")
     count = checks.integer(top_k, "top_k", 1, _TOP_COUNT_MAX, "the most hits of a search")
     numbers, explains = _checked_roles(roles), checks.flag(explain, "explain")
-    reader, key = door.engine.reader, branch_key(door.branch) if stream is None else door.key(stream)
-    pending = [] if at is not None else _pending(door, stream)
+    reader, key = core.engine.reader, branch_key(core.branch) if stream is None else core.key(stream)
+    pending = [] if at is not None else _pending(core, stream)
     starts = [(key, at)]
     fresh = MessageIndex()
     for place, recorded in enumerate(pending):
@@ -39,9 +39,9 @@ def search(
         if stream is not None:
             starts += [(base.key, base.base_seq) for base in bases_of(reader, key, recorded)]
     for _ in range(REDO_COUNT_MAX):
-        looks = [*door.message_indexes.looks(reader, door.branch, starts), fresh.look(None)]
+        looks = [*core.message_indexes.looks(reader, core.branch, starts), fresh.look(None)]
         matches = index.search(looks, text, numbers, count, explain=explains)
-        messages = _found(door, pending, matches)
+        messages = _found(core, pending, matches)
         if not any(message.erased for message in messages):
             hits = tuple(
                 Hit(message, match.score, match.parts) for message, match in zip(messages, matches, strict=True)
@@ -62,20 +62,20 @@ def _checked_roles(roles: object) -> Collection[int] | None:
     return [number for role, number in ROLE_NUMBERS.items() if role in given]
 
 
-def _pending(door: Door, stream: str | None) -> list[Recorded]:
+def _pending(core: Core, stream: str | None) -> list[Recorded]:
     """Return the events that this context's open batch has added, which counts as a read of their conversation."""
-    batch = batches.active(door.engine)
+    batch = batches.active(core.engine)
     if batch is None:
         return []
     if stream is not None:
-        door.read(stream, lambda _: None, None)
+        core.read(stream, lambda _: None, None)
     keys = enumerate(batch.transaction.keys)
-    own = [place for place, key in keys if split_key(key)[0] == door.branch and stream in (None, name_of(key))]
+    own = [place for place, key in keys if split_key(key)[0] == core.branch and stream in (None, name_of(key))]
     return [batch.transaction.recorded(place) for place in own]
 
 
-def _found(door: Door, pending: Sequence[Recorded], matches: Sequence[Match]) -> list[Message]:
-    reader = door.engine.reader
+def _found(core: Core, pending: Sequence[Recorded], matches: Sequence[Match]) -> list[Message]:
+    reader = core.engine.reader
     with reader.state_lock:
         written = iter(reader.loader.recorded([match.seq for match in matches if match.seq < _PENDING]))
     messages: list[Message] = []
@@ -86,5 +86,5 @@ def _found(door: Door, pending: Sequence[Recorded], matches: Sequence[Match]) ->
         recorded = pending[match.seq - _PENDING]
         messages.append(list(messages_of(recorded))[match.place])
         if isinstance(recorded.event, MessageAppended):
-            door.expect_stamp(messages[-1])
+            core.expect_stamp(messages[-1])
     return messages

@@ -276,7 +276,7 @@ class ClosedFork:
         raise Closed("this handle on a fork is closed; take another one with memory.fork(name)")
 
 
-class Door:
+class Core:
     """What the handles of one memory share: the engine, the branch, and the defaults that a constructor gave."""
 
     __slots__ = (
@@ -306,15 +306,15 @@ class Door:
         path: str | None,
         embedder: "Embedder | None" = None,
         branch: int = 0,
-        main: "Door | None" = None,
+        main: "Core | None" = None,
     ) -> None:
         self.embedder = embedder  # The embedder that the caller chose, ``None`` for the built-in one.
         self._embedding: Embedding | None = None
         self._switches: list[tuple[int, int, Embedding]] = []
-        """Of the main line's door: branch, seq and what has made vectors there since, for each reembedding."""
+        """Of the main line's core: branch, seq and what has made vectors there since, for each reembedding."""
         self._switching = threading.Lock()
         self._unsettled: tuple[int, int, Embedding] | None = None
-        """Of the main line's door: a reembedding that was cut off, with the head before its last commit."""
+        """Of the main line's core: a reembedding that was cut off, with the head before its last commit."""
         self.branch = branch
         self.engine = engine
         self.counter = counter
@@ -410,9 +410,9 @@ class Door:
         if self._async_writer is not None:
             self._async_writer.close()
 
-    def to(self, branch: int) -> "Door":
-        """Return a door to another branch, with the same defaults."""
-        return Door(
+    def to(self, branch: int) -> "Core":
+        """Return a core to another branch, with the same defaults."""
+        return Core(
             self.engine,
             counter=self.counter,
             timezone=self.timezone,
@@ -424,7 +424,7 @@ class Door:
         )
 
     def key(self, stream: str) -> str:
-        """Return the key under which the engine knows a stream of this door's branch."""
+        """Return the key under which the engine knows a stream of this core's branch."""
         return key_of(self.branch, stream)
 
     def read(self, stream: str, query: Callable[[fold.State], T], at: int | None) -> T:
@@ -460,13 +460,13 @@ class Door:
         with self.engine.reader.state_lock:
             return query(batch.transaction.state_before(self.key(stream), place_of(stamp.seq) + (not is_before)))
 
-    def note(
+    def write(
         self,
         stream: str,
         make: Event | Decide,
         *,
         at: int | None,
-        asked: tuple[Any, ...],
+        call: tuple[Any, ...],
         opening: Event | None = None,
         origin: Origin = BY_HOST,
         expected: object = ANY,
@@ -485,7 +485,7 @@ class Door:
             engine.reader.check_writable()
         if expected != ANY:
             expected = _checked_expected(expected)
-        request = None if request_id is None else self.request(request_id, stream, asked)
+        request = None if request_id is None else self.request(request_id, stream, call)
         key = stream if in_main or not self.branch else self.key(stream)
         if ACTING.get():
             origin = origin_in(engine.reader, origin)
@@ -511,11 +511,11 @@ class Door:
                 pass
         return recorded
 
-    def request(self, request_id: str, stream: str, asked: tuple[Any, ...]) -> Request:
+    def request(self, request_id: str, stream: str, call: tuple[Any, ...]) -> Request:
         """Return a request as the store keeps it; what a branch's elders answered before it was forked counts too."""
         given, keyed_hash = checks.request_id(request_id), self.engine.reader.keyed_hash
-        verb_hash = keyed_hash(b"verb" + pack_json([stream.partition("/")[0], asked[0]]))
-        content_hash = keyed_hash(b"asked" + pack_json([stream, *asked]))
+        verb_hash = keyed_hash(b"verb" + pack_json([stream.partition("/")[0], call[0]]))
+        content_hash = keyed_hash(b"call" + pack_json([stream, *call]))
         asked_hash = verb_hash[:VERB_BYTES] + content_hash[VERB_BYTES:]
         if not self.branch:
             return Request(keyed_hash(b"id" + given), asked_hash)
@@ -524,9 +524,9 @@ class Door:
         own, *elders = [(keyed_hash(reader.request_prefix(branch) + given), until) for branch, until in bounds.items()]
         return Request(own[0], asked_hash, tuple(elders))
 
-    def answered(self, request_id: str, stream: str, asked: tuple[Any, ...]) -> list[Event] | None:
+    def answered(self, request_id: str, stream: str, call: tuple[Any, ...]) -> list[Event] | None:
         """Return all events of a request that was answered before, ``None`` if it was not."""
-        request = self.request(request_id, stream, asked)
+        request = self.request(request_id, stream, call)
         try:
             self._answer(request)
         except LookupError:
@@ -631,12 +631,12 @@ class Claims:
         self.window_tokens = window_tokens
         self.is_settled = False
 
-    def check(self, door: Door, stream: str, at: int | None) -> None:
+    def check(self, core: Core, stream: str, at: int | None) -> None:
         """Raise ``InvalidInput`` if the conversation was opened with other values.
 
         Opening a handle, and an append through it, count as no read of the state by an open batch.
         """
-        known, budget = door.read_lightly(
+        known, budget = core.read_lightly(
             stream, lambda state: (state.part(SESSION), state.part(WINDOW).window_tokens), at
         )
         if not known.opened:
@@ -651,37 +651,37 @@ class Claims:
                 f"use set_window_tokens to change it"
             )
 
-    def settle(self, door: Door, stream: str, at: int | None) -> None:
+    def settle(self, core: Core, stream: str, at: int | None) -> None:
         """Check once more, at the first mutation: another handle may have opened the conversation since."""
         if not self.is_settled:
-            self.check(door, stream, at)
+            self.check(core, stream, at)
             self.is_settled = True
 
 
-def door_of(handle: Any) -> tuple[Door, int | None]:
-    """Return the door of a handle and the seq at which it is frozen, for the layers above."""
-    return handle._door, handle._at  # noqa: SLF001 - no part of what users of a handle need
+def core_of(handle: Any) -> tuple[Core, int | None]:
+    """Return the core of a handle and the seq at which it is frozen, for the layers above."""
+    return handle._core, handle._at  # noqa: SLF001 - no part of what users of a handle need
 
 
 class Handle:
-    """What every handle on a stream shares: the door to the engine, the stream's name, the seq it is frozen at."""
+    """What every handle on a stream shares: the core to the engine, the stream's name, the seq it is frozen at."""
 
-    __slots__ = ("_at", "_claims", "_door", "_opening", "_stream")
+    __slots__ = ("_at", "_claims", "_core", "_opening", "_stream")
 
     def __init__(
-        self, door: Door, stream: str, at: int | None, opening: Any = None, claims: Claims | None = None
+        self, core: Core, stream: str, at: int | None, opening: Any = None, claims: Claims | None = None
     ) -> None:
-        self._door = door
+        self._core = core
         self._stream = stream
         self._at = at
         self._opening = opening
         self._claims = claims
 
     def _read(self, query: Callable[[State], T]) -> T:
-        return self._door.read(self._stream, query, self._at)
+        return self._core.read(self._stream, query, self._at)
 
     def _cited(self, options: MutationOptions) -> tuple[int, ...]:
-        return self._door.sources(options.get("sources", ()))
+        return self._core.sources(options.get("sources", ()))
 
     def _write(
         self,
@@ -697,12 +697,12 @@ class Handle:
         """
         expected, request_id, _ = chosen(options) if options else NO_OPTIONS
         if self._claims is not None:
-            self._claims.settle(self._door, self._stream, self._at)
-        return self._door.note(
+            self._claims.settle(self._core, self._stream, self._at)
+        return self._core.write(
             self._stream,
             make,
             at=self._at,
-            asked=request,
+            call=request,
             opening=self._opening,
             origin=origin,
             expected=expected,
@@ -723,7 +723,7 @@ class EventPlan(NamedTuple):
 class PlannedWrite(NamedTuple):
     """A write of a plan; ``stream`` is the one that ``expected`` and the request are of."""
 
-    door: Door
+    core: Core
     stream: str
     plan: Callable[[], EventPlan]
     request: tuple[Any, ...]
@@ -731,26 +731,26 @@ class PlannedWrite(NamedTuple):
 
     def run(self) -> list[Event] | None:
         """Write the events as one commit, or add them to the open batch; ``None`` if others changed what was read."""
-        door, options = self.door, self.options
+        core, options = self.core, self.options
         if options.request_id is not None:
-            answered = door.answered(options.request_id, self.stream, self.request)
+            answered = core.answered(options.request_id, self.stream, self.request)
             if answered is not None:
                 return answered
-        batch = batches.active(door.engine)
+        batch = batches.active(core.engine)
         if batch is not None:
             return self._add(batch.transaction)
-        pending = Transaction(door.engine.reader)
-        pending.erased_count = erased_count(door.engine.reader)
+        pending = Transaction(core.engine.reader)
+        pending.erased_count = erased_count(core.engine.reader)
         plan = self.plan()
-        door.check_version(self.stream, options.expected)
-        pending.reads.update({door.key(name): version for name, version in plan.reads.items()})
+        core.check_version(self.stream, options.expected)
+        pending.reads.update({core.key(name): version for name, version in plan.reads.items()})
         for name, event in plan.events:
-            pending.add(door.key(name), event)
+            pending.add(core.key(name), event)
         self._remember(pending, 0)
         if not plan.events and options.request_id is None:
             return []
         try:
-            door.engine.commit(pending)
+            core.engine.commit(pending)
         except WrongVersion:
             return None
         return pending.events
@@ -760,9 +760,9 @@ class PlannedWrite(NamedTuple):
         events = self.plan().events
         try:
             for number, (name, event) in enumerate(events):
-                self.door.note(name, event, at=None, asked=self.request, expected=ANY if number else expected)
+                self.core.write(name, event, at=None, call=self.request, expected=ANY if number else expected)
             if not events:
-                self.door.note(self.stream, lambda _: None, at=None, asked=self.request, expected=expected)
+                self.core.write(self.stream, lambda _: None, at=None, call=self.request, expected=expected)
         except BaseException:
             pending.truncate(begin)
             raise
@@ -771,5 +771,5 @@ class PlannedWrite(NamedTuple):
 
     def _remember(self, pending: Transaction, begin: int) -> None:
         if self.options.request_id is not None:
-            request = self.door.request(self.options.request_id, self.stream, self.request)
+            request = self.core.request(self.options.request_id, self.stream, self.request)
             pending.requests[request.id_hash] = (request, range(begin, len(pending.events)))

@@ -10,7 +10,7 @@ from refold.fold import State
 from refold.index.ranking import Ranking
 from refold.memory import facts, maintenance, search
 from refold.memory.facts import FactChanges, FactInput, ProjectStream, checked_id
-from refold.memory.options import Door, MutationOptions, chosen, mutation, seq_at
+from refold.memory.options import Core, MutationOptions, chosen, mutation, seq_at
 from refold.memory.search import SearchOptions
 from refold.results import Hits, Outcome, ProjectStats, Receipt, Upserted
 from refold.views.episodes import Episode
@@ -41,23 +41,23 @@ class Project:
     'Always use pnpm, never npm.'
     """
 
-    __slots__ = ("_at", "_door", "_stream", "name")
+    __slots__ = ("_at", "_core", "_stream", "name")
 
-    def __init__(self, door: Door, name: str, at: int | None) -> None:
+    def __init__(self, core: Core, name: str, at: int | None) -> None:
         self.name = name
-        self._door = door
+        self._core = core
         self._at = at
-        self._stream = ProjectStream(door, f"project/{name}", at)
+        self._stream = ProjectStream(core, f"project/{name}", at)
 
     def __repr__(self) -> str:
         frozen = "" if self._at is None else f", at={self._at}"
-        counts = self._door.counts(lambda: f"memories={self.count()}")
+        counts = self._core.counts(lambda: f"memories={self.count()}")
         return f"Project({self.name!r}{frozen}, {counts})"
 
     @property
     def place(self) -> tuple[str, int]:
         """The project's stream and the seq of the handle, for ``memory.diff``."""
-        return self._stream.name, self._door.engine.reader.current_head() if self._at is None else self._at
+        return self._stream.name, self._core.engine.reader.current_head() if self._at is None else self._at
 
     # Writing.
 
@@ -89,7 +89,7 @@ class Project:
         """
         checked, body = chosen(options), (content, category, keywords, importance, metadata)
         origin = (source, source_context, status, vector, occurred)
-        given = FactInput.checked(self._door, checked.sources, *body, *origin)
+        given = FactInput.checked(self._core, checked.sources, *body, *origin)
         return facts.add(self._stream, given, checked)
 
     @mutation
@@ -119,7 +119,7 @@ class Project:
         """
         checked, body = chosen(options), (content, category, keywords, importance, metadata)
         origin = (source, source_context, status, vector, occurred)
-        given = FactInput.checked(self._door, checked.sources, *body, *origin)
+        given = FactInput.checked(self._core, checked.sources, *body, *origin)
         return maintenance.upsert(self._stream, given, threshold, checked)
 
     @mutation
@@ -145,34 +145,34 @@ class Project:
         **options: Unpack[MutationOptions],
     ) -> Entry:
         """Change the given fields of a memory and return it; a new content is embedded. ``NotFound`` if unknown."""
-        changes = FactChanges.checked(self._door, content, category, keywords, importance, metadata, vector)
+        changes = FactChanges.checked(self._core, content, category, keywords, importance, metadata, vector)
         return facts.update(self._stream, checked_id(id), changes, chosen(options))
 
     @mutation
     def delete(self, id: str | Entry, **options: Unpack[MutationOptions]) -> None:
         """Remove a memory; the log keeps it. Raises ``NotFound`` if it is unknown."""
         stream, entry_id, checked = self._stream, checked_id(id), chosen(options)
-        sources = self._door.sources(checked.sources)
+        sources = self._core.sources(checked.sources)
 
         def decide(state: State) -> Event:
             return MemoryDeleted(sources, stream.entry(state.part(FACTS), entry_id).id)
 
-        stream.note(decide, ("delete", entry_id), checked)
+        stream.write(decide, ("delete", entry_id), checked)
 
     @mutation
     def clear(self, **options: Unpack[MutationOptions]) -> int:
         """Remove every memory; return how many there were. Episodes stay."""
         stream, checked, counts = self._stream, chosen(options), list[int]()
-        sources = self._door.sources(checked.sources)
+        sources = self._core.sources(checked.sources)
 
         def decide(state: State) -> Event | None:
             counts.append(len(state.part(FACTS).entries))
             return MemoriesCleared(sources) if counts[-1] else None
 
-        noted = stream.note(decide, ("clear",), checked)
+        noted = stream.write(decide, ("clear",), checked)
         if counts or noted is None:
             return counts[-1] if counts else 0
-        return self._door.read_around(
+        return self._core.read_around(
             stream.name, lambda state: len(state.part(FACTS).entries), noted[1], is_before=True
         )
 
@@ -180,7 +180,7 @@ class Project:
     def review(self, id: str | Entry, status: str, **options: Unpack[MutationOptions]) -> Entry:
         """Give a memory a status (active, pending_review, rejected, archived) and return it; only active are found."""
         entry_id, status, checked = checked_id(id), checks.one_of(status, "status", STATUSES), chosen(options)
-        sources = self._door.sources(checked.sources)
+        sources = self._core.sources(checked.sources)
         return self._stream.change(
             entry_id,
             lambda _, entry: None if entry.status == status else MemoryReviewed(sources, entry_id, status),
@@ -338,11 +338,11 @@ class Project:
     def events(self, after: int = 0) -> Iterator[Recorded]:
         """Return the project's events with a seq greater than ``after``, each with its stamp."""
         checks.count(after, "after")
-        return self._door.engine.reader.events(self._door.key(self._stream.name), after, self._at)
+        return self._core.engine.reader.events(self._core.key(self._stream.name), after, self._at)
 
     def at(self, at: "int | datetime.datetime") -> "Project":
         """Return the project as it was at a seq or an aware datetime; mutating it raises ``ReadOnly``."""
-        return Project(self._door, self.name, seq_at(self._door.engine, at, self._at))
+        return Project(self._core, self.name, seq_at(self._core.engine, at, self._at))
 
     # Episodes.
 
@@ -391,4 +391,4 @@ class Project:
         """
         from refold.memory import store  # noqa: PLC0415 - loaded only by those who erase
 
-        return store.erase_stream(self._door, self._stream.name, self._at, derived, forks)
+        return store.erase_stream(self._core, self._stream.name, self._at, derived, forks)

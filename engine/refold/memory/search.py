@@ -33,7 +33,7 @@ from refold.limits import (
     REDO_COUNT_MAX,
 )
 from refold.memory.facts import ProjectStream, checked_keywords, fitting
-from refold.memory.options import Door, Options, nanoseconds
+from refold.memory.options import Core, Options, nanoseconds
 from refold.results import Hit, Hits, ProjectStats
 from refold.text import keywords as keywords_of
 from refold.views.episodes import EPISODES, KINDS, Episode, EpisodeRecorded, Episodes, episode_of, text_of
@@ -50,9 +50,9 @@ if TYPE_CHECKING:
 # The rows of a project: taken under the state lock in microseconds, searched without any lock.
 
 
-def pending_events(door: Door) -> Sequence[Event]:
+def pending_events(core: Core) -> Sequence[Event]:
     """Return the events of this context's open batch."""
-    batch = batches.active(door.engine)
+    batch = batches.active(core.engine)
     return () if batch is None else batch.transaction.events
 
 
@@ -64,22 +64,22 @@ def look(stream: ProjectStream, needs: Needs = _PLAIN) -> IndexView | None:
 
     Missing rows are loaded first, without the state lock unless others write so much that they are old at once.
     """
-    door, reader = stream.door, stream.door.engine.reader
-    key = door.key(stream.name)
+    core, reader = stream.core, stream.core.engine.reader
+    key = core.key(stream.name)
 
     def query(state: State) -> IndexView | FillRequest | None:
-        return reader.indexes.view(key, state.part(FACTS), stream.at, pending_events(door), needs)
+        return reader.indexes.view(key, state.part(FACTS), stream.at, pending_events(core), needs)
 
     def view() -> IndexView | None:
         for _ in range(FILLS_COUNT_MAX):
-            rows = door.read(stream.name, query, stream.at)
+            rows = core.read(stream.name, query, stream.at)
             if not isinstance(rows, FillRequest):
                 if rows is not None:
                     reader.indexes.touch(rows.project)
                 return rows
             reader.indexes.fill(rows)
         with reader.state_lock:
-            while isinstance(rows := door.read(stream.name, query, stream.at), FillRequest):
+            while isinstance(rows := core.read(stream.name, query, stream.at), FillRequest):
                 reader.indexes.fill(rows)
             return rows
 
@@ -153,7 +153,7 @@ def _ready(stream: ProjectStream, queries: Sequence[Query], *, is_empty: bool) -
 
     That is what was given, the clock, or the time of the seq at which a handle is frozen.
     """
-    embedding, log_reader = stream.door.embedding_at(stream.at), stream.door.engine.reader
+    embedding, log_reader = stream.core.embedding_at(stream.at), stream.core.engine.reader
     given = (query.vector for query in queries)
     vectors = [None if vector is None else embedding.given(vector) for vector in given]
     if not is_empty:
@@ -243,7 +243,7 @@ def search_many(stream: ProjectStream, queries: object, vectors: object, options
 def _search(stream: ProjectStream, queries: Sequence[Query]) -> list[Hits]:
     ready = _ready(stream, queries, is_empty=stream.read(lambda facts: not facts.entries))
     for _ in range(REDO_COUNT_MAX):
-        hits = stream.door.engine.reader.index.whole(lambda: _search_once(stream, ready))
+        hits = stream.core.engine.reader.index.whole(lambda: _search_once(stream, ready))
         if hits is not None:
             return hits
     raise StoreBusy(f"{stream.name} changed faster than it could be searched; let its writers pause and call again")
@@ -311,11 +311,11 @@ def hits_of(
     stream: ProjectStream, view: IndexView, query: Query, texts: TextScores | None, matches: Matches
 ) -> Hits | None:
     """Return the memories of matching rows, ``None`` if they changed too much since."""
-    with stream.door.engine.reader.state_lock:
+    with stream.core.engine.reader.state_lock:
         entries = view.entries([match.row for match in matches.hits])
     if entries is None:
         return None
-    stream.door.engine.reader.indexes.store_grown(view.project)
+    stream.core.engine.reader.indexes.store_grown(view.project)
     floor = query.floor_of(view.table.alive_count)
     if floor and matches.hits and matches.hits[0].score < floor:
         return Hits((), matches.exact, query.text, query.ranking.name, floor)
@@ -330,17 +330,17 @@ def hits_of(
 def recall(stream: ProjectStream, text: object, query: Query, conversation: object, options: Options) -> Hits:
     """Search, and record the hits."""
     stream.check_writable()
-    door = stream.door
+    core = stream.core
     name = None if conversation is None else checks.name(getattr(conversation, "id", conversation), "conversation")
-    sources = door.sources(options.sources)
+    sources = core.sources(options.sources)
     request = _recall_request(text, query, name)
-    if options.request_id is not None and door.answered(options.request_id, stream.name, request) is not None:
-        noted = stream.note(lambda _: None, request, options)
+    if options.request_id is not None and core.answered(options.request_id, stream.name, request) is not None:
+        noted = stream.write(lambda _: None, request, options)
         assert noted is not None, "a recall is always recorded"
         return _recorded_hits(stream, noted)
     hits = search(stream, text, query)
     if name is not None:
-        live = door.read(f"conversation/{name}", lambda state: state.part(WINDOW).live(), None)
+        live = core.read(f"conversation/{name}", lambda state: state.part(WINDOW).live(), None)
         if live and live[-1].stamp.seq not in sources:  # Provisional in an open batch.
             sources = (*sources, live[-1].stamp.seq)
     signals = {part: [hit.parts[part] for hit in hits] for part in (hits[0].parts if len(hits) else ())}
@@ -355,7 +355,7 @@ def recall(stream: ProjectStream, text: object, query: Query, conversation: obje
         name,
         hits.floor,
     )
-    noted = stream.note(event, request, options)
+    noted = stream.write(event, request, options)
     assert noted is not None, "a recall is always recorded"
     is_ours = noted[0] is event or noted[1].seq < 0 or options.request_id is None
     return hits if is_ours else _recorded_hits(stream, noted)
@@ -370,7 +370,7 @@ def _recorded_hits(stream: ProjectStream, noted: Recorded) -> Hits:
         entries = state.part(FACTS).entries
         return [entries.get(entry_id) or Entry(entry_id, erased=True) for entry_id in event.ids]
 
-    entries = stream.door.read_around(stream.name, query, stamp, is_before=True)
+    entries = stream.core.read_around(stream.name, query, stamp, is_before=True)
     signals: dict[str, list[float]] = {} if event.signals is None else unpack_json(event.signals)
     parts = [{name: values[row] for name, values in signals.items()} for row in range(len(entries))]
     scores = event.scores or (0.0,) * len(entries)
@@ -418,7 +418,7 @@ def stats(stream: ProjectStream) -> ProjectStats:
             _counts(episode.kind for episode in episodes),
         )
 
-    return stream.door.read(stream.name, query, stream.at)
+    return stream.core.read(stream.name, query, stream.at)
 
 
 def _counts(names: Iterable[str]) -> dict[str, int]:
@@ -445,13 +445,13 @@ def record(
 ) -> Episode:
     """Record an episode and return it."""
     stream.check_writable()
-    door = stream.door
+    core = stream.core
     texts = checks.text(task, "task"), checks.text(approach, "approach"), checks.text(outcome, "outcome")
     if not texts[0].strip():
         checks.invalid("task is empty; say what was tried")
     fields = EpisodeRecorded(
-        door.sources(options.sources),
-        door.engine.reader.new_id(),
+        core.sources(options.sources),
+        core.engine.reader.new_id(),
         checks.one_of(kind, "kind", KINDS),
         None if session is None else checks.text(session, "session", NAME_BYTES_MAX, "NAME_BYTES_MAX"),
         *texts,
@@ -459,25 +459,25 @@ def record(
         keywords_of("\n".join(texts))[:KEYWORDS_COUNT_MAX] if keywords is None else checked_keywords(keywords),
     )
     occurred_ns = None if occurred is None else nanoseconds(occurred, "occurred")
-    given = None if vector is None else door.embedding.given(vector)
+    given = None if vector is None else core.embedding.given(vector)
     request = ("record_episode", *astuple(fields)[2:-2], None if given is None else given.packed, occurred_ns)
 
     def attempt() -> Recorded | None:
-        own = door.embedding.of(text_of(fields)) if given is None else given
+        own = core.embedding.of(text_of(fields)) if given is None else given
 
         def decide(state: State) -> Event:
             episodes = state.part(EPISODES)
             model = fitting((episodes.model, episodes.dim), own, is_empty=not episodes.by_seq)
             return replace(fields, vector=own.packed, model=model)
 
-        return stream.note(decide, request, options, origin=Origin(occurred_ns))
+        return stream.write(decide, request, options, origin=Origin(occurred_ns))
 
     noted = stream.retry(attempt)
     assert noted is not None, "an episode is always recorded"
     event, stamp = noted
     assert isinstance(event, EpisodeRecorded), event
     episode = episode_of(event, stamp)
-    batch = batches.active(door.engine)
+    batch = batches.active(core.engine)
     if batch is not None and stamp.seq < 0:
         batch.transaction.callbacks.append((stamp.seq, lambda settled: _settle(episode, settled)))
     return episode
@@ -498,9 +498,9 @@ def search_episodes(stream: ProjectStream, text: object, kinds: object, options:
     )
 
     def attempt() -> Hits:
-        is_empty = stream.door.read(stream.name, lambda state: not state.part(EPISODES).by_seq, stream.at)
+        is_empty = stream.core.read(stream.name, lambda state: not state.part(EPISODES).by_seq, stream.at)
         (ready,) = _ready(stream, [_with_text(text, options)], is_empty=is_empty)
-        return stream.door.read(
+        return stream.core.read(
             stream.name, lambda state: _episode_hits(stream, state.part(EPISODES), chosen, *ready), stream.at
         )
 
@@ -542,7 +542,7 @@ def _cosines(stream: ProjectStream, episodes: Episodes, vector: Vector | None) -
     if vector is None:
         return None
     fitting((episodes.model, episodes.dim), vector, is_empty=False)
-    door, log_reader = stream.door, stream.door.engine.reader
-    key, seqs, pending = door.key(stream.name), episodes.vector_seqs(), pending_events(door)
+    core, log_reader = stream.core, stream.core.engine.reader
+    key, seqs, pending = core.key(stream.name), episodes.vector_seqs(), pending_events(core)
     rows = log_reader.index.whole(lambda: log_reader.indexes.vectors(key, episodes.dim, seqs, pending))
     return cast("NDArray[float32]", product(rows, unit(vector.packed)))

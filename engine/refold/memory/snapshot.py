@@ -28,7 +28,7 @@ from refold.event import (
 )
 from refold.fold import State
 from refold.limits import BASE_DEPTH_MAX, NAME_BYTES_MAX
-from refold.memory.options import Door, Options
+from refold.memory.options import Core, Options
 from refold.message import ROLES, Message, MessageAppended, imported_messages, plain_message
 from refold.results import Change
 from refold.text import sha256
@@ -231,37 +231,37 @@ def _body(event: MessageAppended, erased: bool) -> ImportedBody:  # noqa: FBT001
     return ImportedBody(event.text, event.parts, event.name, event.calls, event.extra, erased)
 
 
-def snapshot(door: Door, stream: str, name: str | None, at: int | None, options: Options) -> Snapshot:
+def snapshot(core: Core, stream: str, name: str | None, at: int | None, options: Options) -> Snapshot:
     """Return a pointer to a stream's state; record a named one, once and for ever."""
-    engine = door.engine
+    engine = core.engine
     batches.refuse(engine, "a snapshot")
     if name is None:
         refuse_options(options)
-        return Snapshot(stream, engine.reader.last_seq(door.key(stream), at), None, engine, door.branch)
+        return Snapshot(stream, engine.reader.last_seq(core.key(stream), at), None, engine, core.branch)
     name = checked_name(name)
     if at is not None:
         raise ReadOnly(
             f"{stream} is frozen at seq {at}; name a snapshot of the live handle, or take an unnamed one here"
         )
-    sources = door.sources(options.sources)
+    sources = core.sources(options.sources)
 
     def decide(state: State) -> Event | None:
-        door.check_version(stream, options.expected)
-        slot = engine.reader.slot(door.key(stream))
+        core.check_version(stream, options.expected)
+        slot = engine.reader.slot(core.key(stream))
         if slot is None:
             raise NotFound(f"{stream} has no events yet, so there is no state to name; append something first")
-        known = _find_named(door, state, slot, name)
+        known = _find_named(core, state, slot, name)
         if known is None:
-            return SnapshotNamed(sources, *pointer(door, stream, None), name)
+            return SnapshotNamed(sources, *pointer(core, stream, None), name)
         if known.seq != slot.seq:
             raise InvalidInput(f"snapshot {name!r} of {slot.name} already stands at seq {known.seq}; give another name")
         return None
 
     request = ("snapshot", stream, name)
-    noted = door.note(STORE_STREAM, decide, at=None, asked=request, request_id=options.request_id)
+    noted = core.write(STORE_STREAM, decide, at=None, call=request, request_id=options.request_id)
     if noted is not None and isinstance(noted.event, SnapshotNamed):
-        return Snapshot(stream, noted.event.base_seq, name, engine, door.branch)
-    return named(door, stream, name)
+        return Snapshot(stream, noted.event.base_seq, name, engine, core.branch)
+    return named(core, stream, name)
 
 
 def refuse_options(options: Options) -> None:
@@ -278,56 +278,56 @@ def checked_name(name: object) -> str:
     return checked
 
 
-def _find_named(door: Door, state: State, slot: Stream | None, name: str) -> Named | None:
+def _find_named(core: Core, state: State, slot: Stream | None, name: str) -> Named | None:
     """Return a named snapshot of a stream, taken in its own branch or before that was forked."""
     snapshots = state.part(SETTINGS).snapshots
-    numbers = () if slot is None else door.engine.reader.streams.numbers(slot)
+    numbers = () if slot is None else core.engine.reader.streams.numbers(slot)
     return next((snapshots[number, name] for number in numbers if (number, name) in snapshots), None)
 
 
-def pointer(door: Door, stream: str, at: int | None) -> tuple[int, int]:
+def pointer(core: Core, stream: str, at: int | None) -> tuple[int, int]:
     """Return number and seq of a stream's last event at a seq, perhaps of an elder branch; 0 and 0 for none."""
-    engine = door.engine
+    engine = core.engine
     with engine.reader.state_lock:
-        slot = engine.reader.slot(door.key(stream))
+        slot = engine.reader.slot(core.key(stream))
         if slot is None:
             return 0, 0
         place = engine.reader.streams.place(slot, slot.seq if at is None else at)
         return place if place[1] else (0, 0)
 
 
-def version(door: Door, stream: str, at: int | None) -> int:
+def version(core: Core, stream: str, at: int | None) -> int:
     """Return the version of a stream, live or at a seq; 0 where it has no event."""
     if at is None:
-        return door.version(stream)
-    last = door.engine.reader.last_seq(door.key(stream), at)
-    return door.engine.reader.loader.recorded([last])[0].stamp.version if last else 0
+        return core.version(stream)
+    last = core.engine.reader.last_seq(core.key(stream), at)
+    return core.engine.reader.loader.recorded([last])[0].stamp.version if last else 0
 
 
-def named(door: Door, stream: str, name: str) -> Snapshot:
+def named(core: Core, stream: str, name: str) -> Snapshot:
     """Return the named snapshot of a stream."""
-    slot = door.engine.reader.slot(door.key(stream))
-    match = door.read(STORE_STREAM, lambda state: _find_named(door, state, slot, name), None)
+    slot = core.engine.reader.slot(core.key(stream))
+    match = core.read(STORE_STREAM, lambda state: _find_named(core, state, slot, name), None)
     if match is None:
         raise NotFound(
             f"{stream} has no snapshot named {checks.shown(name)}; memory.snapshots() lists those that exist"
         )
-    return Snapshot(stream, match.seq, name, door.engine, door.branch)
+    return Snapshot(stream, match.seq, name, core.engine, core.branch)
 
 
 def restoration(
-    door: Door, stream: str, opening: ConversationOpened, snapshot: object, sources: tuple[int, ...]
+    core: Core, stream: str, opening: ConversationOpened, snapshot: object, sources: tuple[int, ...]
 ) -> Callable[[State], Event | None]:
     """Return the decision to go on from a snapshot or a name, of this store or another."""
     if isinstance(snapshot, str):
-        snapshot = named(door, stream, snapshot)
+        snapshot = named(core, stream, snapshot)
     if not isinstance(snapshot, Snapshot):
         checks.invalid(f"restore takes a Snapshot or a name, not {type(snapshot).__name__} ({checks.shown(snapshot)})")
     if not snapshot.stream:
         checks.invalid("the snapshot is of a whole memory; give it to memory.restore, or take chat.at(seq).snapshot()")
     if not snapshot.stream.startswith("conversation/"):
         checks.invalid(f"{snapshot.stream} is no conversation; restore a conversation's snapshot")
-    branch = _branch_here(door, snapshot)
+    branch = _branch_here(core, snapshot)
     if branch is None:
         carried = _content(snapshot).state
 
@@ -338,25 +338,25 @@ def restoration(
             return None if unchanged else msgspec.structs.replace(here, sources=sources)
 
         return decide_import
-    base = pointer(door.to(branch), snapshot.stream, snapshot.seq)
+    base = pointer(core.to(branch), snapshot.stream, snapshot.seq)
 
     def decide(state: State) -> Event | None:
         project = project_of(state, opening)
         event = Restored(sources, *base, state.part(SESSION).depth, project)
-        target = door.engine.reader.look_at_base(event, state.kind.name)
+        target = core.engine.reader.look_at_base(event, state.kind.name)
         return None if _same_state(state, target) else event
 
     return decide
 
 
-def request_of(door: Door, snapshot: object) -> list[Any]:
+def request_of(core: Core, snapshot: object) -> list[Any]:
     """Return the part of a restore's request that names the snapshot: its name, its place, or a hash of its bytes."""
     if not isinstance(snapshot, Snapshot):
         return [snapshot if isinstance(snapshot, str) else repr(snapshot)]
     place = [snapshot.stream, snapshot.seq, *([snapshot.branch] if snapshot.branch else [])]
-    if snapshot.origin is None or snapshot.origin is door.engine or is_of_earlier_handle(door, snapshot):
+    if snapshot.origin is None or snapshot.origin is core.engine or is_of_earlier_handle(core, snapshot):
         return place
-    return [*place, door.engine.reader.keyed_hash(snapshot.to_bytes())]
+    return [*place, core.engine.reader.keyed_hash(snapshot.to_bytes())]
 
 
 def _same_state(state: State, target: State) -> bool:
@@ -365,22 +365,22 @@ def _same_state(state: State, target: State) -> bool:
     return all(mine.get(view) == other.get(view) for view in (mine.keys() | other.keys()) - {SESSION.name})
 
 
-def _branch_here(door: Door, snapshot: Snapshot) -> int | None:
+def _branch_here(core: Core, snapshot: Snapshot) -> int | None:
     """Return the branch of this store that has a snapshot's state, ``None`` if it must be imported."""
-    if snapshot.origin is door.engine or is_of_earlier_handle(door, snapshot):
+    if snapshot.origin is core.engine or is_of_earlier_handle(core, snapshot):
         return snapshot.branch
     carried = _content(snapshot)
-    if carried.store_id != door.engine.reader.store_id or carried.seq > door.engine.reader.head:
+    if carried.store_id != core.engine.reader.store_id or carried.seq > core.engine.reader.head:
         return None
-    here = door.read_written(carried.stream, exported, carried.seq)
+    here = core.read_written(carried.stream, exported, carried.seq)
     # A copied store has the same id and may have gone on differently: only the same state is the same place.
-    return door.branch if here == carried.state else None
+    return core.branch if here == carried.state else None
 
 
-def is_of_earlier_handle(door: Door, snapshot: Snapshot) -> bool:
+def is_of_earlier_handle(core: Core, snapshot: Snapshot) -> bool:
     """Return whether a snapshot was taken through a handle on this very store that was closed since."""
     origin = snapshot.origin
-    reader = door.engine.reader
+    reader = core.engine.reader
     is_same = isinstance(origin, Engine) and origin.reader.is_closed and origin.reader.store_id == reader.store_id
     return is_same and snapshot.seq <= reader.head and snapshot.branch <= len(reader.branches_at(None))
 
@@ -393,18 +393,18 @@ def _content(snapshot: Snapshot) -> Carried:
     return _content(Snapshot.from_bytes(snapshot.to_bytes()))
 
 
-def fork(door: Door, parent: str, stream: str, opening: ConversationOpened, seq: int | None, options: Options) -> None:
+def fork(core: Core, parent: str, stream: str, opening: ConversationOpened, seq: int | None, options: Options) -> None:
     """Begin a conversation from a state of another one, now or at a seq."""
-    engine, sources = door.engine, door.sources(options.sources)
+    engine, sources = core.engine, core.sources(options.sources)
     batches.refuse(engine, "a fork")
 
     def decide(_: State) -> Event:
-        if engine.reader.version(door.key(stream)):
+        if engine.reader.version(core.key(stream)):
             raise InvalidInput(f"{stream} already exists; fork to an id that is new")
-        base = pointer(door, parent, seq)
+        base = pointer(core, parent, seq)
         # The project is what the conversation is, not what it was at a seq: even a fork at 0 is in it.
-        project = door.read_written(parent, lambda state: project_of(state, opening))
-        depth = _depth_at(door, parent, base[1]) if base[1] else 0
+        project = core.read_written(parent, lambda state: project_of(state, opening))
+        depth = _depth_at(core, parent, base[1]) if base[1] else 0
         if depth >= BASE_DEPTH_MAX:
             raise LimitExceeded(
                 f"{parent} is already {depth} forks deep, BASE_DEPTH_MAX = {BASE_DEPTH_MAX}; fork an ancestor"
@@ -412,21 +412,21 @@ def fork(door: Door, parent: str, stream: str, opening: ConversationOpened, seq:
         return Forked(sources, *base, depth + 1, project)
 
     request = ("fork", parent, seq)
-    door.note(stream, decide, at=None, asked=request, expected=options.expected, request_id=options.request_id)
+    core.write(stream, decide, at=None, call=request, expected=options.expected, request_id=options.request_id)
 
 
-def _depth_at(door: Door, stream: str, seq: int) -> int:
+def _depth_at(core: Core, stream: str, seq: int) -> int:
     """Return how deep a conversation was forked at a seq, without building its state there if that can be.
 
     The first event says it once and for all, but for a fork that was dropped: what comes after that is no fork.
     """
-    depth: int = door.read_written(stream, lambda state: state.part(SESSION).depth)
+    depth: int = core.read_written(stream, lambda state: state.part(SESSION).depth)
     if depth:
         return depth
-    first = next(door.engine.reader.events(door.key(stream), 0))
+    first = next(core.engine.reader.events(core.key(stream), 0))
     if not isinstance(first.event, Forked):
         return 0
-    return door.read_written(stream, lambda state: state.part(SESSION).depth, seq)
+    return core.read_written(stream, lambda state: state.part(SESSION).depth, seq)
 
 
 def dropping(stream: str, sources: tuple[int, ...]) -> Callable[[State], Event | None]:

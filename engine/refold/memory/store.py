@@ -22,7 +22,7 @@ from refold.log.protocol import Log
 from refold.memory import snapshot as memory_snapshot
 from refold.memory.conversation import Scratchpad
 from refold.memory.options import (
-    Door,
+    Core,
     Options,
     Progress,
     check_callables,
@@ -43,34 +43,34 @@ _DERIVED: Final = {"erase": True, "keep": False}
 _FORKS: Final = {"erase": True, "refuse": False}
 
 
-def erase(door: Door, at: int | None, seqs: object, derived: object) -> Receipt:
+def erase(core: Core, at: int | None, seqs: object, derived: object) -> Receipt:
     """Erase events given as seqs or as results that have one."""
     from refold.engine import erasure  # noqa: PLC0415 - loaded only by those who erase
 
-    _check_erasable(door, "the memory", at)
+    _check_erasable(core, "the memory", at)
     if not isinstance(seqs, Iterable) or isinstance(seqs, (str, bytes)):
         checks.invalid(f"seqs must be a list of seqs or results, not {type(seqs).__name__} ({checks.shown(seqs)})")
     checked = {_seq(item) for item in cast("Iterable[object]", seqs)}
     takes = _chosen(derived, "derived", _DERIVED)
-    door.message_indexes.clear()
-    return erasure.erase_seqs(door.engine, checked, derived=takes)
+    core.message_indexes.clear()
+    return erasure.erase_seqs(core.engine, checked, derived=takes)
 
 
-def erase_stream(door: Door, stream: str, at: int | None, derived: object, forks: object) -> Receipt:
+def erase_stream(core: Core, stream: str, at: int | None, derived: object, forks: object) -> Receipt:
     """Erase a stream: a conversation, a project or a board."""
     from refold.engine import erasure  # noqa: PLC0415 - loaded only by those who erase
 
-    _check_erasable(door, stream, at)
+    _check_erasable(core, stream, at)
     takes, has_forks = _chosen(derived, "derived", _DERIVED), _chosen(forks, "forks", _FORKS)
-    door.message_indexes.clear()
-    return erasure.erase_stream(door.engine, door.branch, stream, derived=takes, forks=has_forks)
+    core.message_indexes.clear()
+    return erasure.erase_stream(core.engine, core.branch, stream, derived=takes, forks=has_forks)
 
 
-def _check_erasable(door: Door, what: str, at: int | None) -> None:
+def _check_erasable(core: Core, what: str, at: int | None) -> None:
     if at is not None:
         raise ReadOnly(f"{what} is frozen at seq {at}; erase through the live handle, which reaches every seq")
-    batches.refuse(door.engine, "an erasure")
-    door.engine.reader.check_writable()
+    batches.refuse(core.engine, "an erasure")
+    core.engine.reader.check_writable()
 
 
 def _chosen(value: object, option: str, known: dict[str, bool]) -> bool:
@@ -90,16 +90,16 @@ def _seq(item: object) -> int:
 # Backups and recoveries.
 
 
-def backup(door: Door, path: object, progress: Progress) -> Backup:
+def backup(core: Core, path: object, progress: Progress) -> Backup:
     """Copy a memory's store, forks included, to a path where nothing is."""
     from refold.engine import backup as engine_backup  # noqa: PLC0415 - loaded only by those who move a store
 
-    door.engine.reader.check_open()
-    batches.refuse(door.engine, "a backup")
+    core.engine.reader.check_open()
+    batches.refuse(core.engine, "a backup")
     checked = checked_path(path)
-    if door.path is None:
+    if core.path is None:
         checks.invalid("a memory in RAM has no file to back up; export(path) writes its log, load takes it back in")
-    return engine_backup.backup(door.engine, checked, door.path, progress)
+    return engine_backup.backup(core.engine, checked, core.path, progress)
 
 
 def recover(
@@ -108,7 +108,7 @@ def recover(
     *,
     to: "int | dates.datetime | None" = None,
     progress: Progress = None,
-    clock_ns: Callable[[], int] = time.time_ns,  # noqa: TID251 - the one door for time
+    clock_ns: Callable[[], int] = time.time_ns,  # noqa: TID251 - the one source of time
     random_bytes: Callable[[int], bytes] = os.urandom,
 ) -> Recovered:
     """Make a new store of a backup, or of any store: all of it, or its log up to a seq or an aware datetime.
@@ -143,93 +143,93 @@ def _seq_of(to: "int | dates.datetime", log: Log) -> int:
 # The sides of a diff.
 
 
-def side_of(door: Door, head: int, side: Any) -> Side:
+def side_of(core: Core, head: int, side: Any) -> Side:
     """Resolve one side of a diff to its branch, seq and stream (``None``: all streams)."""
     if isinstance(side, Snapshot):
-        _check_own(door, side.origin, side)
+        _check_own(core, side.origin, side)
         return Side(side.branch, side.seq, side.stream or None)
-    other: Door | None = getattr(side, "_door", None)
+    other: Core | None = getattr(side, "_core", None)
     if other is None:
-        return Side(door.branch, seq_at(door.engine, side, head))
+        return Side(core.branch, seq_at(core.engine, side, head))
     other.engine.reader.check_open()
-    _check_own(door, other.engine, side)
+    _check_own(core, other.engine, side)
     stream, seq = side.place if hasattr(side, "place") else (None, side.head)
     return Side(other.branch, seq, stream)
 
 
-def _check_own(door: Door, engine: object, side: object) -> None:
-    if engine is not door.engine:
+def _check_own(core: Core, engine: object, side: object) -> None:
+    if engine is not core.engine:
         raise InvalidInput(f"{checks.shown(side)} belongs to another memory; restore it into a conversation here first")
 
 
 _WHOLE = 0  # The stream number of snapshots of a whole memory: that of no stream.
 
 
-def snapshot(door: Door, name: str | None, at: int | None, options: Options) -> Snapshot:
+def snapshot(core: Core, name: str | None, at: int | None, options: Options) -> Snapshot:
     """Take a pointer to the state of a whole memory; with a name, record it."""
-    engine = door.engine
+    engine = core.engine
     batches.refuse(engine, "a snapshot")
     if name is None:
         memory_snapshot.refuse_options(options)
-        return Snapshot("", engine.reader.current_head() if at is None else at, None, engine, door.branch)
+        return Snapshot("", engine.reader.current_head() if at is None else at, None, engine, core.branch)
     name = memory_snapshot.checked_name(name)
     if at is not None:
         raise ReadOnly(
             f"this memory is frozen at seq {at}; name a snapshot of the live one, or take an unnamed one here"
         )
-    sources = door.sources(options.sources)
+    sources = core.sources(options.sources)
 
     def decide(state: State) -> Event | None:
-        door.check_head(options.expected)
+        core.check_head(options.expected)
         known = state.part(SETTINGS).snapshots.get((_WHOLE, name))
         if known is None:
             return SnapshotNamed(sources, _WHOLE, engine.reader.head, name)
-        if engine.reader.differing(Side(door.branch, known.seq), Side(door.branch, engine.reader.head)):
+        if engine.reader.differing(Side(core.branch, known.seq), Side(core.branch, engine.reader.head)):
             raise InvalidInput(f"snapshot {name!r} of the memory already stands at seq {known.seq}; give another name")
         return None
 
-    door.note(STORE_STREAM, decide, at=None, asked=("memory.snapshot", name), request_id=options.request_id)
-    return named(door, name)
+    core.write(STORE_STREAM, decide, at=None, call=("memory.snapshot", name), request_id=options.request_id)
+    return named(core, name)
 
 
-def named(door: Door, name: str) -> Snapshot:
+def named(core: Core, name: str) -> Snapshot:
     """Return the named snapshot of the whole memory."""
-    match = door.read_written(STORE_STREAM, lambda state: state.part(SETTINGS).snapshots.get((_WHOLE, name)))
+    match = core.read_written(STORE_STREAM, lambda state: state.part(SETTINGS).snapshots.get((_WHOLE, name)))
     if match is None:
         raise NotFound(
             f"the memory has no snapshot named {checks.shown(name)}; memory.snapshots() lists those that exist, "
             f"those of the memory without a stream"
         )
-    return Snapshot("", match.seq, name, door.engine, door.branch)
+    return Snapshot("", match.seq, name, core.engine, core.branch)
 
 
-def snapshots(door: Door, at: int | None, after: object, limit: object) -> list[Snapshot]:
+def snapshots(core: Core, at: int | None, after: object, limit: object) -> list[Snapshot]:
     """Return a page of the named snapshots, of conversations and of the whole, in the order of their seqs."""
     if after is not None and not isinstance(after, Snapshot):
         checks.invalid(f"after must be a Snapshot, not {type(after).__name__} ({checks.shown(after)})")
     count = None if limit is None else checks.count(limit, "limit")
-    engine = door.engine
-    known = door.read_written(STORE_STREAM, lambda state: list(state.part(SETTINGS).snapshots.values()), at)
+    engine = core.engine
+    known = core.read_written(STORE_STREAM, lambda state: list(state.part(SETTINGS).snapshots.values()), at)
     streams = engine.reader.streams
     places = sorted((each.seq, streams.name_of(each.stream) if each.stream else "", each.name) for each in known)
     begin = 0 if after is None else bisect_right(places, (after.seq, after.stream, after.name or ""))
     end = None if count is None else begin + count
-    return [Snapshot(stream, seq, name, engine, door.branch) for seq, stream, name in places[begin:end]]
+    return [Snapshot(stream, seq, name, engine, core.branch) for seq, stream, name in places[begin:end]]
 
 
-def restore(door: Door, target: object, options: Options) -> None:
+def restore(core: Core, target: object, options: Options) -> None:
     """Go on from an earlier state of the whole memory: one commit, one event for each stream that differs."""
-    engine = door.engine
+    engine = core.engine
     batches.refuse(engine, "a restore of the whole memory")
     engine.reader.check_writable()
-    sources = door.sources(options.sources)
-    base = _base(door, target)
-    asked = ("memory.restore", target if isinstance(target, str) else [base.branch, base.seq])
-    request = None if options.request_id is None else door.request(options.request_id, STORE_STREAM, asked)
+    sources = core.sources(options.sources)
+    base = _base(core, target)
+    call = ("memory.restore", target if isinstance(target, str) else [base.branch, base.seq])
+    request = None if options.request_id is None else core.request(options.request_id, STORE_STREAM, call)
     for _ in range(REDO_COUNT_MAX):
         if request is not None and engine.reader.is_answered(request):
             return
-        pending = _restoration(door, base, sources, options.expected, request)
+        pending = _restoration(core, base, sources, options.expected, request)
         try:
             engine.commit(pending)
         except WrongVersion:
@@ -241,28 +241,28 @@ def restore(door: Door, target: object, options: Options) -> None:
     )
 
 
-def _base(door: Door, target: object) -> Side:
+def _base(core: Core, target: object) -> Side:
     if isinstance(target, str):
-        target = named(door, target)
+        target = named(core, target)
     if not isinstance(target, Snapshot):
         checks.invalid(f"restore takes a Snapshot or a name, not {type(target).__name__} ({checks.shown(target)})")
     if target.stream:
         checks.invalid(f"the snapshot is of {target.stream} alone; give it to the restore of a conversation")
     if target.origin is None:
         checks.invalid("this Snapshot was made by hand; take one with memory.snapshot()")
-    if target.origin is not door.engine and not memory_snapshot.is_of_earlier_handle(door, target):
+    if target.origin is not core.engine and not memory_snapshot.is_of_earlier_handle(core, target):
         checks.invalid("the snapshot is of another memory; export that one and load it into a new path instead")
     return Side(target.branch, target.seq)
 
 
 def _restoration(
-    door: Door, base: Side, sources: tuple[int, ...], expected: object, request: Request | None
+    core: Core, base: Side, sources: tuple[int, ...], expected: object, request: Request | None
 ) -> Transaction:
-    engine = door.engine
+    engine = core.engine
     head = engine.reader.current_head()
-    door.check_head(expected)
-    pending = Transaction(door.engine.reader)
-    for key, version, event in _restored(door, Side(door.branch, head), base, sources):
+    core.check_head(expected)
+    pending = Transaction(core.engine.reader)
+    for key, version, event in _restored(core, Side(core.branch, head), base, sources):
         pending.add(key, event)
         pending.reads[key] = version
     if request is not None:
@@ -271,23 +271,23 @@ def _restoration(
     def is_current() -> bool:
         if expected != ANY:
             return engine.reader.head == head
-        return not engine.reader.differing(Side(door.branch, head), Side(door.branch, engine.reader.head))
+        return not engine.reader.differing(Side(core.branch, head), Side(core.branch, engine.reader.head))
 
     pending.is_current = is_current
     return pending
 
 
-def _restored(door: Door, now: Side, base: Side, sources: tuple[int, ...]) -> Iterator[tuple[str, int, Restored]]:
+def _restored(core: Core, now: Side, base: Side, sources: tuple[int, ...]) -> Iterator[tuple[str, int, Restored]]:
     """Yield key, version and event of each stream whose state differs from that at the base."""
-    engine, elder = door.engine, door.to(base.branch)
+    engine, elder = core.engine, core.to(base.branch)
     for stream in sorted(engine.reader.differing(now, base)):
-        if engine.reader.digests_of(door.key(stream), None) == engine.reader.digests_of(elder.key(stream), base.seq):
+        if engine.reader.digests_of(core.key(stream), None) == engine.reader.digests_of(elder.key(stream), base.seq):
             continue
         place = memory_snapshot.pointer(elder, stream, base.seq)
         # Unlike the restore of one conversation, this one brings back its project too: the whole is as it was.
-        depth, _ = door.read_written(stream, _identity)
+        depth, _ = core.read_written(stream, _identity)
         _, project = elder.read_written(stream, _identity, base.seq)
-        yield door.key(stream), engine.reader.version(door.key(stream)), Restored(sources, *place, depth, project)
+        yield core.key(stream), engine.reader.version(core.key(stream)), Restored(sources, *place, depth, project)
 
 
 def _identity(state: State) -> tuple[int, str | None]:
@@ -297,20 +297,20 @@ def _identity(state: State) -> tuple[int, str | None]:
     return session.depth, session.project
 
 
-def fork(door: Door, name: str, frozen: int | None, at: "int | dates.datetime | None", options: Options) -> Door:
-    """Return the door to a fork of the live memory: the one of that name, or a new one from now or from ``at``."""
+def fork(core: Core, name: str, frozen: int | None, at: "int | dates.datetime | None", options: Options) -> Core:
+    """Return the core to a fork of the live memory: the one of that name, or a new one from now or from ``at``."""
     if frozen is not None:
         raise ReadOnly(f"this memory is frozen at seq {frozen}; call fork(name, at={frozen}) of the live one")
-    seq = None if at is None else seq_at(door.engine, at)
+    seq = None if at is None else seq_at(core.engine, at)
     name = checks.name(name, "name")
-    known = _opened(door, name) if seq is None and options == Options() else None
+    known = _opened(core, name) if seq is None and options == Options() else None
     if known is not None:
         return known
-    batches.refuse(door.engine, "a fork of the memory")
-    engine, sources = door.engine, door.sources(options.sources)
+    batches.refuse(core.engine, "a fork of the memory")
+    engine, sources = core.engine, core.sources(options.sources)
 
     def decide(state: State) -> Event | None:
-        door.check_head(options.expected)
+        core.check_head(options.expected)
         settings = state.part(SETTINGS)
         if name in settings.numbers:
             if seq is not None:
@@ -318,56 +318,56 @@ def fork(door: Door, name: str, frozen: int | None, at: "int | dates.datetime | 
             return None
         if is_reserved(name):
             checks.invalid(f"{name!r} is what a fork is called whose name was erased; give another name")
-        if reader.depth_of(settings.branches, door.branch) >= BASE_DEPTH_MAX:
+        if reader.depth_of(settings.branches, core.branch) >= BASE_DEPTH_MAX:
             raise LimitExceeded(f"this fork is BASE_DEPTH_MAX = {BASE_DEPTH_MAX} forks deep already; fork an ancestor")
-        return BranchForked(sources, door.branch, engine.reader.head if seq is None else seq, name)
+        return BranchForked(sources, core.branch, engine.reader.head if seq is None else seq, name)
 
-    asked = ("memory.fork", door.branch, name, seq)
-    door.note(STORE_STREAM, decide, at=None, asked=asked, request_id=options.request_id, in_main=True)
-    forked = _opened(door, name)
+    call = ("memory.fork", core.branch, name, seq)
+    core.write(STORE_STREAM, decide, at=None, call=call, request_id=options.request_id, in_main=True)
+    forked = _opened(core, name)
     if forked is None:
         raise NotFound(f"the fork {name!r} of this request was erased; give another request_id to make it anew")
     return forked
 
 
-def _opened(door: Door, name: str) -> Door | None:
+def _opened(core: Core, name: str) -> Core | None:
     def query(state: State) -> tuple[int, bool]:
         settings = state.part(SETTINGS)
         number = settings.numbers.get(name, 0)
-        return number, reader.descends(settings.branches, number, door.branch)
+        return number, reader.descends(settings.branches, number, core.branch)
 
-    number, descends = door.engine.reader.read(STORE_STREAM, query)
+    number, descends = core.engine.reader.read(STORE_STREAM, query)
     if not number:
         return None
     if not descends:
         checks.invalid(f"the fork {name!r} exists and was not forked from this one; open it from the main memory")
-    return door.to(number)
+    return core.to(number)
 
 
-def clear_scratchpads(door: Door) -> None:
+def clear_scratchpads(core: Core) -> None:
     """Clear the scratchpads that hold something, those of forks too, many of them with one commit."""
-    with door.engine.reader.state_lock:
-        numbers = range(len(door.engine.reader.branches_at(None)) + 1)
+    with core.engine.reader.state_lock:
+        numbers = range(len(core.engine.reader.branches_at(None)) + 1)
     filled = [
         Scratchpad(branch, f"conversation/{conversation_id}", None, branch.opening())
-        for branch in map(door.to, numbers)
-        for conversation_id in history.ids(door.engine, branch.branch, "conversation", at=None, after=None, limit=None)
+        for branch in map(core.to, numbers)
+        for conversation_id in history.ids(core.engine, branch.branch, "conversation", at=None, after=None, limit=None)
         if not branch.read(f"conversation/{conversation_id}", lambda state: state.part(SCRATCH).is_empty, None)
     ]
     for first in range(0, len(filled), GROUP_COUNT_MAX):
-        with batches.Batch(door.engine):
+        with batches.Batch(core.engine):
             for scratchpad in filled[first : first + GROUP_COUNT_MAX]:
                 scratchpad.clear()
 
 
-def forks(door: Door, at: int | None, after: str | None, limit: int | None) -> list[str]:
+def forks(core: Core, at: int | None, after: str | None, limit: int | None) -> list[str]:
     """Return the names of the branches that were forked from this one, directly or through others, sorted."""
     after, limit = paged(after, limit)
-    known = door.engine.reader.branches_at(at)
+    known = core.engine.reader.branches_at(at)
     below = (
         branch.name
         for number, branch in enumerate(known, 1)
-        if reader.descends(known, number, door.branch) and (after is None or branch.name > after)
+        if reader.descends(known, number, core.branch) and (after is None or branch.name > after)
     )
     from heapq import nsmallest  # noqa: PLC0415 - loaded only by those who ask for a page
 

@@ -32,7 +32,7 @@ from refold.errors import (
 from refold.event import Erased, Recorded
 from refold.limits import MIRROR_FILE_BYTES_MAX, MIRROR_POLL_MS, MIRROR_RECENT_COUNT_MAX, MIRROR_REDO_COUNT_MAX, POLL_MS
 from refold.memory.memory import Memory
-from refold.memory.options import Door, checked_path
+from refold.memory.options import Core, checked_path
 from refold.mirror.files import CONFLICT, PROFILE_FILE, STATE_FILE, FileContent, FileVersion, MirrorDirectory
 from refold.mirror.merge import (
     FileHistory,
@@ -83,14 +83,14 @@ def _collect(name: str, problems: list[MirrorProblem]) -> Generator[None]:
 class LogReader:
     """Reads the durable state of the log, and caches the base of each file while its notes stay the same."""
 
-    def __init__(self, door: Door, profile: str, journal: str) -> None:
-        self._door = door
+    def __init__(self, core: Core, profile: str, journal: str) -> None:
+        self._core = core
         self._streams = (profile, journal)
         self._bases: dict[str, tuple[tuple[int, ...], PageBase]] = {}
 
     def read(self) -> LogState:
         """Return the log's side as it is now; of a log that delays its writes, as it is on the disk."""
-        engine = self._door.engine
+        engine = self._core.engine
         engine.reader.check_open()
         seq = engine.reader.current_head()
         state = self._read(seq, None)
@@ -100,8 +100,8 @@ class LogReader:
     def _read(self, seq: int, at: int | None) -> LogState:
         profile, journal = self._streams
         erased_count = len(self.erased(at))
-        facts = self._door.read_written(profile, lambda state: dict(state.part(PROFILE).entries.values), at)
-        pages: dict[str, list[tuple[int, Any]]] = self._door.read_written(
+        facts = self._core.read_written(profile, lambda state: dict(state.part(PROFILE).entries.values), at)
+        pages: dict[str, list[tuple[int, Any]]] = self._core.read_written(
             journal, lambda state: {day: list(notes) for day, notes in state.part(JOURNAL).days.items()}, at
         )
         names = {day: file_of(day) for day in pages}
@@ -115,7 +115,7 @@ class LogReader:
 
     def erased(self, at: int | None = None) -> list[int]:
         """Return the seqs of all events of the store that were erased, in the order of their erasure."""
-        return self._door.engine.reader.read(STORE_STREAM, lambda state: list(state.part(SETTINGS).erased), at)
+        return self._core.engine.reader.read(STORE_STREAM, lambda state: list(state.part(SETTINGS).erased), at)
 
     def base(self, state: LogState, name: str) -> PageBase | None:
         """Return the base of a file as the log would write it; ``None`` where there is to be none."""
@@ -142,18 +142,18 @@ class Rounds:
     """The rounds of one mirror: the directory, the log's side, and the record of the files."""
 
     def __init__(
-        self, memory: Memory, door: Door, path: str, names: tuple[str, str], *, takes: bool, writes: bool
+        self, memory: Memory, core: Core, path: str, names: tuple[str, str], *, takes: bool, writes: bool
     ) -> None:
         self._memory = memory
-        self._door = door
+        self._core = core
         self._profile, self._journal = names
         self._takes = takes
         self.writes = writes
         self.streams = f"profile/{self._profile}", f"journal/{self._journal}"
-        self._log = LogReader(door, *self.streams)
+        self._log = LogReader(core, *self.streams)
         self.directory = MirrorDirectory(path, locks=writes)
         try:
-            owner = Owner(door.engine.reader.store_id.hex(), door.branch, *names)
+            owner = Owner(core.engine.reader.store_id.hex(), core.branch, *names)
             self._stored = self.directory.read_state()
             state = state_of(self._stored, owner, self.directory.path)
             # Without a record it is not known which copies an earlier erasure is in.
@@ -337,7 +337,7 @@ class Rounds:
         edited = [plan for plan in plans if plan.edits]
         self._state.taking = {plan.name: base_of_edits(plan.edits, plan.read.content) for plan in edited}
         self._state.taking_edits = tuple(map(edit_digest, edits))
-        self._state.taking_after = self._door.engine.reader.current_head()
+        self._state.taking_after = self._core.engine.reader.current_head()
         self._store()
         try:
             with self._memory.acting("mirror"), self._memory.batch():
@@ -356,7 +356,7 @@ class Rounds:
         except (InvalidInput, LimitExceeded) as error:
             for plan in edited:
                 plan.leave(f"cannot be taken: {error}")
-        self._door.engine.reader.log.flush()
+        self._core.engine.reader.log.flush()
         return True
 
     # Files.
@@ -462,19 +462,19 @@ class Mirror:
 
     __slots__ = (
         *("error", "path", "report", "seq"),
-        *("_bell", "_door", "_has_moved", "_hot", "_is_due", "_is_ended", "_last", "_lock", "_on_report", "_rounds"),
+        *("_bell", "_core", "_has_moved", "_hot", "_is_due", "_is_ended", "_last", "_lock", "_on_report", "_rounds"),
         *("_subscription", "_thread"),
     )
 
     def __init__(
-        self, memory: Memory, door: Door, rounds: Rounds, on_report: Callable[[MirrorReport], Any] | None
+        self, memory: Memory, core: Core, rounds: Rounds, on_report: Callable[[MirrorReport], Any] | None
     ) -> None:
         self.path = rounds.directory.path
         self.error: BaseException | None = None
         """The error that ended the thread, ``None`` while it lives and after a ``close``."""
         self.seq = 0  # The seq of the state that the files were last compared with.
         self.report = MirrorReport(0)  # The last report that is not empty, or the first one.
-        self._door = door
+        self._core = core
         self._rounds = rounds
         self._on_report = on_report
         self._lock = threading.RLock()  # Held during a round.
@@ -506,7 +506,7 @@ class Mirror:
     @property
     def is_alive(self) -> bool:
         """Whether files and log are kept in step."""
-        return not (self._is_ended or self.error or self._door.engine.reader.is_closed)
+        return not (self._is_ended or self.error or self._core.engine.reader.is_closed)
 
     def sync(self) -> MirrorReport:
         """Take what was edited by hand, write what the log has, and return a report.
@@ -514,7 +514,7 @@ class Mirror:
         Raises ``Closed`` after ``close``, ``InvalidInput`` inside a batch, ``ReadOnly`` with ``writes=False``,
         ``StoreError`` where the log cannot be written; what is wrong with single files is in the report.
         """
-        batches.refuse(self._door.engine, "a mirror's sync")
+        batches.refuse(self._core.engine, "a mirror's sync")
         if not self._rounds.writes:
             raise ReadOnly("this mirror was opened with writes=False; open one that writes, or call check()")
         with self._lock:
@@ -529,7 +529,7 @@ class Mirror:
 
     def check(self) -> MirrorReport:
         """Return what ``sync`` would do, without doing any of it."""
-        batches.refuse(self._door.engine, "a mirror's check")
+        batches.refuse(self._core.engine, "a mirror's check")
         with self._lock:
             self._check_open()
             return self._rounds.check()
@@ -539,7 +539,7 @@ class Mirror:
 
         It ends early when the mirror does.
         """
-        seq = self._door.engine.reader.current_head() if seq is None else checks.count(seq, "seq")
+        seq = self._core.engine.reader.current_head() if seq is None else checks.count(seq, "seq")
         self._ring()
         with self._has_moved:
             self._has_moved.wait_for(lambda: self.seq >= seq or not self.is_alive, timeout_seconds)
@@ -581,7 +581,7 @@ class Mirror:
     def _check_open(self) -> None:
         if self._is_ended:
             raise Closed(f"this mirror of {self.path} is closed; open another one with memory.mirror(directory)")
-        self._door.engine.reader.check_open()
+        self._core.engine.reader.check_open()
 
     def _round(self, **options: Any) -> tuple[MirrorReport, bool]:
         """Do a round; return its report, and whether another one is due."""
@@ -617,7 +617,7 @@ class Mirror:
 
     def _run(self) -> None:
         try:
-            while not (self._is_ended or self._door.engine.reader.is_closed):
+            while not (self._is_ended or self._core.engine.reader.is_closed):
                 self._bell.wait(_POLL_SECONDS)
                 self._bell.clear()
                 with self._lock:
@@ -643,7 +643,7 @@ class Mirror:
             moving = {name for name in changed if now.get(name) != self._last.get(name)}
             hot, self._hot, self._last = self._hot, changed, now
             # A fork does not hear of erasures, which are events of the whole store.
-            is_elsewhere = bool(self._door.branch) and self._door.engine.reader.current_head() != self.seq
+            is_elsewhere = bool(self._core.branch) and self._core.engine.reader.current_head() != self.seq
             if not (self._is_due or changed - moving or hot or is_elsewhere):
                 return
             report, _ = self._round(trusted=now.keys() - changed - hot, skipped=moving)
@@ -668,7 +668,7 @@ def _join(first: MirrorReport, second: MirrorReport) -> MirrorReport:
 
 def mirror_of(
     memory: Memory,
-    door: Door,
+    core: Core,
     directory: "str | os.PathLike[str]",
     *,
     profile: str = "default",
@@ -687,12 +687,12 @@ def mirror_of(
     names = checks.name(profile, "profile"), checks.name(journal, "journal")
     if edits not in {"take", "leave"}:
         raise InvalidInput(f"edits is {checks.shown(edits)}; give 'take', or 'leave' for a mirror that only follows")
-    door.engine.reader.check_open()
-    takes = edits == "take" and not (writes and door.engine.reader.log.readonly)
+    core.engine.reader.check_open()
+    takes = edits == "take" and not (writes and core.engine.reader.log.readonly)
     path = checked_path(directory, "directory")
-    rounds = Rounds(memory, door, path, names, takes=takes, writes=checks.flag(writes, "writes"))
+    rounds = Rounds(memory, core, path, names, takes=takes, writes=checks.flag(writes, "writes"))
     try:
-        return Mirror(memory, door, rounds, on_report)
+        return Mirror(memory, core, rounds, on_report)
     except BaseException:
         rounds.close()
         raise

@@ -16,7 +16,7 @@ from refold.event import Event, Stamp
 from refold.fold import State
 from refold.limits import NAME_BYTES_MAX
 from refold.memory.handles import Settings
-from refold.memory.options import Door, Handle, MutationOptions, door_of, mutation
+from refold.memory.options import Core, Handle, MutationOptions, core_of, mutation
 from refold.skills.format import as_list, render_skill
 from refold.skills.selection import SkillMatch, checked_phase
 from refold.views.skills import (
@@ -72,20 +72,20 @@ class SkillLibrary(Handle):
 
     __slots__ = ("name",)
 
-    def __init__(self, door: Door, at: int | None, name: str = "default") -> None:
+    def __init__(self, core: Core, at: int | None, name: str = "default") -> None:
         self.name = checks.name(name, "name")
-        super().__init__(door, f"skills/{self.name}", at)
+        super().__init__(core, f"skills/{self.name}", at)
 
     def __repr__(self) -> str:
-        return f"SkillLibrary({self.name!r}, {self._door.counts(lambda: f'learned={len(self.list())}')})"
+        return f"SkillLibrary({self.name!r}, {self._core.counts(lambda: f'learned={len(self.list())}')})"
 
     def _query(self, query: Callable[[Library], T]) -> T:
         return self._read(lambda state: query(state.part(SKILLS)))
 
     def check_writable(self) -> None:
         """Raise `ReadOnly` where no mutation could be written."""
-        self._door.refuse_frozen(self._stream, self._at)
-        self._door.engine.reader.check_writable()
+        self._core.refuse_frozen(self._stream, self._at)
+        self._core.engine.reader.check_writable()
 
     # Learned skills.
 
@@ -118,7 +118,7 @@ class SkillLibrary(Handle):
         content = _content(name, description, body, tags, sessions)
         cited = self._cited(options)
         _check_status(status)
-        event = SkillLearned(cited, self._door.engine.reader.new_id(), GENERATED, *content, status)
+        event = SkillLearned(cited, self._core.engine.reader.new_id(), GENERATED, *content, status)
 
         def decide(state: State) -> Event:
             if state.part(SKILLS).named(name) is not None:
@@ -174,11 +174,11 @@ class SkillLibrary(Handle):
 
     def _read_written(self, skill_id: str, stamp: Stamp) -> LearnedSkill | None:
         """Read a learned skill as an event left it, which may be that of an earlier request."""
-        return self._door.read_around(self._stream, lambda state: state.part(SKILLS).learned.get(skill_id), stamp)
+        return self._core.read_around(self._stream, lambda state: state.part(SKILLS).learned.get(skill_id), stamp)
 
     def _settle_later(self, result: LearnedSkill | Selection, seq: int, times: tuple[str, ...]) -> None:
         """Let the engine fill in the seq and the times of a result once this context's batch is committed."""
-        batch = batches.active(self._door.engine)
+        batch = batches.active(self._core.engine)
         if batch is None or seq > 0:
             return
 
@@ -267,14 +267,14 @@ class SkillLibrary(Handle):
         key, cited = checks.key(name, "name"), self._cited(options)
         outcome = None if succeeded is None else checks.flag(succeeded, "succeeded")
         where = None if conversation is None else checks.name(conversation, "conversation")
-        head = self._door.engine.reader.current_head()
+        head = self._core.engine.reader.current_head()
         noted = self._write(SkillUsed(cited, key, outcome, where), ("use", key, outcome, where), options)
         if noted is not None and not 0 < noted[1].seq <= head:
             self._count("skill_used", 1, where or "", name=key)
 
     def _count(self, kind: str, count: int, conversation: str, **fields: Any) -> None:
         """Count a use for the statistics; a request that was answered before is not counted again."""
-        Settings(self._door, self._at).count_usage(kind, count, conversation=conversation, **fields)
+        Settings(self._core, self._at).count_usage(kind, count, conversation=conversation, **fields)
 
     def usage(self, name: str) -> SkillUsage:
         """Count the uses of a skill and its successes."""
@@ -311,7 +311,7 @@ class SkillLibrary(Handle):
             last = state.part(SKILLS).selections.get(where)
             return SkillsSelected(cited, 0 if last is None else last.seq, *fields, *columns)
 
-        head = self._door.engine.reader.current_head()
+        head = self._core.engine.reader.current_head()
         noted = self._write(decide, ("record", *fields, *columns), options)
         assert noted is not None, "a selection is always written"
         event, stamp = noted
@@ -329,7 +329,7 @@ class SkillLibrary(Handle):
 
 def library_of(memory: Any, name: str = "default") -> SkillLibrary:
     """Make a handle on the library of a memory, frozen where the memory is."""
-    return SkillLibrary(*door_of(memory), name)
+    return SkillLibrary(*core_of(memory), name)
 
 
 def _content(

@@ -36,7 +36,7 @@ from refold.agent.tools import (
 )
 from refold.errors import InvalidInput, LimitExceeded, NotFound
 from refold.limits import SKILL_DESCRIPTION_CHARS_MAX, SKILL_NAME_CHARS_MAX, SOURCES_COUNT_MAX
-from refold.memory.options import Door, MutationOptions, door_of, mutation
+from refold.memory.options import Core, MutationOptions, core_of, mutation
 from refold.message import MessageAppended
 from refold.message import text_of as text_of_message
 from refold.results import SessionSummary
@@ -149,8 +149,8 @@ class Skills:
 
     __slots__ = (
         "_at",
+        "_core",
         "_detected",
-        "_door",
         "_files",
         "_loader",
         "_merged",
@@ -161,12 +161,12 @@ class Skills:
     )
 
     def __init__(
-        self, door: Door, at: int | None, *, roots: SkillRoots | None = None, library: str = "default"
+        self, core: Core, at: int | None, *, roots: SkillRoots | None = None, library: str = "default"
     ) -> None:
-        self._door = door
+        self._core = core
         self._at = at
         self.roots = SkillRoots() if roots is None else roots
-        self.library = SkillLibrary(door, at, library)  # The learned skills, and the switches and uses of all skills.
+        self.library = SkillLibrary(core, at, library)  # The learned skills, and the switches and uses of all skills.
         self._loader = SkillLoader(self.roots)
         self._files: SkillIndex | None = None
         self._scanned_ns = 0
@@ -175,11 +175,11 @@ class Skills:
         self._selector: Selector | None = None
 
     def __repr__(self) -> str:
-        return f"Skills({self._door.counts(lambda: f'skills={len(self.index())}, learned={len(self.library.list())}')})"
+        return f"Skills({self._core.counts(lambda: f'skills={len(self.index())}, learned={len(self.library.list())}')})"
 
     def below(self, roots: SkillRoots) -> "Skills":
         """Make a handle on the same library, with the files below other roots."""
-        return Skills(self._door, self._at, roots=roots, library=self.library.name)
+        return Skills(self._core, self._at, roots=roots, library=self.library.name)
 
     # Reading.
 
@@ -198,7 +198,7 @@ class Skills:
     def refresh(self) -> RefreshStats:
         """Load the files again and return the changes since the load before."""
         self._files, self._detected = self._loader.load(), None
-        self._scanned_ns = self._door.engine.reader.now_ns()
+        self._scanned_ns = self._core.engine.reader.now_ns()
         return self._loader.stats
 
     def list(
@@ -325,7 +325,7 @@ class Skills:
     def _vectors(self, texts: Sequence[str]) -> "NDArray[float32]":
         import numpy  # noqa: PLC0415 - loads only for those who compare meanings
 
-        rows = self._door.embedding.embedder.embed([*texts])
+        rows = self._core.embedding.embedder.embed([*texts])
         lengths: NDArray[float32] = numpy.linalg.norm(rows, axis=1, keepdims=True)
         return numpy.divide(rows, lengths, dtype=numpy.float32)  # Embedders may give vectors of any length.
 
@@ -399,7 +399,7 @@ class Skills:
         return path
 
     def _own_directory(self) -> str:
-        self._door.refuse_frozen("skills", self._at)
+        self._core.refuse_frozen("skills", self._at)
         if self.roots.project is None:
             raise InvalidInput("these skills have no project to write into; give SkillRoots(project=...)")
         files.inside(self.roots.project, SKILL_DIRECTORIES[0])  # A link that leads out is not written through.
@@ -596,7 +596,7 @@ def _valid(answer: _Answer) -> _Answer:
 
 def skills_of(memory: Any, roots: SkillRoots | None = None, *, library: str = "default") -> Skills:
     """Make a handle on the skills of a memory, with files below some roots; frozen where the memory is."""
-    return Skills(*door_of(memory), roots=roots, library=library)
+    return Skills(*core_of(memory), roots=roots, library=library)
 
 
 def _as_skill(learned: LearnedSkill) -> Skill:

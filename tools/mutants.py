@@ -2,12 +2,16 @@
 
     python tools/mutants.py              every mutant, each as killed or SURVIVED; exits with 1 if any survived
     python tools/mutants.py window fold  those whose file or text has one of the words
+    python tools/mutants.py --differential [WORDS]
+                                         those that the differential test has to catch, each in a minute of CPU time
 
 Each changes one text of a copy of the package. A mutant whose text is gone is stale: write it anew for today's code.
 """
 
 import os
+import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -18,6 +22,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 SECONDS_MAX = 600
 NO_TESTS = 5
+CPU_SECONDS_MAX = 60
 
 
 class Mutant(NamedTuple):
@@ -153,6 +158,93 @@ MUTANTS = [
     ),
 ]
 
+DIFFERENTIAL = [
+    # One message too many is evicted.
+    Mutant(
+        "views/window.py",
+        "self.tokens > self.window_tokens and queue",
+        "self.tokens >= self.window_tokens and queue",
+        "",
+    ),
+    # The answers of a pinned call are evicted.
+    Mutant(
+        "views/window.py",
+        "elif self.owners.get(message_id, message_id) in self.pinned:",
+        "elif message_id in self.pinned:",
+        "",
+    ),
+    # What was removed is counted still.
+    Mutant("views/window.py", "self.tokens = self.pinned_tokens = 0", "self.pinned_tokens = 0", ""),
+    # A restore that keeps the budget takes the old one.
+    Mutant("memory/conversation.py", 'if not checks.flag(keep_budget, "keep_budget"):', "if True:", ""),
+    # A fork has what its parent said later.
+    Mutant("memory/snapshot.py", "base = pointer(core, parent, seq)", "base = pointer(core, parent, None)", ""),
+    # The whole is restored, and what was born later stays.
+    Mutant(
+        "memory/store.py",
+        "for stream in sorted(engine.reader.differing(now, base)):",
+        "for stream in sorted(engine.reader.differing(now, base)):\n"
+        "        if not memory_snapshot.pointer(elder, stream, base.seq)[1]:\n"
+        "            continue",
+        "",
+    ),
+    # The value that an erased one had replaced comes back.
+    Mutant(
+        "views/base.py",
+        'self.drop_at(event.prior, getattr(event, "place", 0))\n        else:\n            self.put(',
+        "pass\n        else:\n            self.put(",
+        "",
+    ),
+    # A request id answers for another request.
+    Mutant("engine/reader.py", "if not request.fits(row):", "if row == b'':", ""),
+    # The past is one event too young.
+    Mutant(
+        "engine/reader.py",
+        "if at is None or at >= stream.seq",
+        "if at is None or at >= stream.seq - 1",
+        "",
+    ),
+    # A stream without an event exists.
+    Mutant("engine/transaction.py", "EXISTS: actual > 0", "EXISTS: actual >= 0", ""),
+    # A merge keeps the other text.
+    Mutant(
+        "memory/maintenance.py",
+        'return text if other in text else f"{text} | {other}"',
+        'return text if other in text else f"{other} | {text}"',
+        "",
+    ),
+    # A day that was counted is counted again.
+    Mutant("memory/maintenance.py", "max(entry.accessed_ns, entry.decayed_ns)", "entry.accessed_ns", ""),
+    # What lasts a round lasts for ever.
+    Mutant("views/state.py", "return key.startswith(TEMP)", "return False", ""),
+    # A clock that goes back takes the log along.
+    Mutant("engine/writer.py", "after_ns=reader.time_ns", "after_ns=0", ""),
+]
+"""What only a comparison with the contract tells; none of them needs a test of its own."""
+
+
+def survived(tree: Path) -> str:
+    """Run the differential test until it finds something or its CPU time is over; return what became of the mutant."""
+    script = "from hypothesis import Phase; from tests.differential.machine import main; "
+    script += "main(0, 10_000, 30, phases=(Phase.generate,))"
+    environment = os.environ | {"PYTHONPATH": f"{tree}{os.pathsep}{ROOT}", "OPENBLAS_NUM_THREADS": "1"}
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=ROOT,
+        env=environment | {"PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS_MAX, CPU_SECONDS_MAX)),
+        check=False,
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    if done.returncode in {-signal.SIGXCPU, -signal.SIGKILL, 0}:
+        return "SURVIVED"
+    error = next((line for line in reversed(done.stderr.splitlines()) if "Error" in line), "")
+    return f"killed after {seconds:.0f} s of CPU time: {error[:100]}"
+
 
 def outcome(mutant: Mutant, tree: Path) -> str:
     """Return what became of a mutant: killed, SURVIVED or stale."""
@@ -161,6 +253,11 @@ def outcome(mutant: Mutant, tree: Path) -> str:
     if text.count(mutant.old) != 1:
         return f"stale, the text is there {text.count(mutant.old)} times"
     file.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
+    if not mutant.tests:
+        try:
+            return survived(tree)
+        finally:
+            file.write_text(text, encoding="utf-8")
     paths = [f"tests/{name}" for name in mutant.tests.split()]
     command = [
         sys.executable,
@@ -192,9 +289,11 @@ def outcome(mutant: Mutant, tree: Path) -> str:
 def main(words: list[str]) -> int:
     """Try the mutants, and print a line for each."""
     found: list[str] = []
+    is_differential = "--differential" in words
+    words = [word for word in words if word != "--differential"]
     with tempfile.TemporaryDirectory() as place:
         tree = Path(shutil.copytree(ROOT / "engine", Path(place) / "engine"))
-        for mutant in MUTANTS:
+        for mutant in DIFFERENTIAL if is_differential else MUTANTS:
             if words and not any(word in f"{mutant.file} {mutant.old}" for word in words):
                 continue
             begun = time.monotonic()

@@ -6,9 +6,9 @@ Each stands here with its reason; a name whose reason is gone goes too.
 import sys
 from types import FrameType
 
+from tests.differential.machine import DifferentialMachine
 from tests.engine.test_replay import append_until_killed, print_script
 from tests.index.test_embedder_extras import Endpoint
-from tests.machine.machine import MemoryMachine
 from tests.mcp.fixtures import Kept
 from tests.mcp.test_client_http import Handler
 from tests.rigs.tamper import Erasing, Relinking
@@ -87,8 +87,10 @@ for adapter in (Erasing, Relinking):
     adapter.write_raw  # noqa: B018
 
 # Rules that are there to be picked, not called.
-MemoryMachine.several_more  # noqa: B018
-MemoryMachine.several_others  # noqa: B018
+DifferentialMachine.several_again  # noqa: B018
+DifferentialMachine.several_at_last  # noqa: B018
+DifferentialMachine.several_more  # noqa: B018
+DifferentialMachine.several_others  # noqa: B018
 
 # What the SDK of the Model Context Protocol calls, of streams that go on where they were cut off.
 Kept.replay_events_after  # noqa: B018

@@ -12,14 +12,17 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+import refold
 from refold import Board, Conversation, Journal, Memory, Profile, Project, RefoldError, Snapshot
-from refold.memory import Files
+from refold.memory import Files, SessionMemory, Settings
 from refold.memory.conversation import Scratchpad
+from refold.skills import SkillLibrary, Skills
 from tests.support.bounds import Clock, lowered, seeded_bytes
 from tests.support.paths import ROOT
 
 SCOPES = type(Memory().conversation("any").state)
-HANDLES = (Memory, Board, Conversation, Files, Journal, Profile, Project, Scratchpad, Snapshot, SCOPES)
+HANDLES: tuple[type[Any], ...] = (Memory, Board, Conversation, Files, Journal, Profile, Project, Scratchpad, Snapshot)
+HANDLES += (SCOPES, SessionMemory, Settings, Skills, SkillLibrary)
 
 
 class Held(NamedTuple):
@@ -69,10 +72,14 @@ class Elsewhere:
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
+        self._begin()
+
+    def _begin(self) -> None:
         ours, theirs = socket.socketpair()
         # Not with ``-m``: pickled names have to lead to the module, not to ``__main__``.
         command = [sys.executable, "-c", f"from tests.support.other_process import main; main({theirs.fileno()})"]
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "engine"), str(ROOT)])}
+        package = Path(refold.__file__).parents[1]  # The one that is tested, which may be a broken copy.
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(package), str(ROOT)])}
         with theirs:
             self._process = subprocess.Popen(command, env=environment, pass_fds=[theirs.fileno()])
         self._pipe = Connection(ours.detach())
@@ -95,6 +102,15 @@ class Elsewhere:
         """Close what is open there; every handle on it is done with."""
         self.ask("shut")
 
+    def kill(self, handle: "Remote | None" = None, verb: str = "", args: tuple[Any, ...] = (), **options: Any) -> None:
+        """Kill the process, at once or in the midst of a call, and begin another one."""
+        if handle is not None:
+            self._pipe.send((self.clock.time_ns, ("call", handle.held, verb, args, options)))
+        self._process.kill()
+        self._process.wait()
+        self._pipe.close()
+        self._begin()
+
     def close(self) -> None:
         """End the process, which must end well."""
         self._pipe.close()
@@ -111,13 +127,13 @@ class Remote:
     """A handle in the other process: what is asked of it is asked there."""
 
     def __init__(self, elsewhere: Elsewhere, held: Held) -> None:
-        self._elsewhere, self._held = elsewhere, held
+        self._elsewhere, self.held = elsewhere, held
 
     def __getattr__(self, name: str) -> Any:
-        found = self._elsewhere.ask("get", self._held, name)
+        found = self._elsewhere.ask("get", self.held, name)
         if not isinstance(found, Verb):
             return found
-        return lambda *args, **options: self._elsewhere.ask("call", self._held, name, args, options)
+        return lambda *args, **options: self._elsewhere.ask("call", self.held, name, args, options)
 
 
 class Worker:

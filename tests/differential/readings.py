@@ -1,0 +1,288 @@
+"""Every public read of a memory, compared with what the model says."""
+
+import json
+import re
+from collections.abc import Sequence
+from datetime import date, timedelta
+from typing import Any
+
+from refold import Board, Conversation, Hits, Journal, Memory, Message, Project, Snapshot
+from refold.evaluation.retrieval import BASELINES
+from refold.memory import Files, SessionMemory
+from refold.skills import SkillLibrary
+from tests.differential.boards import Both, Whose
+from tests.differential.chats import SETTINGS, Chat, Line, day_of
+from tests.differential.log import STORE, Row
+from tests.differential.model import Model
+from tests.differential.operations import BOARDS
+from tests.differential.projects import Shared, scores
+from tests.differential.shelves import Shelf, Tree
+
+FIELDS = ("id", "role", "content", "tokens", "pinned", "name", "tool_calls", "tool_call_id", "metadata", "erased")
+STAMPED = ("seq", "time_ns", "occurred_ns")
+FACT = ("id", "content", "category", "importance", "status", "access_count", "metadata", "source")
+TIMED = ("created_ns", "updated_ns", "accessed_ns", "decayed_ns", "occurred_ns")
+QUERY = "which one is long?"
+
+
+class Known:
+    """The states of streams that were compared already, so that a step compares what it may have changed."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, tuple[Any, ...]] = {}
+
+    def has(self, stream: str, *states: Any) -> bool:
+        """Whether the stream was compared with these very states; from now on it was."""
+        known = self._states.get(stream, ())
+        self._states[stream] = states
+        return len(known) == len(states) and all(one is other for one, other in zip(known, states, strict=True))
+
+
+def check_memory(memory: Memory, model: Model, at: int | None = None, known: Known | None = None) -> None:
+    """Read everything, as of a seq where one is given, and compare; leave out what was compared before."""
+    known = known or Known()
+    seen_at = model.committed if at is None else at
+    assert memory.head == seen_at
+    assert memory.conversations() == model.names("conversation", seen_at)
+    assert memory.projects() == model.names("project", seen_at)
+    assert memory.forks() == model.forks(seen_at)
+    _check_rows([(*place, memory) for place in memory.events()], model, model.seen(seen_at))
+    store = model.state(STORE, seen_at)
+    snapshots = sorted((found.seq, found.stream, found.name) for found in memory.snapshots())
+    assert snapshots == sorted((seq, stream, name) for (stream, name), seq in store.names.items())
+    settings = model.state(STORE, at)
+    assert {name: memory.settings.get(name) for name in SETTINGS} == SETTINGS | settings.settings
+    assert dict(memory.settings.items()) | SETTINGS | settings.settings == dict(memory.settings.items())
+    stats = memory.stats()
+    assert (stats.events, stats.conversations) == (seen_at, len(memory.conversations()))
+    for name in model.names("conversation"):
+        state = model.state(f"conversation/{name}", at)
+        if not known.has(f"conversation/{name}", state, model.state(f"project/{state.project}", at)):
+            _check_chat(memory.conversation(name), model, at)
+    lines = [line for row in model.seen(at) if row.stream.startswith("conversation/") for line in said(row)]
+    check_found(memory.search_messages(QUERY, top_k=10_000), {line.id: line for line in lines})
+    for name in model.names("profile"):
+        values = {key: value for key, (value, _) in model.state(f"profile/{name}", at).values.items()}
+        profile = memory.profile(name)
+        assert profile.items() == list(values.items())
+        assert {key: profile.get(key) for key in values} == values
+        assert profile.get("never set", "default") == "default"
+    now_ns = model.now_ns() if at is None else model.rows[at - 1].time_ns if at else 0
+    assert memory.search("tea milk", now=now_ns) == memory.project().search("tea milk", now=now_ns)
+    for name in model.names("project"):
+        if not known.has(f"project/{name}", model.state(f"project/{name}", at)):
+            _check_project(memory.project(name), model, now_ns, at)
+    for name in model.names("journal"):
+        _check_journal(memory.journal(name), model, now_ns, at)
+    for whose in BOARDS:
+        both = Both(model, whose, at)
+        if not known.has(f"{whose}", both.own, both.beneath):
+            _check_board(memory.board(**whose.options), model, both, at)
+    for name in model.names("files"):
+        _check_files(memory.files(name), model.state(f"files/{name}", at))
+    _check_library(memory.skills.library, model.state("skills/default", at), model.committed)
+
+
+def _check_rows(seen: Sequence[Any], model: Model, rows: list[Row]) -> None:
+    told = [(s.seq, s.stream, s.version, event.sources, s.time_ns, s.occurred_ns, s.erased) for event, s, _ in seen]
+    assert told == [
+        (row.seq, row.stream, row.version, row.sources, row.time_ns, row.occurred_ns, row.erased) for row in rows
+    ]
+    signed = {row.seq: model.origin(row) for row in rows if row.actor is not None}
+    assert {s.seq: (s.cause, s.actor) for _, s, _ in seen if s.seq in signed} == signed
+
+
+def said(row: Row) -> list[Line]:
+    """The messages that a row holds and that are not erased."""
+    is_said = row.about and row.about[0] == "said" and not row.erased
+    return [line for line in row.about[1:] if not line.erased] if is_said else []
+
+
+def check_found(hits: Hits, held: dict[str, Line]) -> None:
+    """The messages that are found are those that have one of the words, the best first."""
+    found = {line.id for line in held.values() if isinstance(line.content, str) and re.search("one|long", line.content)}
+    assert {hit.entry.id for hit in hits} == found
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+
+
+# Conversations.
+
+
+def check_window(chat: Conversation, model: Model, at: int | None = None) -> None:
+    """Compare the window of a conversation, in every form."""
+    state: Chat = model.state(f"conversation/{chat.id}", at)
+    lines = [_told(line, model.committed) for line in state.lines]
+    assert [_shown(message) for message in chat.window()] == lines
+    assert [message.id for message in chat.window(last=2)] == [line["id"] for line in lines[-2:]]
+    assert chat.window(last=0) == []
+    assert chat.token_count() == state.tokens
+    assert chat.window_tokens == (state.budget if state.opened else model.budget)
+    wanted = ("role", "content", "name", "tool_calls", "tool_call_id")
+    given = [{field: line[field] for field in wanted if line[field] is not None} for line in lines]
+    assert chat.messages() == [{"content": None} | fields for fields in given]
+
+
+def _shown(message: Message) -> dict[str, Any]:
+    return {field: getattr(message, field) for field in (*FIELDS, *STAMPED)}
+
+
+def _told(line: Line, committed: int) -> dict[str, Any]:
+    told = {field: getattr(line, field) for field in (*FIELDS, *STAMPED)}
+    return told if line.seq <= committed else told | dict.fromkeys(STAMPED)
+
+
+def _check_chat(chat: Conversation, model: Model, at: int | None) -> None:
+    stream = f"conversation/{chat.id}"
+    state: Chat = model.state(stream, at)
+    check_window(chat, model, at)
+    check_found(chat.search(QUERY, top_k=10_000), model.held(stream, at))
+    _check_session(chat.session, state)
+    entries, pad = {key: value for key, (value, _) in state.entries.items()}, chat.scratchpad
+    assert (pad.keys(), pad.items()) == (sorted(entries), sorted(entries.items()))
+    assert {key: pad.get(key) for key in entries} == entries
+    assert pad.get("never set", "default") == "default"
+    assert pad.notes() == [text for _, text in state.notes]
+    assert json.loads(pad.to_json()) == pad.to_dict() == {"entries": entries, "notes": pad.notes()}
+    assert chat.project == state.project
+    shared = {} if state.project is None else model.state(f"project/{state.project}", at).values
+    values = {key: state.values[key][0] for key in sorted(state.values)}
+    values |= {f"project:{key}": shared[key][0] for key in sorted(shared)}
+    assert [(key, repr(value)) for key, value in chat.state.items()] == [(k, repr(v)) for k, v in values.items()]
+    assert chat.state.keys() == list(chat.state) == list(values)
+    assert chat.state.values() == list(values.values())
+    assert all(key in chat.state and chat.state.get(key) == value for key, value in values.items())
+    assert (len(chat.state), chat.state.get("never set", "default")) == (len(values), "default")
+    seen_at = model.committed if at is None else at
+    rows = model.stream_rows(stream, seen_at)
+    _check_rows([(*place, chat) for place in chat.events()], model, rows)
+    if rows:
+        assert [stamp.seq for _, stamp in chat.events(after=rows[0].seq)] == [row.seq for row in rows[1:]]
+    assert (chat.version, chat.place) == (len(model.stream_rows(stream, at)), (stream, seen_at))
+    if model.batch is None:
+        _check_snapshot(chat.snapshot(), state, (stream, model.last_seq(stream, at), None))
+
+
+def _check_snapshot(snapshot: Snapshot, state: Chat, pointer: tuple[str, int, None]) -> None:
+    assert (snapshot.stream, snapshot.seq, snapshot.name) == pointer
+    ids = [line.id for line in state.lines]
+    assert ([message.id for message in snapshot.messages], snapshot.tokens) == (ids, state.tokens)
+    if state.opened:
+        content = json.loads(snapshot.to_json())
+        assert (len(content["messages"]), content["tokens"]) == (len(ids), state.tokens)
+
+
+def _check_session(session: SessionMemory, state: Chat) -> None:
+    files = [(path, lines) for path, (lines, _) in state.files.items()]
+    assert (session.task(), session.findings()) == (state.task[0], [*state.findings])
+    assert [(file.path, file.lines) for file in session.files()] == files
+    assert (session.calls(), session.extracted_seq()) == (state.calls, state.extracted)
+    summary = session.summary()
+    assert [(path, lines) for path, lines, _ in summary.files_read] == files
+    assert (summary.key_findings, summary.tool_usage) == (tuple(state.findings), state.calls)
+    assert all(text in session.to_text() for text in (state.task[0], *state.findings))
+
+
+# Boards, files and skills.
+
+
+def _check_board(board: Board, model: Model, both: Both, at: int | None) -> None:
+    whose, seen_at = both.whose, model.committed if at is None else at
+    shown = both.shown()
+    assert board.to_dict() | {"messages_meta": board.get("messages_meta")} == shown
+    assert json.loads(board.to_json()) == board.to_dict()
+    assert board.get_settings() == shown["config"]
+    assert board.bundle()["messages"] == shown["messages"]
+    assert Whose(board.session, board.project, board.node) == whose
+    _check_rows([(*place, board) for place in board.events()], model, model.stream_rows(whose.stream, seen_at))
+    assert (board.version, board.place) == (len(model.stream_rows(whose.stream, at)), (whose.stream, seen_at))
+    if model.batch is None or at is not None:
+        assert board.at(seen_at).to_dict() == board.to_dict()
+
+
+def _check_files(files: Files, tree: Tree) -> None:
+    texts = {path: text for path, (_, text, _) in sorted(tree.nodes.items()) if text is not None}
+    entries = files.list()
+    assert [entry.path for entry in entries] == list(texts)
+    assert {entry.path: files.read(entry.path) for entry in entries} == texts
+    near = [path for path in tree.nodes if path.count("/") <= 3]
+    assert len(files.view("/memories").split("\n")) == 2 + len(near)
+
+
+def _check_library(library: SkillLibrary, shelf: Shelf, committed: int) -> None:
+    fields = ("id", "name", "description", "body", "kind", "status")
+    assert [[getattr(skill, name) for name in fields] for skill in library.list()] == [
+        [getattr(lesson, name) for name in fields] for lesson in shelf.learned.values()
+    ]
+    for skill, lesson in zip(library.list(), shelf.learned.values(), strict=True):
+        assert library.get(skill.id) == library.get(skill.name) == skill
+        is_settled = lesson.seq <= committed
+        assert not is_settled or (skill.seq, skill.created_ns) == (lesson.seq, lesson.created_ns)
+    off = {name for name, (is_on, _) in shelf.switches.items() if not is_on}
+    assert library.disabled() == off
+    assert not any(map(library.is_enabled, off))
+    for name, counts in shelf.uses.items():
+        usage = library.usage(name)
+        assert (usage.count, usage.rated, usage.succeeded) == counts[:3]
+    for conversation, (_, query) in shelf.selections.items():
+        found = library.selected(conversation)
+        assert found is not None
+        assert found.query == query
+    assert library.selected("never selected") is None
+
+
+# Journals and projects.
+
+
+def _check_journal(journal: Journal, model: Model, now_ns: int, at: int | None) -> None:
+    notes = model.state(f"journal/{journal.name}", at).notes
+    days, today = sorted({day for _, day, _, _ in notes}), day_of(now_ns)
+    first = (date.fromisoformat(today) - timedelta(days=1)).isoformat()
+    read = {day: journal.day(day) for day in days} | {"recent": journal.recent(2)}
+    told = {day: [note for note in notes if note[1] == day] for day in days}
+    told |= {"recent": [note for day in days if first <= day <= today for note in told[day]]}
+    for day, found in read.items():
+        assert [(note.day, note.text) for note in found] == [note[1:3] for note in told[day]]
+        for note, (seq, _, _, time_ns) in zip(found, told[day], strict=True):
+            assert seq > model.committed or note.time_ns == time_ns
+
+
+def _check_project(project: Project, model: Model, now_ns: int, at: int | None) -> None:
+    stream = f"project/{project.name}"
+    state: Shared = model.state(stream, at)
+    is_settled = model.batch is None or at is not None
+    fields = (*FACT, *TIMED) if is_settled else FACT
+    entries, facts = project.list(), list(state.memories.values())
+    assert [[getattr(e, name) for name in fields] for e in entries] == [
+        [getattr(f, name) for name in fields] for f in facts
+    ]
+    assert [tuple(e.keywords) for e in entries] == [f.keywords for f in facts]
+    assert not is_settled or [e.seq for e in entries] == [f.body for f in facts]
+    assert project.list(category="fact", offset=1, limit=2) == [e for e in entries if e.category == "fact"][1:3]
+    assert (project.count(), project.place[0]) == (len(facts), stream)
+    assert not is_settled or project.at(project.place[1]).count() == len(facts)
+    assert all(project.get(e.id) == e for e in entries)
+    assert [found.erased for found in map(project.get, state.gone) if found] == [True] * len(state.gone)
+    stats = project.stats()
+    assert (stats.memories, stats.episodes) == (len(facts), len(state.episodes))
+    rows = model.stream_rows(stream, model.committed if at is None else at)
+    _check_rows([(*place, project) for place in project.events()], model, rows)
+    for entry in entries[:2]:
+        touched = [row.seq for row in rows if entry.id in row.change.ids]
+        if touched:
+            history = [r.stamp.seq for r in project.history(entry.id) if type(r.event).__name__ != "MemoriesCleared"]
+            assert history == touched
+    _check_search(project, state, now_ns, has_recency=is_settled)
+    found = project.search_episodes("tea", top_k=100, floor=0)
+    assert {hit.entry.task for hit in found} == {row[2] for row in state.episodes}
+
+
+def _check_search(project: Project, state: Shared, now_ns: int, *, has_recency: bool) -> None:
+    """Compare the whole ranking of a query with the formula."""
+    expected = scores(state, "tea milk", now_ns, has_recency=has_recency)
+    ranking = "seed" if has_recency else BASELINES["seed-without-recency"]
+    hits = project.search("tea milk", top_k=100, ranking=ranking)
+    assert project.search_many(["tea milk"], top_k=100, ranking=ranking) == [hits]
+    assert {hit.entry.id for hit in hits} == expected.keys()
+    assert all(abs(hit.score - expected[hit.entry.id]) < 3e-6 for hit in hits)
+    order = [(-hit.score, -hit.entry.importance) for hit in hits]
+    assert order == sorted(order)

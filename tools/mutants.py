@@ -47,8 +47,8 @@ MUTANTS = [
     Mutant("views/state.py", "return key.startswith(TEMP)", "return False", "views"),
     Mutant(
         "views/profile.py",
-        "if day >= first_day",
-        "if day > first_day",
+        "if first_day <= day <= last_day",
+        "if first_day < day <= last_day",
         "views/test_journal.py memory/test_edges.py agent/test_tools.py",
     ),
     Mutant("views/facts.py", "if not is_outdated:", "if is_outdated:", "memory/test_reembed.py"),
@@ -139,9 +139,9 @@ MUTANTS = [
     ),
     Mutant(
         "engine/erasure.py",
-        "if not last or (place < len(seqs)",
-        "if (place < len(seqs)",
-        "rigs/test_dictionary.py",
+        "end = bisect_right(seqs, record.last_seq)",
+        "end = begin + 1",
+        "engine/test_erasure.py",
     ),
     Mutant("engine/walk.py", "if self.seen.proved.get(last) != digest:", "if digest == b'':", "rigs/test_tamper.py"),
     Mutant(

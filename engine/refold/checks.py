@@ -85,12 +85,12 @@ def name(value: object, what: str) -> str:
 
 
 def actor(value: object) -> str:
-    """Return the name of an actor: a printable text that is not empty, and none that stands for an erased name."""
+    """Return the name of an actor: a printable text that is not empty, and none that marks an erased name."""
     checked = text(value, "actor", ACTOR_BYTES_MAX, "ACTOR_BYTES_MAX")
     if not checked or not checked.isprintable():
         invalid(f"actor is {shown(checked)}; give a printable name such as 'tool:search'")
     if _ERASED_ACTOR.fullmatch(checked):
-        invalid(f"actor is {shown(checked)}, which stands for an actor whose name was erased; give another name")
+        invalid(f"actor is {shown(checked)}, which marks an actor whose name was erased; give another name")
     return checked
 
 

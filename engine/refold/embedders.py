@@ -671,7 +671,7 @@ class OpenAIEmbedder:
 
 
 def _without_user(url: str) -> str:
-    """Return a URL as it may be shown: without what stands in front of the host."""
+    """Return a URL as it may be shown: without what precedes the host."""
     scheme, mark, rest = url.rpartition("://")
     host, slash, path = rest.partition("/")
     return f"{scheme}{mark}{host.rpartition('@')[2]}{slash}{path}"

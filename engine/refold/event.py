@@ -69,7 +69,7 @@ class Cut(Generic[T]):
 
 
 def _elements(values: Sequence[Any]) -> bytes:
-    """Encode values as they stand inside an array."""
+    """Encode values as they are inside an array."""
     return _ENCODE(values)[len(_array_header(len(values))) :]
 
 
@@ -99,7 +99,7 @@ FLAG_OCCURRED: Final = 16
 
 
 HOST: Final = "host"
-"""The actor where nobody else is known: the program that refold runs in."""
+"""The actor where no other is known: the program that refold runs in."""
 
 ACTORS: Final = (
     *(HOST, "user", "assistant", "tool", "hook", "cli", "mcp", "mirror", "extraction"),

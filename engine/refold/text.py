@@ -54,7 +54,7 @@ _UNSPACED: Final = (
     "["
     "\u0e00-\u0eff"  # Thai, Lao
     "\u1000-\u109f\u1780-\u17ff"  # Burmese, Khmer
-    "\u1100-\u11ff\uac00-\ud7ff"  # Korean, whose particles stand at the word
+    "\u1100-\u11ff\uac00-\ud7ff"  # Korean, whose particles follow the word
     "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff"  # Japanese kana and marks of repetition
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # Chinese characters
     "\U00020000-\U0003ffff"  # and the rarer ones of them
@@ -129,8 +129,8 @@ def words(text: str) -> list[str]:
 
     A word is a run of letters and digits of any script with the marks on them, without regard to case and to how a
     character is composed. Scripts that do not part words (Chinese, Japanese, Thai and their like), and Korean, whose
-    particles stand at the word, give overlapping pairs of characters instead, so that a word in the midst of a run
-    is found; a lone character stands for itself.
+    particles follow the word, give overlapping pairs of characters instead, so that a word in the midst of a run
+    is found; a lone character is its own term.
 
     >>> words("Stra\u00dfe 7b, use_workspaces")
     ['strasse', '7b', 'use', 'workspaces']
@@ -161,7 +161,7 @@ def _split_unspaced(run: str) -> Iterator[str]:
 
 
 def _led_by_letter(run: str) -> Iterator[str]:
-    """Yield a run unless it is empty or marks alone: those of emoji stand on no letter."""
+    """Yield a run unless it is empty or marks alone: those of emoji have no letter."""
     if run.isalnum() or any(map(str.isalnum, run)):
         yield run
 
@@ -249,7 +249,7 @@ _OPPOSITES: Final = (
     *(("morning", "evening"), ("day", "night"), ("single", "double"), ("first", "last"), ("more", "less")),
     *(("increase", "decrease"), ("required", "optional"), ("old", "new"), ("upper", "lower"), ("yes", "no")),
 )
-# Words at the beginning of a sentence that stand for nobody in particular.
+# Words at the beginning of a sentence that name no one in particular.
 _ANYBODY: Final = frozenset(
     (
         *("a", "an", "all", "any", "anything", "both", "each", "either", "every", "everyone", "everything", "he"),
@@ -322,7 +322,7 @@ def _is_akin(word: str, other: str) -> bool:
 
 
 def _order(words: list[str], known: set[str]) -> list[str]:
-    """List the words of one text that the other has, in order, without those that may stand anywhere."""
+    """List the words of one text that the other has, in order, without those that fit anywhere."""
     shared = (word for word in dict.fromkeys(words) if len(word) >= _KEYWORD_BYTES_MIN and word in known)
     return [word for word in shared if not _DENIAL.fullmatch(word)]
 

@@ -208,7 +208,7 @@ class TestDamage:
 @needs_proc
 class TestWhoHoldsIt:
     def test_writers_are_named(self, store: Path) -> None:
-        assert found(store, "writers").message == "nobody holds writer.lock: nobody writes"
+        assert found(store, "writers").message == "no process holds writer.lock: there is no writer"
         with Child(HOLDER, str(store), "writer") as child:
             assert child.read() == "open"
             check = found(store, "writers")

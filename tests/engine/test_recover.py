@@ -177,7 +177,7 @@ class TestWhereToCut:
             assert assert_sound(new) == made.state_hash
 
     def test_a_seq_inside_a_command_is_refused_with_those_around_it(self, tmp_path: Path, backup: Path) -> None:
-        words = r"seq 3 stands inside the command of seqs 3 to 4, .* recover to 2 or to 4$"
+        words = r"seq 3 is inside the command of seqs 3 to 4, .* recover to 2 or to 4$"
         with pytest.raises(InvalidInput, match=words):
             recover(backup, tmp_path / "new", to=3)
         assert names_in(tmp_path) == {"store", "backup"}

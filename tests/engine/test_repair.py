@@ -227,7 +227,7 @@ def test_events_that_stand_twice_stand_once(tmp_path: Path, salted: bool) -> Non
     assert report.fault == "writer"
     repairs = check_comes_back(store, sound)
     assert {repair.split(":")[0] for repair in repairs[-3:-1]} == {"conversation/chat", "project/p"}
-    assert all("events that stood twice stand once; the first was seq " in repair for repair in repairs[-3:-1])
+    assert all("events that were there twice are there once; the first was seq " in repair for repair in repairs[-3:-1])
 
 
 def test_one_note_that_was_written_twice_on_purpose_stands_twice(store: Path) -> None:

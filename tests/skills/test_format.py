@@ -221,7 +221,7 @@ def test_odd_values_are_passed_over_and_said() -> None:
         None,
     )
     assert [(line, reason) for line, _, reason in reasons(file_of(front), "other/SKILL.md")] == [
-        (8, "the key 'name' stands there twice; the last one counts"),
+        (8, "the key 'name' is there twice; the last one counts"),
         (4, "tags holds what is no text; it is passed over"),
         (5, "user-invocable is 'perhaps'; give true or false"),
         (6, "license is no text; it is passed over"),

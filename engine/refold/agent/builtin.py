@@ -352,7 +352,7 @@ _SCHEMA: Final[dict[str, Any]] = {
             "description": "view: the first and the last line of a file to show, -1 for its end",
         },
         "file_text": _text("create: the whole text of the new file"),
-        "old_str": _text("str_replace: the text to replace, which must stand in the file exactly once"),
+        "old_str": _text("str_replace: the text to replace, which must occur in the file exactly once"),
         "new_str": _text("str_replace: what comes in its place"),
         "insert_line": {
             "type": "integer",

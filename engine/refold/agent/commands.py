@@ -48,7 +48,7 @@ _QUERY: Final = (
     *("what do you remember", "what do you remember about"),
     *("show me what you remember", "list my memories", "what memories do you have"),
 )
-# With more sentences behind it, it is a part of a story that is told to the model.
+# With more sentences behind it, it is part of a story for the model.
 _QUESTION: Final = ("do you remember",)
 _PREFERENCES: Final = (
     "what are my preferences",
@@ -179,8 +179,8 @@ def detect_memory_command(text: str) -> MemoryCommand | None:
     whole = _ended(checks.text(text, "text").lstrip())
     if whole[-len(_PLEASE) :].lower() == _PLEASE:
         # No pattern for it: a search for spaces in front of a word takes the square of their number.
-        asked = whole[: -len(_PLEASE)]
-        whole = _ended(asked, also=",") if asked[-1:].isspace() or asked[-1:] == "," else whole
+        request = whole[: -len(_PLEASE)]
+        whole = _ended(request, also=",") if request[-1:].isspace() or request[-1:] == "," else whole
     polite = _POLITE.match(whole)
     if polite is not None:
         whole = whole[polite.end() :]

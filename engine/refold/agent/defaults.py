@@ -137,8 +137,8 @@ def record_session(context: HookContext, summary: SessionSummary) -> None:
     chat = context.conversation
     if not context.memory.settings.get("memory_enabled") or not summary.total_turns or not summary.task_description:
         return
-    said = [stamp.seq for event, stamp in chat.events() if isinstance(event, MessageAppended) and not stamp.erased]
-    if not said or _recorded_seq(context) > said[-1]:
+    seqs = [stamp.seq for event, stamp in chat.events() if isinstance(event, MessageAppended) and not stamp.erased]
+    if not seqs or _recorded_seq(context) > seqs[-1]:
         return
     calls = ", ".join(f"{name} x {count}" for name, count in summary.tool_usage.items())
     context.memory.project(context.project).record_episode(
@@ -148,7 +148,7 @@ def record_session(context: HookContext, summary: SessionSummary) -> None:
         approach=f"Tools: {calls}" if calls else "",
         outcome=summary.outcome,
         tools=tuple(summary.tool_usage),
-        sources=[*said[:1], *said[1:][-SOURCES_COUNT_MAX + 1 :]],
+        sources=[*seqs[:1], *seqs[1:][-SOURCES_COUNT_MAX + 1 :]],
     )
 
 

@@ -142,10 +142,10 @@ class AgentLoop:
         if answer.stop_reason is not None:
             self._hooks.fire_deferred(self._context, ())
             return Turn("", 0, answer.stop_reason, notices=self.notices[noticed:])
-        said = text if answer.modified_message is None else answer.modified_message
+        content = text if answer.modified_message is None else answer.modified_message
         self._close_interrupted_calls()
-        metadata = ({} if said == text else {"original": text}) | (answer.metadata or {})
-        message = self._append("user", said, metadata=metadata or None)
+        metadata = ({} if content == text else {"original": text}) | (answer.metadata or {})
+        message = self._append("user", content, metadata=metadata or None)
         self._hooks.fire_deferred(self._context, [message])
         return self._turn(message, noticed)
 
@@ -216,8 +216,8 @@ class AgentLoop:
         if reply.usage is not None:
             total, usage = self._usage, reply.usage
             self._usage = Usage(total.input_tokens + usage.input_tokens, total.output_tokens + usage.output_tokens)
-        heard = replace(self._context, calls=reply.calls, usage=reply.usage)
-        after = self._hooks.fire_after_llm(heard, reply.text or "")
+        replied = replace(self._context, calls=reply.calls, usage=reply.usage)
+        after = self._hooks.fire_after_llm(replied, reply.text or "")
         text = reply.text if after.replacement_text is None else after.replacement_text
         calls = () if after.block_reason is not None else reply.calls
         recorded = [
@@ -412,7 +412,7 @@ class _Record:
 
 
 class _Rerun(AgentLoop):
-    """The same loop over a record, which stands in for the model, the hooks and the tools of others."""
+    """The same loop over a record, which replaces the model, the hooks and the tools of others."""
 
     def __init__(self, memory: Memory, chat: Conversation, record: _Record) -> None:
         super().__init__(memory, chat, self, hooks=Hooks(memory))

@@ -225,7 +225,7 @@ def episodes_listing(episodes: Iterable[Episode]) -> Listing:
     texts = (
         (episode.kind, [line_of(text) for text in (episode.task, episode.outcome) if text]) for episode in episodes
     )
-    lines = [f"- [{kind}] {': '.join(text[:_EPISODE_CHARS] for text in told)}" for kind, told in texts]
+    lines = [f"- [{kind}] {': '.join(text[:_EPISODE_CHARS] for text in fields)}" for kind, fields in texts]
     return Listing(EPISODES_HEADING, "sessions", [Section("", lines)])
 
 

@@ -1,6 +1,6 @@
 """The demonstration: an agent is told something, forgets it and fails; the log says why, and the agent gets it back.
 
-Everything goes through the public API and the agent's default path; a few rules stand in for the model. The output
+Everything goes through the public API and the agent's default path; a few rules play the model. The output
 depends on nothing else, where REFOLD_CLOCK_NS fixes the clock: no paths, no process ids, no timings.
 """
 
@@ -43,15 +43,15 @@ _RIGHT: Final = "An apple. Nothing with nuts, as you are allergic."
 
 
 class _Model:
-    """A model of a few rules; like any other it knows only what stands in the messages that it is shown."""
+    """A model of a few rules; like any other it knows only the messages that it is shown."""
 
     def reply(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> "Reply":  # noqa: ARG002 - a model's
         from refold.agent import Reply
 
-        asked = messages[-1]["content"]
-        if asked == _QUESTION:
+        prompt = messages[-1]["content"]
+        if prompt == _QUESTION:
             return Reply(_RIGHT if any(_WORD in str(message["content"]) for message in messages) else _WRONG)
-        return Reply(dict(_TALK)[asked])
+        return Reply(dict(_TALK)[prompt])
 
 
 def demonstrate(path: str, console: Console) -> dict[str, Any]:
@@ -125,11 +125,11 @@ def _show_steps(steps: "Sequence[Step]", console: Console, *, style: str = "") -
 def _explain(memory: "Memory", console: Console) -> dict[str, Any]:
     _heading(console, "3. Why? Everything that happened is in the log, as numbered events")
     chat = memory.conversation(_CHAT)
-    said = chat.search(_WORD, roles=["user"])[0].entry
-    step = next(step for step in chat.replay() if said.seq in [message.seq for message in step.evicted])
+    message = chat.search(_WORD, roles=["user"])[0].entry
+    step = next(step for step in chat.replay() if message.seq in [each.seq for each in step.evicted])
     new = step.after.window(last=1)[0]
     wanted = step.before.token_count() + new.tokens
-    console.line(f"   event {said.seq:>2}  Alice said: {said.content}")
+    console.line(f"   event {message.seq:>2}  Alice said: {message.content}")
     console.line(
         (f"   event {step.stamp.seq:>2}  The agent forgot it", "bold yellow"),
         f", because {wanted} tokens did not fit into {step.after.window_tokens}:",
@@ -137,12 +137,12 @@ def _explain(memory: "Memory", console: Console) -> dict[str, Any]:
     console.line(f'             "{new.content}" came in, and the oldest had to go.')
     shown = [stamp.seq for event, stamp in chat.events() if type(event).__name__ == "ContextShown"][-1]
     messages = [str(message["content"]) for message in memory.rebuild(shown).context.messages()]
-    was_shown = any(_WORD in message for message in messages)
+    was_shown = any(_WORD in content for content in messages)
     console.line(
         f"   event {shown:>2}  The model was shown {len(messages)} messages and asked for a snack;"
         f" the nuts were in {'one' if was_shown else 'none'} of them."
     )
-    return {"said_seq": said.seq, "left_seq": step.stamp.seq, "was_shown": was_shown}
+    return {"said_seq": message.seq, "left_seq": step.stamp.seq, "was_shown": was_shown}
 
 
 def _try_again(memory: "Memory", left_seq: int, console: Console) -> dict[str, Any]:

@@ -155,7 +155,7 @@ def _writers(path: str) -> CheckResult:
     if holders is None:
         return _ok("this system does not say who holds writer.lock")
     if not holders:
-        return _ok("nobody holds writer.lock: nobody writes")
+        return _ok("no process holds writer.lock: there is no writer")
     processes = ", ".join(str(holder.process) for holder in holders)
     if any(holder.is_alone for holder in holders):
         step = f"to write from here, close the store in process {processes}; reading works beside it"
@@ -340,7 +340,7 @@ def _run(check: Callable[[_Subject], CheckResult], subject: _Subject) -> CheckRe
     try:
         return check(subject)
     except OSError as error:
-        return _warn(f"cannot be told: {error}", "run it as the user who owns the store")
+        return _warn(f"cannot be determined: {error}", "run it as the user who owns the store")
 
 
 def _mib(size_bytes: int) -> str:

@@ -89,7 +89,7 @@ def show(
 ) -> Output:
     """Show a conversation, now or then, one message, or what a model was shown.
 
-    Shows the window, the scratchpad and the state of CONVERSATION. With --seq, what stands there in the log is shown
+    Shows the window, the scratchpad and the state of CONVERSATION. With --seq, they are shown as of that event
     whole. With --context, the context that was recorded at a seq is built again from the log and compared with its
     digests; the exit code is 1 where they differ.
     """
@@ -469,7 +469,7 @@ def _stdin_file(name: str) -> Generator[Path]:
 
 @contextmanager
 def _store_to_fill(db: str, options: dict[str, Any]) -> "Generator[Memory]":
-    """Open a store; a new one stands under its name once it is filled, and nowhere if it stays empty."""
+    """Open a store; a new one gets its name once it is filled, and is removed if it stays empty."""
     path = Path(db)
     if path.exists() and (path.is_file() or any(path.iterdir())):
         with opened(db, **options) as memory:

@@ -116,7 +116,7 @@ class _Loop:
                 await self.running.run_in_executor(self._executor, self._engine.commit, batch.transaction)
             except WrongVersion:
                 await self._write_alone([call for call, _ in results])
-            except Exception as error:  # noqa: BLE001 - every task of the tick is told
+            except Exception as error:  # noqa: BLE001 - every task of the tick gets it
                 for call, _ in results:
                     _fail(call, error)
         for call, result in results:

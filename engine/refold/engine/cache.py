@@ -172,7 +172,7 @@ class CheckpointPacker:
         """Pack a row of the state as it is now, the first slice at once; what was under way is not needed any more."""
         self.underway.pop(stream.number, None)
         if not stream.seqs:
-            # A kept row stands at the stream's last event; the tail, scanned after a crash, could not know it.
+            # A kept row is of the stream's last event; the tail, scanned after a crash, could not know it.
             self._streams.dirty.pop(stream.number, None)
             return
         packing = fold.Packing(self._loader.live(stream))
@@ -325,7 +325,7 @@ class FrozenStates:
 
 
 class StreamEviction:
-    """The hand that goes round the streams in RAM and lets those leave that nobody has touched since it last passed.
+    """The hand that goes round the streams in RAM and lets those leave that were not used since it last passed.
 
     A second chance instead of a list by last use: a touch costs one attribute and no lock.
 
@@ -396,7 +396,7 @@ class StreamEviction:
                 count -= 1
             elif self._packer.is_packing(stream):
                 queue.appendleft(stream)
-                return  # It is large, and leaves soon: nobody else has to.
+                return  # It is large and leaves soon: no other has to.
             else:
                 queue.append(stream)
 

@@ -61,7 +61,7 @@ from refold.views.store import ERASED_PREFIX
 def markers_of(events: Iterable[Event]) -> set[bytes]:
     """Return the texts and bytes of the bodies of events, and those inside of their packed values.
 
-    What the events keep is not among them: the id of a call stands in the call, and among the ids that stay.
+    What the events keep is not among them: the id of a call is part of the call, and among the ids that stay.
     """
     found, kept = set[bytes](), set[bytes]()
     for event in events:
@@ -123,7 +123,7 @@ class Base(NamedTuple):
 class Plan(NamedTuple):
     """What an erasure is to reach: the events asked for, those derived from them, and streams to rename by number."""
 
-    asked: list[int]
+    seqs: list[int]
     derived: list[int]
     renamed: dict[int, str]
     """Number of a stream -> the name that it gets."""
@@ -131,11 +131,11 @@ class Plan(NamedTuple):
     """Events that are kept and name what is erased."""
 
 
-def planned(engine: Engine, asked: set[int], renamed: dict[int, str], mentioned: set[int], *, derived: bool) -> Plan:
+def planned(engine: Engine, seqs: set[int], renamed: dict[int, str], mentioned: set[int], *, derived: bool) -> Plan:
     """Return the plan to erase what was asked for, and with ``derived`` what names it or was derived from either."""
-    reached = mentioned | _derived_from(engine, asked | mentioned) if derived else set[int]()
-    naming = unerased(engine, mentioned - asked - reached)
-    return Plan(unerased(engine, asked), unerased(engine, reached - asked), renamed, naming)
+    reached = mentioned | _derived_from(engine, seqs | mentioned) if derived else set[int]()
+    naming = unerased(engine, mentioned - seqs - reached)
+    return Plan(unerased(engine, seqs), unerased(engine, reached - seqs), renamed, naming)
 
 
 def _derived_from(engine: Engine, seqs: Iterable[int]) -> set[int]:
@@ -397,7 +397,7 @@ def _erase_alone(engine: Engine, plan: Callable[[Sequence[Base]], Plan]) -> Rece
         engine.settle()  # Rows that wait in RAM are forgotten when all begins anew.
         known = bases(engine)
         reached = plan(known)
-        seqs = sorted({*reached.asked, *reached.derived})
+        seqs = sorted({*reached.seqs, *reached.derived})
         if not (seqs or reached.renamed or engine.is_unswept):
             return _receipt(engine, reached, set(), 0)
         markers = _markers(engine, seqs, reached.renamed)
@@ -437,7 +437,7 @@ def _commit(engine: Engine, seqs: Sequence[int], renamed: Mapping[int, str], kno
     group = Group(engine.reader)
     for begin in range(0, max(len(seqs), 1), ERASED_SEQS_COUNT):
         named = tuple(seqs[begin : begin + ERASED_SEQS_COUNT])
-        # A record's digest stands where its last erased event does: what is behind them is in later records.
+        # A record's digest is at its last erased event: what follows is in later records.
         until = seqs[begin + ERASED_SEQS_COUNT] if begin + ERASED_SEQS_COUNT < len(seqs) else reader.head + 1
         proofs = tuple((last, digests.pop(last)) for last in list(digests) if last < until)
         group.admit(Mutation(STORE_STREAM, Erased((), named, proofs), origin=origin_in(engine.reader)))
@@ -538,7 +538,7 @@ def _receipt(engine: Engine, plan: Plan, markers: set[bytes], rows: int) -> Rece
     wanted = telling(markers)
     found = engine.reader.log.search(wanted)
     return Receipt(
-        seqs=tuple(plan.asked),
+        seqs=tuple(plan.seqs),
         derived=tuple(plan.derived),
         naming=tuple(plan.naming),
         streams=tuple(sorted(set(plan.renamed.values()))),

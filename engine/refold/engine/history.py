@@ -17,7 +17,7 @@ from refold.views.store import SETTINGS, SWITCHES
 # The differences between two states, as paths with what stood there before and after.
 
 _ABSENT = object()
-"""What stands at a path where there is nothing: not the same as a JSON null."""
+"""The value of a path where there is nothing: not the same as a JSON null."""
 
 
 def changes_between(
@@ -117,7 +117,7 @@ def hash_of(streams: Iterable[tuple[str, list[tuple[str, bytes]]]]) -> str:
 
 
 def diff(engine: Engine, a: Side, b: Side) -> list[Change]:
-    """Return the changes from side ``a`` to side ``b``; one without a stream stands for the other's, or for all."""
+    """Return the changes from side ``a`` to side ``b``; one without a stream takes the other's, or all."""
     if a.stream is None and b.stream is None:
         pairs = [(name, name) for name in sorted(engine.reader.differing(a, b))]
     else:

@@ -197,14 +197,14 @@ _END = 2**64
 
 
 class Position(NamedTuple):
-    """Where a stream stands: its version and the seq of its last event."""
+    """The head of a stream: its version and the seq of its last event."""
 
     version: int
     seq: int
 
 
 class Positions:
-    """Where every stream of every branch stands, event by event; a branch's stream goes on from what it inherited."""
+    """The heads of all streams of all branches, event by event; a branch's stream continues what it inherited."""
 
     def __init__(self) -> None:
         self.forks: list[Branch] = []
@@ -222,7 +222,7 @@ class Positions:
         return key_of(branch, stream) in self._seqs
 
     def at(self, branch: int, stream: str, until: int = _END) -> Position:
-        """Return where a stream stands at a seq, what its branch inherited included."""
+        """Return the head of a stream at a seq, including what its branch inherited."""
         while True:
             key = key_of(branch, stream)
             seqs = self._seqs.get(key)
@@ -291,7 +291,7 @@ class ExportState:
         return fork in self.branches and self._positions.has(self.branches[fork], stream)
 
     def position(self, fork: str, stream: str) -> Position:
-        """Return where a stream stands, what its branch inherited included."""
+        """Return the head of a stream, including what its branch inherited."""
         return self._positions.at(self.branches[fork], stream)
 
     def is_open(self, fork: str, stream: str) -> bool:
@@ -415,7 +415,7 @@ class ExportCheck:
     def _forking(self, line: Line, event: BranchForked) -> Iterator[str]:
         """Check what the lines behind a fork of the memory rely on."""
         if line.branch or line.stream != STORE_STREAM:
-            yield f"a fork of the memory stands in {STORE_STREAM} of the main line alone"
+            yield f"a fork of the memory belongs in {STORE_STREAM} of the main line alone"
         if not line.erased:
             checks.name(event.name, "name")
             if event.name in self._state.branches or is_reserved(event.name):

@@ -155,12 +155,12 @@ class Reader:
         self.is_writing = False
         """Whether this process is between the begin of its turn at the log and the fold of what it wrote."""
         self.ring: Callable[[], None] | None = None
-        """What is called when a commit of this process was folded, ``None`` while nobody subscribes."""
+        """What is called when a commit of this process was folded, ``None`` without subscribers."""
         self.restart()
 
     @reports_damage
     def restart(self, uncovered: CheckpointGaps | None = None) -> None:
-        """Read where the log stands: last commit, tail, keys; ``uncovered`` says what an erasure left without rows."""
+        """Read the end of the log: last commit, tail, keys; ``uncovered`` says what an erasure left without rows."""
         self.is_torn, self.is_writable = True, False
         """Whether this was cut off: what is in RAM then is no state, and the next call reads it again."""
         mark = self.log.mark()
@@ -180,7 +180,7 @@ class Reader:
         self.store_id = self.log.row("meta", STORE_ID_KEY) or b""
         self._hash_key = self.log.row("meta", HASH_KEY) or b""
         self._looked_at: dict[tuple[int, int, int, str], fold.State] = {}
-        """The base that a thread looked at last, by thread, stream, seq and kind: folded on by nobody else."""
+        """The base that a thread read last, by thread, stream, seq and kind: only that thread folds it on."""
         self.head_digests = Digests(self.log, self.streams, self.loader)
         self.index.forget()
         self._read_marks()
@@ -328,7 +328,7 @@ class Reader:
     def _await_fold(self) -> None:
         """Let this process's own commit be folded if another one has already committed behind it.
 
-        Without this a read could miss what the other was told is durable. It takes microseconds; the bound is for a
+        Without this a read could miss what another process has acknowledged. It takes microseconds; the bound is for a
         caller that holds the state lock, for whom the fold has to wait.
         """
         tries = SETTLE_COUNT_MAX
@@ -339,7 +339,7 @@ class Reader:
     def notice(self) -> None:
         """Fold what other processes have written since this one last looked.
 
-        Not while this process writes: nobody else can then, and what it writes is folded by the committer.
+        Not while this process writes: no other can then, and the committer folds what it writes.
         """
         with self.state_lock:
             if not self.is_writing and self.log.changed():
@@ -377,7 +377,7 @@ class Reader:
         return stream is not None and stream.state is not None and fold.is_open(stream.state)
 
     def slot(self, name: str) -> Stream | None:
-        """Return where a stream stands, ``None`` where there is none."""
+        """Return the head of a stream, ``None`` where there is none."""
         if self.is_writing:
             self._await_fold()
         with self.state_lock:
@@ -523,7 +523,7 @@ class Reader:
         return self.read(STORE_STREAM, lambda state: state.part(SETTINGS).branches[branch - 1].name) if branch else ""
 
     def names(self) -> Names:
-        """Return the lookups of what the numbers in events stand for."""
+        """Return the lookups of the names of numbers in events."""
         known = ["", *(branch.name for branch in self.branches_at(None))]
         return Names(self.streams.name_of, known.__getitem__, self.streams.branch_of, self.loader.actors)
 

@@ -1,7 +1,7 @@
 """Repair: a log written anew into an empty store, up to a seq and in order, with the checkpoints that it had.
 
 Records come along byte for byte as long as they are in order. From the first place on at which a faulty writer counted
-or linked wrongly, every event stands once, in the order of the log, behind the last one of its stream, and the links
+or linked wrongly, every event is there once, in the order of the log, behind the last one of its stream, and the links
 are made anew; bodies never change. Nothing is deleted: no byte of a later
 event is ever in the new file. What is only a cache stays behind.
 """
@@ -85,7 +85,7 @@ class Seqs:
         self._first[seq] = self._first.get(first, first)
 
     def of(self, seq: int) -> int:
-        """Return the seq of an event, of one that is left out that of the other; 0 stands for none."""
+        """Return the seq of an event, for one that is left out that of the other; 0 means none."""
         seq = self._first.get(seq, seq)
         return seq - bisect_left(self._left_out, seq)
 
@@ -119,7 +119,7 @@ class StreamNumbers:
         for number, count in _begun(log, {number for number, keys in self._keys.items() if len(keys) > 1}).items():
             if count == 1:
                 del self._keys[number][:-1]  # A name under which nothing ever began.
-            elif len(self._keys[number]) == 2:  # noqa: PLR2004 - of more nobody can tell which began when
+            elif len(self._keys[number]) == 2:  # noqa: PLR2004 - of more it is unknown which began when
                 self._shared[number] = ([], [])
             else:
                 names = ", ".join(map(name_of, self._keys[number]))
@@ -248,7 +248,7 @@ class Rebuild:
     def _fold(self, number: int, event: Event, stamp: Stamp, event_bytes: int) -> None:
         slot = self._streams.at_number(number)
         if not slot.seq and slot.base is not None:
-            slot.stand(0, slot.base[1])  # The first event of a branch's stream goes on from what that inherited.
+            slot.set_head(0, slot.base[1])  # The first event of a branch's stream goes on from what that inherited.
         is_base = stamp.flags & FLAG_BASE
         slot.state = self._loader.base_state(event, slot.kind) if is_base else self._loader.live(slot)
         fold.fold(slot.state, stamp, event)
@@ -286,7 +286,7 @@ def check_end(log: Log, seq: int) -> None:
         record = record_at(log, seq)
         first = record.commands[seq - record.first_seq]
         raise InvalidInput(
-            f"seq {seq} stands inside the command of seqs {first} to {last}, which is kept whole or not at all; "
+            f"seq {seq} is inside the command of seqs {first} to {last}, which is kept whole or not at all; "
             f"recover to {first - 1} or to {last}"
         )
 
@@ -297,7 +297,7 @@ def seeds(log: Log) -> dict[bytes, bytes]:
 
 
 class Repair:
-    """One pass over a log in which nobody writes; ``into`` is the log of the new store, which is empty."""
+    """One pass over a log without writers; ``into`` is the log of the new store, which is empty."""
 
     def __init__(self, log: Log, into: Log, seq: int) -> None:
         self._log, self._into, self._until = log, into, seq
@@ -353,16 +353,18 @@ class Repair:
 
     def repairs(self) -> tuple[str, ...]:
         """Say what is other than it was; seqs and versions are those of the old log."""
-        said = list(self._streams.repairs())
+        changes = list(self._streams.repairs())
         for key, (seq, old, new, count) in self._recounted.items():
-            said.append(f"{name_of(key)}: version {old} at seq {seq} is version {new}, and so on: {count} events")
+            changes.append(f"{name_of(key)}: version {old} at seq {seq} is version {new}, and so on: {count} events")
         for key, seqs in self._left_out.items():
-            said.append(f"{name_of(key)}: {len(seqs)} events that stood twice stand once; the first was seq {seqs[0]}")
+            changes.append(
+                f"{name_of(key)}: {len(seqs)} events that were there twice are there once; the first was seq {seqs[0]}"
+            )
         if self._redated:
-            said.append(f"no event from seq {self._redated} on is dated before the one in front of it")
+            changes.append(f"no event from seq {self._redated} on is dated before the one in front of it")
         if self._relinked:
-            said.append(f"the links of the chain from seq {self._relinked} on are new")
-        return tuple(said)
+            changes.append(f"the links of the chain from seq {self._relinked} on are new")
+        return tuple(changes)
 
     # The log.
 
@@ -414,7 +416,7 @@ class Repair:
     def _heads(self, record: Record, repeats: Mapping[int, int], count: int) -> dict[int, StreamHead]:
         """Return the head of each stream in a record, by its place there, behind the last one of the stream.
 
-        Takes note of where they stand behind the record, and of what is left out. The head of the log moves on.
+        Records their heads after the record, and what is left out. The head of the log moves on.
         """
         seqs_of: dict[int, list[int]] = {}
         heads: dict[int, StreamHead] = {}

@@ -47,7 +47,7 @@ UNREADABLE: Final = (
 )
 """What decoding, unpacking or folding damaged bytes raises; msgspec's errors and UTF-8's are a ``ValueError``.
 
-No ``MemoryError``: a process that is short of memory must not be told that its store is damaged.
+No ``MemoryError``: a process that is short of memory must not report a damaged store.
 """
 
 
@@ -123,7 +123,7 @@ def key_of(branch: int, name: str) -> str:
 
 
 def split_key(key: str) -> tuple[int, str]:
-    """Return the branch and the name that a key stands for."""
+    """Return the branch and the name of a key."""
     if key[0] > "9":
         return 0, key
     branch, _, name = key.partition(":")
@@ -131,12 +131,12 @@ def split_key(key: str) -> tuple[int, str]:
 
 
 def name_of(key: str) -> str:
-    """Return the name that a key stands for, as stamps, hashes and messages show it."""
+    """Return the name of a key, as stamps, hashes and messages show it."""
     return key if key[0] > "9" else key.partition(":")[2]
 
 
 def kind_of(key: str) -> str:
-    """Return the kind of the stream that a key or a name stands for."""
+    """Return the kind of the stream of a key or a name."""
     return name_of(key).partition("/")[0]
 
 
@@ -146,7 +146,7 @@ def session_board(session: str) -> str:
 
 
 class Names(NamedTuple):
-    """What the numbers in events stand for."""
+    """The names of the numbers in events."""
 
     stream: Callable[[int], str]
     branch: Callable[[int], str]
@@ -157,7 +157,7 @@ class Names(NamedTuple):
 
 # Checkpoint rows: cached states of streams, as pointers and small values, never needed for an answer.
 #
-# A *kept* row stands at every 256th event of a stream (or after as many events as its window holds messages, so that
+# There is a *kept* row at every 256th event of a stream (or after as many events as its window holds messages, so that
 # the cost of packing stays a constant per event); ``at`` starts from it. A *floating* row is written when a store is
 # closed or its tail has grown too long, and replaced by the next row. Rows wait in RAM and travel with the next
 # commit.
@@ -167,7 +167,7 @@ class Names(NamedTuple):
 
 _LAST_SEQ: Final = b"\xff" * 8
 APPLIED_KEY: Final = bytes(12)
-"""The key of no stream: the row stands among the checkpoint rows that it speaks of, and goes when they go."""
+"""The key of no stream: the row is among the checkpoint rows that it describes, and goes with them."""
 
 
 class Checkpoint(NamedTuple):
@@ -287,11 +287,11 @@ def checkpoint_of(key: bytes, packed: bytes) -> Checkpoint:
         ) from error
 
 
-# Slots: where one stream stands, and what of it is in RAM.
+# Slots: the head of one stream, and what of it is in RAM.
 
 
 class Stream:
-    """Where one stream stands: its head, its folded state if loaded, and what its next checkpoint covers.
+    """One stream: its head, its folded state if loaded, and what its next checkpoint covers.
 
     A stream that a branch has only inherited has the number 0 until its first event there.
     """
@@ -340,7 +340,7 @@ class Stream:
         self.is_used = True
         """Whether the stream was touched since it was last asked to leave."""
         self.held = 0
-        """How many events the weight stands for."""
+        """How many events the weight counts."""
         self.weight = STREAM_OVERHEAD_BYTES
         """What the stream takes in RAM, roughly, in bytes."""
 
@@ -356,10 +356,10 @@ class Stream:
         slot = Stream(number, self.name, self.branch)
         slot.base, slot.state = self.base, self.state
         slot.weight, slot.held = self.weight, self.held
-        slot.stand(self.version, self.seq)
+        slot.set_head(self.version, self.seq)
         return slot
 
-    def stand(self, version: int, seq: int) -> None:
+    def set_head(self, version: int, seq: int) -> None:
         """Stand at an event."""
         self.version, self.seq = version, seq
 
@@ -430,7 +430,7 @@ def _name_in(key: bytes) -> str:
 
 
 def _stay(_seq: int) -> None:
-    """Know what is known: nobody else writes."""
+    """Take the known heads as complete: there is no other writer."""
 
 
 class _StreamNames(dict[int, str]):
@@ -554,11 +554,9 @@ class Streams:
         return self._meet(number)[1] if branch is None else branch
 
     def _check_named(self, number: int, name: str, branch: int) -> None:
-        """Raise ``StoreCorrupt`` unless a name and a number stand for each other."""
+        """Raise ``StoreCorrupt`` unless a name and a number belong to each other."""
         if (self.name_of(number), self.branch_of(number)) != (name, branch):
-            raise StoreCorrupt(
-                f"{name!r} stands for stream number {number}, which has another name; run `refold verify`"
-            )
+            raise StoreCorrupt(f"{name!r} has stream number {number}, which has another name; run `refold verify`")
 
     @reports_damage
     def _meet(self, number: int) -> tuple[str, int]:
@@ -589,13 +587,13 @@ class Streams:
 
     @reports_damage
     def _inherit(self, name: str, branch: int) -> Stream | None:
-        """Return a slot that stands where the stream stood when the branch was forked, ``None`` if it was not there."""
+        """Return a slot at the stream's head when the branch was forked, ``None`` if it was not there."""
         base = self._base_of(name, branch)
         if base is None:
             return None
         slot = Stream(0, name, branch)
         slot.base = base
-        slot.stand(self._log.events_at([base[1]])[0].version, base[1])
+        slot.set_head(self._log.events_at([base[1]])[0].version, base[1])
         try:
             self._enter(slot)
         except BaseException:
@@ -633,7 +631,7 @@ class Streams:
         return slot.base if not last and slot.base is not None else (slot.number, last)
 
     def numbers(self, slot: Stream) -> Iterator[int]:
-        """Return the numbers under which a stream's events stand: its own, then those that its branch inherited."""
+        """Return the numbers of a stream's events: its own, then those that its branch inherited."""
         while True:
             if slot.number:
                 yield slot.number
@@ -679,7 +677,7 @@ class Streams:
             slot.version = tail[0]
             slot.seqs.extend(seq for seq in tail[1] if seq > slot.seq)
             slot.seq = tail[1][-1]
-        slot.stand(slot.version, slot.seq)
+        slot.set_head(slot.version, slot.seq)
         try:
             self._tail.pop(number, None)
             self.add(slot)
@@ -785,7 +783,7 @@ class Streams:
             self._note_tail(number, stamp.version, stamp.seq)
             return
         self.dirty.setdefault(slot.number, stamp.seq)
-        slot.stand(stamp.version, stamp.seq)
+        slot.set_head(stamp.version, stamp.seq)
         slot.seqs.append(stamp.seq)
         if type(event) in fold.BASE_TYPES:
             slot.state = None

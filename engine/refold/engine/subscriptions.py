@@ -34,7 +34,7 @@ def durable_head(log: Log) -> int:
 
 
 class _Delivery:
-    """One subscriber: its function, where it stands, and what ended it; ``Subscription`` is what its owner holds."""
+    """One subscriber: its function, its position, and what ended it; ``Subscription`` is what its owner holds."""
 
     __slots__ = ("branch", "calling", "error", "function", "is_ended", "position")
 
@@ -141,7 +141,7 @@ class Subscription:
         self.close()
 
     def __repr__(self) -> str:
-        """Return the subscription with where it stands."""
+        """Return the subscription with its position."""
         state = "alive" if self.is_alive else "closed" if self.error is None else f"failed: {self.error!r}"
         return f"Subscription(position={self.position}, {state})"
 
@@ -236,13 +236,13 @@ class Subscriptions:
         except Closed:
             # The memory was closed while somebody subscribed.
             pass
-        except BaseException as problem:  # noqa: BLE001 - those who wait for events are told why none come
+        except BaseException as problem:  # noqa: BLE001 - those who wait for events get the reason why none come
             error = problem
             _report("reading for the subscribers failed; they get no further events", problem)
         self._end_all(error)
 
     def _remaining(self) -> tuple[_Delivery, ...]:
-        """Return who still wants events; if it is nobody, the thread is over."""
+        """Return the subscribers that still want events; without any, the thread ends."""
         with self._lock:
             self._active = tuple(delivery for delivery in self._active if not delivery.is_ended)
             if not self._active:
@@ -288,7 +288,9 @@ def _check_function(function: object) -> None:
     if not callable(function):
         checks.invalid(f"fn must be a function of one event, not {type(function).__name__} ({checks.shown(function)})")
     if iscoroutinefunction(function):
-        checks.invalid("fn is a coroutine function, which nobody would await; give a plain one that hands over to it")
+        checks.invalid(
+            "fn is a coroutine function, which would never be awaited; give a plain one that hands over to it"
+        )
 
 
 def _report(what: str, error: BaseException) -> None:

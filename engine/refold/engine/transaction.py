@@ -64,7 +64,7 @@ class Deferred(Exception):
 
 
 def place_of(provisional_seq: int) -> int:
-    """Return the place in its transaction that a provisional seq stands for."""
+    """Return the place in its transaction of a provisional seq."""
     return -provisional_seq - 1
 
 
@@ -301,7 +301,7 @@ class Transaction:
     def settle(self, places: Sequence[int], events: Sequence[Event], stamps: Sequence[Stamp]) -> None:
         """Give the results that were handed out the stamps of their events, of which those at ``places`` were written.
 
-        Without openings that were left out each event stands where it stood.
+        Without openings that were left out each event keeps its place.
         """
         index_of = None if len(places) == len(self.events) else {place: index for index, place in enumerate(places)}
 
@@ -417,7 +417,7 @@ class Group(Struct, eq=False):
     def _name(self, actor: str) -> None:
         """Give an actor a number, unless it has one, by an event of its own in front of the command.
 
-        Nobody asked for that event: it is part of no request, and of no answer.
+        No caller requested that event: it is part of no request, and of no answer.
         """
         if actor in self.named:
             return

@@ -102,7 +102,7 @@ class SeqMap(msgspec.Struct, array_like=True):
         self.events += count
 
     def seq(self, seq: int) -> int:
-        """Return the seq here of one in the file; 0 stands for none."""
+        """Return the seq here of one in the file; 0 means none."""
         if not seq:
             return 0
         first, here = self.runs[bisect_right(self.runs, seq, key=itemgetter(0)) - 1]
@@ -125,7 +125,7 @@ def join(
     rename: Mapping[str, str],
     progress: Progress | None,
 ) -> Loaded:
-    """Append the events of a file that was checked; nobody else commits in this process meanwhile.
+    """Append the events of a file that was checked; no other thread commits in this process meanwhile.
 
     Raises ``InvalidInput``, naming them, if streams of the file are in the store already.
     """
@@ -366,7 +366,7 @@ class Pending:
         self._records: list[Sealed] = []
         self._time_ns = self._command = 0
         self._heads: dict[int, StreamHead] = {}
-        """Number of a stream -> where it stands before the events that wait, in their order."""
+        """Number of a stream -> its head before the events that wait, in their order."""
         self._waiting: list[tuple[int, int, int, int, int, bytes]] = []
         """Number of the stream, mark, actor, cause, time and array of each event of the record to come."""
         self._is_dated = False
@@ -383,7 +383,7 @@ class Pending:
         actor: int,
         erased: bool,
     ) -> None:
-        """Add an event; ``head`` is where its stream stands before it, ``occurred_ns`` when it happened, if known."""
+        """Add an event; ``head`` is that of its stream before it, ``occurred_ns`` when it happened, if known."""
         if self._waiting and time_ns != self._time_ns:
             self._pack()
         if not self._waiting:

@@ -72,19 +72,19 @@ def check_names(log: Log, seen: Seen) -> Iterator[Finding]:
             continue
         named[number] = key_of(branch, name)
         if number in seen.heads and seen.heads[number].branch != branch:
-            said = f"stream number {number} is of branch {branch}, its events are of another"
-            yield Finding("names", 0, said, WRITER if given[number] > 1 else DAMAGE)
+            problem = f"stream number {number} is of branch {branch}, its events are of another"
+            yield Finding("names", 0, problem, WRITER if given[number] > 1 else DAMAGE)
     for number in sorted(seen.heads.keys() - named.keys()):
-        said = f"stream number {number} has events and no name"
-        yield Finding("names", seen.heads[number].seq, said, CACHE if number in given else DAMAGE)
+        problem = f"stream number {number} has events and no name"
+        yield Finding("names", seen.heads[number].seq, problem, CACHE if number in given else DAMAGE)
     for number in sorted(named.keys() - seen.heads.keys()):
         yield Finding("names", 0, f"stream number {number} is named {named[number]!r}, and has no event", CACHE)
     for number, name in sorted(named.items()):
         if numbers.pop(name, None) != number:
-            said = f"stream number {number} is named {name!r}, which stands for another number"
-            yield Finding("names", 0, said, CACHE)
+            problem = f"stream number {number} is named {name!r}, which is that of another number"
+            yield Finding("names", 0, problem, CACHE)
     for name, number in sorted(numbers.items()):
-        yield Finding("names", 0, f"{name!r} stands for stream number {number}, which has another name", CACHE)
+        yield Finding("names", 0, f"{name!r} has stream number {number}, which has another name", CACHE)
     following = int.from_bytes(log.row("meta", NEXT_NUMBER_KEY) or b"", "big")
     if named and following <= max(named):
         yield Finding("names", 0, f"the next stream would get the number {following} again", CACHE)
@@ -103,8 +103,8 @@ def check_derived(log: Log, seen: Seen) -> Iterator[Finding]:
     stored = {key for key, _ in scan(log, "derived", b"", PAGE_EVENTS)}
     for key in sorted(stored ^ seen.derived):
         source, seq = SEQ.unpack(key[:8])[0], SEQ.unpack(key[8:])[0]
-        said = f"the index row from source {source} is missing or stands for nothing"
-        yield Finding("derived", seq, said, CACHE)
+        problem = f"the index row from source {source} is missing or of no event"
+        yield Finding("derived", seq, problem, CACHE)
 
 
 def check_requests(log: Log, seen: Seen) -> Iterator[Finding]:
@@ -115,15 +115,15 @@ def check_requests(log: Log, seen: Seen) -> Iterator[Finding]:
             yield Finding("requests", 0, f"the request row {key.hex()} has {len(key)} and {len(row)} bytes")
             continue
         first, last = answer_of(row)
-        said = f"the request row {key.hex()} is answered by seqs {first} to {last}"
+        problem = f"the request row {key.hex()} is answered by seqs {first} to {last}"
         if not first:
             if last > head:
-                said = f"the request row {key.hex()} says that nothing changed at seq {last}"
-                yield Finding("requests", head, f"{said}, and the log goes from 1 to {head}")
+                problem = f"the request row {key.hex()} says that nothing changed at seq {last}"
+                yield Finding("requests", head, f"{problem}, and the log goes from 1 to {head}")
         elif not 0 < first <= last <= head:
-            yield Finding("requests", min(first, head), f"{said}, and the log goes from 1 to {head}")
+            yield Finding("requests", min(first, head), f"{problem}, and the log goes from 1 to {head}")
         elif seen.commands[first - 1] != seen.commands[last - 1]:
-            yield Finding("requests", first, f"{said}, which are of several commands")
+            yield Finding("requests", first, f"{problem}, which are of several commands")
 
 
 def check_meta(log: Log, seen: Seen) -> Iterator[Finding]:
@@ -135,8 +135,10 @@ def check_meta(log: Log, seen: Seen) -> Iterator[Finding]:
             yield Finding("meta", 0, f"the row {key.decode()} holds {held}, and should hold {size} bytes")
     tags = set(_TAGS.decode(log.row("meta", TAGS_KEY) or b"\x90"))
     for tag in sorted(seen.tags ^ tags):
-        said = "in the log, and not in the list of tags" if tag in seen.tags else "in the list of tags, and not the log"
-        yield Finding("meta", 0, f"tag {tag} is {said}", CACHE)
+        problem = (
+            "in the log, and not in the list of tags" if tag in seen.tags else "in the list of tags, and not the log"
+        )
+        yield Finding("meta", 0, f"tag {tag} is {problem}", CACHE)
 
 
 def check_graphs(log: Log, seen: Seen) -> Iterator[Finding]:
@@ -215,7 +217,7 @@ class FoldCheck:
         self._held: set[int] = set()
         """The seqs of the checkpoint rows that are what they should be."""
         self._doubtful: set[int] = set()
-        """Numbers of streams two of whose checkpoint rows stand where one can."""
+        """Numbers of streams with two checkpoint rows where one can be."""
         self._digests_due: dict[int, int] = {}
         self._stops: set[int] = set()
         """The seqs at which something is cached."""
@@ -234,7 +236,7 @@ class FoldCheck:
         return self._from_zero()
 
     def _schedule(self) -> None:
-        """Take note of where checkpoint rows and digests stand."""
+        """Record the seqs of checkpoint rows and digests."""
         applied = self._engine.reader.log.row("checkpoints", APPLIED_KEY)
         self._applied = SEQ.unpack(applied)[0] if applied is not None else 0
         for key, _ in scan(self._engine.reader.log, "checkpoints", b"", PAGE_EVENTS):
@@ -345,8 +347,8 @@ class FoldCheck:
         del self._digests_due[seq]
         packed = self._engine.reader.log.row("digests", number_key(number)) or b""
         if digests_of(packed)[1] != stream.digests_at(seq):
-            said = f"the stored digests of {stream.name} are not those of the fold of its events"
-            self._findings.append(Finding("digests", seq, said, CACHE))
+            problem = f"the stored digests of {stream.name} are not those of the fold of its events"
+            self._findings.append(Finding("digests", seq, problem, CACHE))
 
     # Memory.
 
@@ -406,11 +408,11 @@ class FoldCheck:
         if (live.version, live.seq) != head:
             yield _other_head(live, head)
         elif uncovered := next((seq for seq in stream.seqs if stream.row < seq <= self._applied), 0):
-            said = f"no checkpoint row of {live.name} covers it, though they are said to reach up to {self._applied}"
-            yield Finding("checkpoint", uncovered, said, CACHE)
+            problem = f"no checkpoint row of {live.name} covers it, though they are said to reach up to {self._applied}"
+            yield Finding("checkpoint", uncovered, problem, CACHE)
         elif live.state is not None and not _is_same(live.state, stream.state, digests):
-            said = f"the live state of {live.name} is not the replay of its events"
-            yield Finding("replay", live.seq, said, CACHE)
+            problem = f"the live state of {live.name} is not the replay of its events"
+            yield Finding("replay", live.seq, problem, CACHE)
 
     def _closely(self, number: int) -> Iterator[Finding]:
         """Look closely at the checkpoint rows of a stream, one of which is not what it should be at first sight."""
@@ -419,8 +421,8 @@ class FoldCheck:
         try:
             yield from _stream_rows(loader, streams.at_number(number), rows)
         except UNREADABLE as error:
-            said = f"what is stored cannot be read: {type(error).__name__}: {error}"
-            yield Finding("checkpoint", SEQ.unpack(rows[0][0][4:])[0], said, CACHE)
+            problem = f"what is stored cannot be read: {type(error).__name__}: {error}"
+            yield Finding("checkpoint", SEQ.unpack(rows[0][0][4:])[0], problem, CACHE)
 
 
 def _other_head(live: Stream, head: tuple[int, int]) -> Finding:
@@ -428,12 +430,12 @@ def _other_head(live: Stream, head: tuple[int, int]) -> Finding:
 
 
 def _stray(seq: int, number: int) -> Finding:
-    said = f"the digests of stream number {number} are of a seq that is no event of it"
-    return Finding("digests", seq, said, CACHE)
+    problem = f"the digests of stream number {number} are of a seq that is no event of it"
+    return Finding("digests", seq, problem, CACHE)
 
 
 def _weight(stream: _Stream, event_bytes: int) -> int:
-    """Return what a stream takes in RAM, roughly: what would stand in its checkpoint, and the events it points at."""
+    """Return what a stream takes in RAM, roughly: what its checkpoint would hold, and the events it points at."""
     inline, pointed = fold.pack(stream.state)
     return STREAM_OVERHEAD_BYTES + len(inline) + event_bytes * max(len(pointed), len(stream.events or ()))
 
@@ -459,8 +461,8 @@ def _stream_rows(loader: Loader, slot: Stream, rows: list[tuple[bytes, bytes]]) 
         since = list(loader.seqs_between(slot, begin, at))
         version = loader.recorded([at])[0].stamp.version
         if (checkpoint.version, checkpoint.since) != (version, since):
-            said = f"the checkpoint of {slot.name} names other events than those before it"
-            yield Finding("checkpoint", at, said, CACHE)
+            problem = f"the checkpoint of {slot.name} names other events than those before it"
+            yield Finding("checkpoint", at, problem, CACHE)
         kept = at if checkpoint.kept else kept
 
 
@@ -558,10 +560,10 @@ class Inspection:
         row = self._engine.reader.log.row("checkpoints", APPLIED_KEY)
         applied = SEQ.unpack(row)[0] if row is not None else 0
         if applied > self._engine.reader.head:
-            said = (
+            problem = (
                 f"checkpoint rows are said to reach up to seq {applied}, and the log ends at {self._engine.reader.head}"
             )
-            yield Finding("checkpoint", self._engine.reader.head, said, CACHE)
+            yield Finding("checkpoint", self._engine.reader.head, problem, CACHE)
 
 
 def readable(check: str, findings: Iterator[Finding], fault: str = DAMAGE) -> Iterator[Finding]:
@@ -679,4 +681,4 @@ def _log_findings(log: LmdbLog, walk: Walk, progress: Callable[[int, int], None]
 
 
 def _silent(_done: int, _whole: int) -> None:
-    """Tell nobody."""
+    """Report no progress."""

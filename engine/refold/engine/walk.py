@@ -23,7 +23,7 @@ Mark: TypeAlias = bytes | tuple[int, str]
 
 
 class Seen:
-    """Where streams stand, which bodies are gone, which rows have to be there; all of it from records alone."""
+    """The heads of streams, the bodies that are gone, the rows that have to be there; all from records alone."""
 
     def __init__(self) -> None:
         self.heads: dict[int, StreamHead] = {}
@@ -163,8 +163,8 @@ class Walk:
             progress(min(after, self.head), self.head)
         for last, digest in self.seen.left.items():
             if self.seen.proved.get(last) != digest:
-                said = f"the record that ends at seq {last} was erased from, and is not what the erasure left"
-                yield Finding("erasure", last, said)
+                problem = f"the record that ends at seq {last} was erased from, and is not what the erasure left"
+                yield Finding("erasure", last, problem)
 
     def _record(self, after: int, last: int, packed: bytes) -> Iterator[Finding]:
         previous = bytes(self._links[-HASH_BYTES:])
@@ -177,8 +177,8 @@ class Walk:
             yield Finding("record", after + 1, f"{where} cannot be read: {error}")
             return
         if record.first_seq != after + 1 or record.last_seq != last:
-            said = f"{where} holds seqs {record.first_seq} to {record.last_seq}, and seq {after + 1} comes next"
-            yield Finding("gap", after + 1, said)
+            problem = f"{where} holds seqs {record.first_seq} to {record.last_seq}, and seq {after + 1} comes next"
+            yield Finding("gap", after + 1, problem)
             return
         yield from self._link(previous, record, where)
         yield from (Finding("record", record.first_seq, f"{where} makes no sense: {problem}") for problem in columns)
@@ -194,12 +194,14 @@ class Walk:
         covered = record.covered()
         if link_after(previous, covered) == record.link:
             return
-        said = f"the link of {where}"
+        problem = f"the link of {where}"
         if self._is_stale(covered, record.link):
-            said += " goes on from an earlier record than the one before it: whoever wrote it had not read the others"
-            yield Finding("chain", record.first_seq, said, WRITER)
+            problem += (
+                " goes on from an earlier record than the one before it: whoever wrote it had not read the others"
+            )
+            yield Finding("chain", record.first_seq, problem, WRITER)
         else:
-            yield Finding("chain", record.first_seq, f"{said} does not fit what is in it")
+            yield Finding("chain", record.first_seq, f"{problem} does not fit what is in it")
 
     def _is_stale(self, covered: bytes, link: bytes) -> bool:
         """Return whether a link goes on from an earlier record, the latest ones first."""
@@ -237,8 +239,8 @@ class Walk:
             seen.heads[number] = StreamHead(number, version + owners.count(place), first + owners.rindex(place), branch)
         going_on = seen.commands[-1] if seen.commands else 0
         if not record.marks[0] & MARK_COMMAND and record.command != going_on:
-            said = f"its command began at seq {record.command}, that of the event before at seq {going_on}"
-            yield Finding("order", first, said, WRITER)
+            problem = f"its command began at seq {record.command}, that of the event before at seq {going_on}"
+            yield Finding("order", first, problem, WRITER)
 
     def _events(self, record: Record) -> Iterator[Finding]:
         seen = self.seen
@@ -251,8 +253,8 @@ class Walk:
         for place in compress(range(record.count), [mark & FLAG_ERASED for mark in record.marks]):
             array = record.array(place)
             if not isinstance(events[place], fold.Unknown) and fold.blanked(array) != array:
-                said = "the event is marked as one without a body, and its body is there"
-                yield Finding("erasure", record.first_seq + place, said)
+                problem = "the event is marked as one without a body, and its body is there"
+                yield Finding("erasure", record.first_seq + place, problem)
         for seq, first in seen.repeats(self._log, record, events).items():
             yield Finding("twice", seq, f"the event is that of seq {first} once more", WRITER)
         seen.note(record, events)

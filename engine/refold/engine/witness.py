@@ -1,4 +1,4 @@
-"""Witnessing: a file away from the store is told how far the log came, and the log is held against what it says.
+"""Witnessing: a file away from the store records how far the log came, and the log is compared with it.
 
 The chain of commit rows gives each seq at which a commit ended one link, which covers everything before it. So a log
 that holds the witnessed seq with the witnessed link is the one that was seen, or goes on from it; one that was cut
@@ -23,7 +23,7 @@ _REMEDY: Final = "restore a backup; if it is meant, remove the witness, and the 
 
 
 class Witness:
-    """The witness of an open memory: compared at its opening, told of its log from then on."""
+    """The witness of an open memory: compared at its opening, extended with its log from then on."""
 
     def __init__(self, reader: Reader, path: str) -> None:
         self.path = path
@@ -161,7 +161,7 @@ def _link_at(log: Log, seq: int) -> bytes:
 
 
 def _follow(followed: "ref[Witness]", stop: Bell) -> None:
-    """Keep a witness up until it is closed, or gone with a memory that nobody closed."""
+    """Keep a witness up until it is closed, or gone with a memory that was never closed."""
     while not stop.wait(WITNESS_MS / 1_000):
         kept = followed()
         if kept is None:

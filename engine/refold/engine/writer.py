@@ -155,7 +155,7 @@ class Writer:
             while not ticket.is_done:
                 if self._as_leader(partial(self._write_queue, ticket)) is not None:
                     until = time.monotonic() + COMMIT_WAIT_SECONDS_MAX
-                # A leader that was cut off rings nobody's bell, so nobody sleeps for long.
+                # A leader that was cut off wakes no follower, so followers sleep only briefly.
                 elif not ticket.bell.acquire(timeout=BELL_SECONDS) and time.monotonic() > until:
                     self._give_up(ticket)
         except BaseException:
@@ -352,7 +352,7 @@ class Writer:
             try:
                 turn.write(commit.records, rows)
             except StoreError:
-                # What the store could not write is durable to nobody, whatever the log shows.
+                # What the store could not write is durable for no caller, whatever the log shows.
                 for ticket, _, _ in admitted:
                     ticket.claim = None
                 raise

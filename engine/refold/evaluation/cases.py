@@ -386,8 +386,8 @@ def _queried(memory: Memory, path: Path) -> list[Case]:
     questions: dict[_Place, list[Question]] = {home: [] for home in items}
     for where, query in _queries(path):
         for home, own in places_of.items():
-            meant = query.project if home[0] == MEMORIES else query.conversation
-            if (query.conversation is not None or query.project is not None) and meant != home[1]:
+            expected = query.project if home[0] == MEMORIES else query.conversation
+            if (query.conversation is not None or query.project is not None) and expected != home[1]:
                 continue
             seqs = {*query.seqs, *(ids[home].get(each, 0) for each in query.ids)}
             evidence = frozenset(own[seq] for seq in seqs if seq in own)

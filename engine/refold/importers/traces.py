@@ -247,7 +247,7 @@ def _listed(name: str, value: object) -> Iterator[Fields]:
 
 
 def _of_parts(role: str, parts: list[Fields], rest: Fields) -> Iterator[Fields]:
-    """Yield a message that is told in parts, and one of its own for each answer of a tool."""
+    """Yield a message that comes in parts, and one of its own for each answer of a tool."""
     texts = [str(part.get("content")) for part in parts if part.get("type") == "text"]
     calls = [_call(part) for part in parts if part.get("type") == "tool_call"]
     answers = [part for part in parts if part.get("type") == "tool_call_response"]

@@ -48,7 +48,7 @@ KIND_NAMES: Final = frozenset(fold.NAMES.values())
 def event_json(memory: Memory, recorded: Recorded, *, full: bool = False) -> dict[str, Any]:
     """Return an event with its stamp as plain values, by the names that an export uses.
 
-    What the log packs is unpacked: arguments and results are JSON, and of a vector its dimension is told, or with
+    What the log packs is unpacked: arguments and results are JSON, and of a vector its dimension is shown, or with
     ``full`` its numbers.
     """
     event, stamp = recorded

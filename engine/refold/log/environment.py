@@ -131,8 +131,8 @@ class Turnstile:
         """Return the number of the process that has a place, where the system tells."""
         if sys.platform != "linux":
             return "unknown"
-        asked = _RECORD_LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, place, 1, 0)
-        return str(_RECORD_LOCK.unpack(fcntl.fcntl(self._file, fcntl.F_GETLK, asked))[-1])
+        query = _RECORD_LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, place, 1, 0)
+        return str(_RECORD_LOCK.unpack(fcntl.fcntl(self._file, fcntl.F_GETLK, query))[-1])
 
     def enter_now(self) -> bool:
         """Enter unless another process has its turn, and return whether that was done; a thread at a time."""

@@ -494,12 +494,12 @@ def _leave() -> NoReturn:
 
 @contextmanager
 def _interrupted_by_signals() -> Generator[None]:
-    heard: list[int] = []
+    signals: list[int] = []
 
     def interrupt(number: int, _frame: object) -> None:
-        if heard:
+        if signals:
             _leave()
-        heard.append(number)
+        signals.append(number)
         raise KeyboardInterrupt
 
     before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}

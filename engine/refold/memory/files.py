@@ -463,7 +463,7 @@ def _check_way(tree: Tree, place: str) -> None:
     for parent in _parents(place):
         node = tree.nodes.get(parent)
         if node is not None and node.text is not None:
-            checks.invalid(f"The path {parent} is a file, so that nothing can stand under it")
+            checks.invalid(f"The path {parent} is a file, so that nothing can be under it")
 
 
 def _check_room(tree: Tree, place: str, chars: int, *, count: int = 1) -> None:

@@ -316,7 +316,7 @@ T = TypeVar("T")
 
 MARKER: Final = "[SESSION_MEMORY_V1]"
 _COUNT_MAX: Final = 2**53
-_SUMMARY_CHARS_MAX: Final = 1_000  # Of a message that stands for a session's task or outcome.
+_SUMMARY_CHARS_MAX: Final = 1_000  # Of a message taken as a session's task or outcome.
 
 
 class SessionMemory(Handle):
@@ -464,19 +464,21 @@ class SessionMemory(Handle):
     def summary(self, *, success: bool = True) -> SessionSummary:
         """Summarise the session for the hooks at its end; reads the whole stream."""
         events = self._core.engine.reader.events(self._core.key(self._stream), 0, self._at)
-        said = [(event, stamp.erased) for event, stamp in events if isinstance(event, MessageAppended)]
-        own = {event.id for event, _ in said}
+        appended = [(event, stamp.erased) for event, stamp in events if isinstance(event, MessageAppended)]
+        own = {event.id for event, _ in appended}
 
         def query(state: State) -> SessionSummary:
             work = state.part(WORK)
             files = tuple((file.path, file.lines, file.size_bytes) for _, file in work.files.values())
             # What came along with a fork or an import, or is not committed yet, is no event of the stream.
             inherited = [message.event for message in state.part(WINDOW).live() if message.event.id not in own]
-            messages = [*inherited, *(event for event, erased in said if not erased)]
+            messages = [*inherited, *(event for event, erased in appended if not erased)]
             texts = {
                 role: [text_of(event) for event in messages if event.role == role] for role in ("user", "assistant")
             }
-            count = sum(event.role == "user" for event, _ in said) + sum(event.role == "user" for event in inherited)
+            count = sum(event.role == "user" for event, _ in appended) + sum(
+                event.role == "user" for event in inherited
+            )
             calls, session_id = dict(sorted(work.calls.items())), self._stream.partition("/")[2]
             task = work.task or next(filter(None, texts["user"]), "")[:_SUMMARY_CHARS_MAX]
             outcome = next(filter(None, reversed(texts["assistant"])), "")[:_SUMMARY_CHARS_MAX]

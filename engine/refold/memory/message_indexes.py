@@ -125,8 +125,8 @@ def add_messages(messages: MessageIndex, recorded: Recorded, seq: int) -> None:
     for place, message in enumerate(messages_of(recorded)):
         if not message.erased:
             text = "\n".join(countable(message.content, message.tool_calls))
-            said = text if message.name is None else f"{message.name}: {text}"
-            messages.add(seq, place, recorded.stamp.stream, ROLE_NUMBERS[message.event.role], said)
+            line = text if message.name is None else f"{message.name}: {text}"
+            messages.add(seq, place, recorded.stamp.stream, ROLE_NUMBERS[message.event.role], line)
 
 
 def messages_of(recorded: Recorded) -> Iterable[Message]:

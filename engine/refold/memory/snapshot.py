@@ -254,7 +254,7 @@ def snapshot(core: Core, stream: str, name: str | None, at: int | None, options:
         if known is None:
             return SnapshotNamed(sources, *pointer(core, stream, None), name)
         if known.seq != slot.seq:
-            raise InvalidInput(f"snapshot {name!r} of {slot.name} already stands at seq {known.seq}; give another name")
+            raise InvalidInput(f"snapshot {name!r} of {slot.name} already exists at seq {known.seq}; give another name")
         return None
 
     request = ("snapshot", stream, name)

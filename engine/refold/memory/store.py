@@ -185,7 +185,7 @@ def snapshot(core: Core, name: str | None, at: int | None, options: Options) -> 
         if known is None:
             return SnapshotNamed(sources, _WHOLE, engine.reader.head, name)
         if engine.reader.differing(Side(core.branch, known.seq), Side(core.branch, engine.reader.head)):
-            raise InvalidInput(f"snapshot {name!r} of the memory already stands at seq {known.seq}; give another name")
+            raise InvalidInput(f"snapshot {name!r} of the memory already exists at seq {known.seq}; give another name")
         return None
 
     core.write(STORE_STREAM, decide, at=None, call=("memory.snapshot", name), request_id=options.request_id)

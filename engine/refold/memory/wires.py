@@ -168,28 +168,28 @@ def openai_responses(messages: Sequence[Message]) -> Rendered:
     for message in messages:
         kind = "output_text" if message.role == "assistant" else "input_text"
         role = "user" if message.role in TOOL_ROLES else message.role
-        said: list[dict[str, Any]] = []
+        blocks: list[dict[str, Any]] = []
         for part in _parts(message, "openai-responses"):
             match part:
                 case _Text(text):
-                    said.append({"type": kind, "text": text})
+                    blocks.append({"type": kind, "text": text})
                 case _Image(mime, data):
-                    said.append({"type": "input_image", "image_url": f"data:{mime};base64,{data}"})
+                    blocks.append({"type": "input_image", "image_url": f"data:{mime};base64,{data}"})
                 case _Call(call_id, name, arguments):
                     text = msgspec.json.encode(arguments).decode()
-                    said = _flushed(items, role, said)
+                    blocks = _flushed(items, role, blocks)
                     items.append({"type": "function_call", "call_id": call_id, "name": name, "arguments": text})
                 case _Result(call_id, text, _):
-                    said = _flushed(items, role, said)
+                    blocks = _flushed(items, role, blocks)
                     items.append({"type": "function_call_output", "call_id": call_id, "output": text})
-        _flushed(items, role, said)
+        _flushed(items, role, blocks)
     return items
 
 
-def _flushed(items: Rendered, role: str, said: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _flushed(items: Rendered, role: str, blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Add what was said as a message, if anything was, and return an empty list for what comes next."""
-    if said:
-        items.append({"type": "message", "role": role, "content": said})
+    if blocks:
+        items.append({"type": "message", "role": role, "content": blocks})
     return []
 
 
@@ -221,7 +221,7 @@ def gemini(messages: Sequence[Message]) -> Rendered:
 
 
 def ollama(messages: Sequence[Message]) -> Rendered:
-    """Return messages as Ollama's chat takes them: content is text, images stand beside it, arguments are objects."""
+    """Return messages as Ollama takes them: content is text, images are a field, arguments are objects."""
     chat: Rendered = []
     names: dict[str, str] = {}
     for message in messages:

@@ -224,7 +224,7 @@ def split_frontmatter(text: str) -> Split:
         content = match.group() if block else match.group().lstrip(_BOM)
         if content.rstrip() == _FENCE:
             if block:
-                problem = "" if text.startswith(_FENCE) else "something stands before the opening ---"
+                problem = "" if text.startswith(_FENCE) else "there is text before the opening ---"
                 return Split(text[:end], text[block[0] : begin], text[end:], block[1], problem)
             block = end, line + 1
         elif not block and content.strip():
@@ -313,7 +313,7 @@ class _Composer:
             if not isinstance(value, str):
                 raise BlockError(line, "a key is no text")
             if value in container:
-                self._oddities.append(Oddity(line, f"the key {value!r} stands there twice; the last one counts"))
+                self._oddities.append(Oddity(line, f"the key {value!r} is there twice; the last one counts"))
             if len(self._stack) == 1:
                 self._lines[value] = line
             keys.append(value)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # Scores: by the words of a message, by the formula of the seeds, and by the engine's own rankings.
 
-# The default: it finds what nobody tuned it for, and nothing for small talk.
+# The default: it finds skills it was not tuned for, and nothing for small talk.
 WORDS: Final = "words"
 # The formula of other programs: words of the query in name, description, tags and body, over the root of the body.
 SEED: Final = "seed"

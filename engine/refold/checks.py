@@ -28,7 +28,7 @@ from refold.limits import (
 )
 
 UNDECODABLE: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
-"""What decoding bytes from elsewhere may raise: they are malformed, are no UTF-8, or are nested too deeply."""
+"""The errors of decoding bytes from elsewhere: malformed, no UTF-8, nested too deeply."""
 
 _INT_MIN: Final = -(2**63)
 _INT_MAX: Final = 2**64 - 1

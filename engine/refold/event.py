@@ -1,4 +1,4 @@
-"""What an event, a stamp and a view are, the events that several views fold, and states packed slice by slice.
+"""Events, stamps and views, the events that several views fold, and states packed slice by slice.
 
 An event is a frozen Struct, written as one msgpack array ``[tag, sources, structural..., body...]``. A field without a
 default is *structural* (order and eviction depend on it, erasure keeps it); a field with a default is *body* (erasure
@@ -24,7 +24,7 @@ _MIDDLE_COUNT: Final = 2**16
 
 
 class Cut(Generic[T]):
-    """What a view packs of a state, as that was when this was made: no event folded since changes it.
+    """A state as a view packs it, as of its making: no event folded since changes it.
 
     It is one array, encoded at once but for the table between ``before`` and ``after``, whose rows are encoded slice by
     slice. The rows are a list of its own, of values that nothing changes in place; ``row_of`` gives what is packed of
@@ -45,7 +45,7 @@ class Cut(Generic[T]):
         self._after = _elements(after)
         opening = _array_header(len(before) + 1 + len(after)) + _elements(before) + _array_header(len(self._rows))
         self._parts = [opening]
-        """What is encoded so far: the first part, then one for each slice."""
+        """The encoded parts so far: the first part, then one for each slice."""
 
     @property
     def _done_count(self) -> int:
@@ -123,7 +123,7 @@ def moved_actor(number: int, seq_of: Callable[[int], int]) -> int:
 
 
 class Stamp(Struct, frozen=True, gc=False):
-    """What the engine adds to an event: its places in the log and in its stream, its times, who did it and why.
+    """The engine's addition to an event: its places in the log and in its stream, its times, who did it and why.
 
     ``cause`` is the seq of the event that led to it, 0 for none; ``actor`` is ``host``, ``user``, ``assistant``,
     ``tool:NAME``, ``hook:NAME``, ``cli``, ``mcp:CLIENT``, ``import:FORMAT``, or what ``Memory.acting`` was given.
@@ -260,7 +260,7 @@ class Erased(Event, frozen=True, tag=20):
 
     seqs: tuple[int, ...]
     digests: tuple[tuple[int, bytes], ...] = ()
-    """What is left of each record that was erased from: the seq of its last event, and its digest."""
+    """Each record that was erased from: the seq of its last event, and its digest afterwards."""
 
 
 class ForkDropped(Event, frozen=True, tag=21):

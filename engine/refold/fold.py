@@ -42,7 +42,7 @@ class Unknown(Event, frozen=True):
 
 
 class Kind(NamedTuple):
-    """What a kind of stream folds: its views, and per event type the places and handlers that take part."""
+    """The fold of a kind of stream: its views, and per event type the places and handlers that take part."""
 
     name: str
     views: tuple[View[Any], ...]
@@ -162,7 +162,7 @@ decode_known: Final[Callable[[bytes], list[Event]]] = msgspec.msgpack.Decoder(li
 
 
 _NOTHING: Final[tuple[bytes, list[int]]] = (_ENCODE(None), [])
-"""What a view packs that has nothing to pack: at the end of a row it is left out."""
+"""The packed form of a view with nothing to pack: at the end of a row it is left out."""
 
 encode: Final = _ENCODE
 """Return an event's msgpack array: its tag, its structural fields, its body."""

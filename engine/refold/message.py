@@ -70,7 +70,7 @@ class MessageAppended(Event, frozen=True, tag=2):
 
 
 def text_of(message: "MessageAppended | Message") -> str:
-    """Return what a message says, of blocks their texts; empty where it says nothing."""
+    """Return the text of a message, of blocks their texts; empty where there is none."""
     content = message.content
     if isinstance(content, list):
         return "\n".join(part["text"] for part in content if isinstance(part.get("text"), str))

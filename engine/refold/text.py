@@ -328,7 +328,7 @@ def _order(words: list[str], known: set[str]) -> list[str]:
 
 
 def _names(text: str) -> Iterator[str]:
-    """Yield what names something: capitals inside of a sentence, signs and digits inside of a word, and subjects."""
+    """Yield names: words with capitals inside a sentence, with signs and digits inside, and subjects."""
     begins, last = True, 0
     tokens = list(_TOKEN.finditer(text))
     for place, token in enumerate(tokens):

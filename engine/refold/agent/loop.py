@@ -123,7 +123,7 @@ class AgentLoop:
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What hooks have done in this session, in words for the user, the end of the session included."""
+        """The notices of hooks in this session, in words for the user, the end of the session included."""
         return tuple(self._context.notices)
 
     def run(self, text: str) -> Turn:

@@ -164,7 +164,7 @@ class Tool(Protocol):
 
     @property
     def description(self) -> str:
-        """What the tool does and when to use it, for the model."""
+        """The tool's purpose and when to use it, for the model."""
         ...
 
     @property

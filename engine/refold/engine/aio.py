@@ -52,7 +52,7 @@ class AsyncWriter:
         return self._last.submit(verb)
 
     async def run(self, call: Callable[[], Any]) -> Any:
-        """Return what a call returns that runs in the writing thread: for what cannot be part of a tick."""
+        """Run a call in the writing thread and return its result: for work that cannot be part of a tick."""
         acting = ACTING.get()
 
         def run() -> Any:

@@ -37,7 +37,7 @@ _FORMAT: Final = 1
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What a backup was when it was made; the hash is that of the main line, the forks are in the data."""
+    """The description of a backup when it was made; the hash is that of the main line, the forks are in the data."""
 
     format: int
     store: str
@@ -108,7 +108,7 @@ def opened(
 
 
 def checked(copy: Engine, progress: Progress | None) -> Report:
-    """Return what ``verify`` says of a copy; ``StoreCorrupt`` if that is not that all is well."""
+    """Verify a copy and return the report; ``StoreCorrupt`` if it has findings."""
     report = verify.verify(copy, 0, progress)
     if not report.ok:
         first = report.findings[0]

@@ -33,7 +33,7 @@ class Batch:
         self.transaction = Transaction(engine.reader)
         self.was_entered = self.is_over = False
         self.held: ref[Callable[..., None]] | None = None
-        """What the ``with`` statement holds, which is held by nothing else; ``None`` for who calls the methods."""
+        """A reference that only the ``with`` statement holds; ``None`` where the methods are called."""
 
     def __enter__(self) -> Self:
         """Collect the mutations of this context from here on."""

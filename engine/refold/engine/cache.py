@@ -1,4 +1,4 @@
-"""What is cached of streams: checkpoint rows and digests on their way into the log, and which states stay in RAM.
+"""The cache of streams: checkpoint rows and digests on their way into the log, and which states stay in RAM.
 
 A stream in RAM weighs what was read or written to get it there: an estimate, kept as a running sum in ``Streams``. Over
 the bound, the streams that were not touched lately leave at their checkpoint; they come back from rows and tail when
@@ -303,7 +303,7 @@ class FrozenStates:
         self._bytes_max = bytes_max
         self._states: OrderedDict[tuple[int, int], tuple[fold.State, int]] = OrderedDict()
         self.bytes = 0
-        """What they weigh together."""
+        """Their weight together, in bytes."""
 
     def at(self, stream: Stream, seq: int) -> fold.State:
         """Return the state at a seq of the stream's own, built if it is not there."""
@@ -355,7 +355,7 @@ class StreamEviction:
         self._index = index
         self._bytes_max = bytes_max
         self.share_bytes = bytes_max // LOADED_PARTS_COUNT
-        """What is there for streams in any case: below it none has to leave."""
+        """The bytes that streams may take in any case: below it none has to leave."""
 
     @property
     def is_over(self) -> bool:

@@ -121,7 +121,7 @@ class Base(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What an erasure is to reach: the events asked for, those derived from them, and streams to rename by number."""
+    """The reach of an erasure: the events requested, those derived from them, and streams to rename by number."""
 
     seqs: list[int]
     derived: list[int]
@@ -232,7 +232,7 @@ def family(engine: Engine, stream: Stream, bases: Sequence[Base]) -> tuple[list[
 
 
 def heirs(engine: Engine, stream: Stream) -> Iterator[tuple[Stream, str]]:
-    """Yield what forks of the memory have in the place of a stream, each with the name of the fork."""
+    """Yield the streams that forks of the memory have in the place of one, each with the name of the fork."""
     for branch, forked in enumerate(engine.reader.loader.branches(), 1):
         other = engine.reader.streams.find(key_of(branch, stream.name))
         if other is not None and stream.number in list(engine.reader.streams.numbers(other)) and other is not stream:
@@ -245,7 +245,7 @@ def own_number(engine: Engine, branch: int, name: str) -> int:
 
 
 def new_name(engine: Engine, streams: Sequence[int], number: int) -> str:
-    """Return what a stream is called once it is erased; that of a branch is called as the one it goes on from."""
+    """Return the name of a stream once it is erased; that of a branch has the name of the one it continues."""
     stream = engine.reader.streams.at_number(number)
     while stream.base is not None and stream.base[0] in streams:
         stream = engine.reader.streams.at_number(stream.base[0])
@@ -467,7 +467,7 @@ def _commit(engine: Engine, seqs: Sequence[int], renamed: Mapping[int, str], kno
 
 
 def left_of(engine: Engine, seqs: Sequence[int]) -> Iterator[Sealed]:
-    """Yield what is left of each record once the bodies at the seqs, which are in order, are gone."""
+    """Yield each record without the bodies at the seqs, which are in order."""
     begin = 0
     while begin < len(seqs):
         record = record_at(engine.reader.log, seqs[begin])

@@ -77,7 +77,7 @@ class Line(Struct, frozen=True, omit_defaults=True):
 
 
 class Numbers(NamedTuple):
-    """What the names in lines refer to; a name that is not known is a ``KeyError``."""
+    """The numbers of the names in lines; an unknown name is a ``KeyError``."""
 
     stream: Callable[[str, str], int]
     """By the name of the branch and that of the stream."""
@@ -248,7 +248,7 @@ class Positions:
 
 
 class ExportState:
-    """What was seen of an export so far: branches, the seqs of each stream, and which conversations are open."""
+    """The state of an export so far: branches, the seqs of each stream, and which conversations are open."""
 
     def __init__(self) -> None:
         self.branches: dict[str, int] = {"": 0}
@@ -347,7 +347,7 @@ _OPENING: Final = (ConversationOpened, Forked, Restored, StateImported)
 
 
 class ExportCheck:
-    """What was seen of an export so far."""
+    """The state of an export so far."""
 
     def __init__(self, state: ExportState) -> None:
         self.events = 0
@@ -423,7 +423,7 @@ class ExportCheck:
 
 
 def problem_in(event: Event) -> str | None:
-    """Return what no verb could have written of an event that came from outside, ``None`` if there is nothing."""
+    """Return the first flaw of an event from outside that no verb could have written, ``None`` without one."""
     return _first(_contents(event, is_erased=False))
 
 

@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 
 def checked_time(time_ns: int) -> int:
-    """Return what a clock said; ``InvalidInput`` if a record could not hold it."""
+    """Return the time of a clock; ``InvalidInput`` if a record could not hold it."""
     if not -TIME_NS_MAX <= time_ns <= TIME_NS_MAX:
         raise InvalidInput(
             f"clock_ns returned {time_ns}, beyond the 64 bits of a time in nanoseconds; give another clock"
@@ -133,7 +133,7 @@ UNSWEPT_KEY: Final = b"unswept"
 
 
 class Reader:
-    """What is known of one log, and every read of it."""
+    """The memory's knowledge of one log, and every read of it."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class Reader:
         self.is_writing = False
         """Whether this process is between the begin of its turn at the log and the fold of what it wrote."""
         self.ring: Callable[[], None] | None = None
-        """What is called when a commit of this process was folded, ``None`` without subscribers."""
+        """Called when a commit of this process was folded, ``None`` without subscribers."""
         self.restart()
 
     @reports_damage
@@ -242,7 +242,7 @@ class Reader:
             )
 
     def read(self, name: str, query: Callable[[fold.State], T], at: int | None = None) -> T:
-        """Return what ``query`` makes of a stream's state, live or at a seq; it must copy what it hands out."""
+        """Apply ``query`` to a stream's state, live or at a seq, and return the result, which must be a copy."""
         if self.is_writing:
             self._await_fold()
         with self.state_lock:
@@ -322,7 +322,7 @@ class Reader:
 
     @property
     def indexes(self) -> "Indexes":
-        """What is kept of the vectors of memories."""
+        """The settings of the vectors of memories."""
         return self.index.indexes
 
     def _await_fold(self) -> None:
@@ -559,7 +559,7 @@ class Side(NamedTuple):
 
 
 def request_prefix(branch: int) -> bytes:
-    """Return what is hashed in front of a request's id: the same id in another branch is another request."""
+    """Return the prefix that is hashed with a request's id: the same id in another branch is another request."""
     return b"branch" + BRANCH.pack(branch) if branch else b"id"
 
 

@@ -519,7 +519,7 @@ class Repair:
                 yield "requests", key, row[:KEYED_HASH_BYTES] + SEQ.pack(self._seqs.of(first)) + SEQ.pack(last)
 
     def _marks(self) -> Iterator[Row]:
-        """Return what the store says of itself; a load that was cut off does not go on where seqs are others."""
+        """Return the rows about the store itself; a load that was cut off does not resume where seqs have changed."""
         yield "meta", TAGS_KEY, msgspec.msgpack.encode(sorted(self._tags)) if self._tags else None
         if not self._seqs:
             yield transfer.joined_until(self._log, self._until)

@@ -45,7 +45,7 @@ UNREADABLE: Final = (
     TypeError,
     ValueError,
 )
-"""What decoding, unpacking or folding damaged bytes raises; msgspec's errors and UTF-8's are a ``ValueError``.
+"""The errors of decoding, unpacking or folding damaged bytes; msgspec's and UTF-8's are a ``ValueError``.
 
 No ``MemoryError``: a process that is short of memory must not report a damaged store.
 """
@@ -342,7 +342,7 @@ class Stream:
         self.held = 0
         """How many events the weight counts."""
         self.weight = STREAM_OVERHEAD_BYTES
-        """What the stream takes in RAM, roughly, in bytes."""
+        """The stream's share of RAM, roughly, in bytes."""
 
     def weigh(self, inline_bytes: int, events: int) -> int:
         """Count only so many of the events from now on; return by how much the weight changed."""
@@ -465,7 +465,7 @@ class Streams:
         self.dirty: dict[int, int] = {}
         """Number -> seq of the first event that no checkpoint row covers, in the order of that seq."""
         self.bytes = 0
-        """What all streams in RAM weigh together."""
+        """The weight of all streams in RAM together."""
         self.traffic = 0
         """How often a stream came into RAM or left it."""
         self.events_loaded = 0

@@ -107,7 +107,7 @@ class Subscription:
 
     @property
     def error(self) -> BaseException | None:
-        """What ended the subscription, ``None`` while it lives and after a ``close``."""
+        """The error that ended the subscription, ``None`` while it lives and after a ``close``."""
         return self._delivery.error
 
     @property

@@ -125,7 +125,7 @@ class Transaction:
         self.entries: list[Entry] = []
         """Memories that were handed out before their seqs and times were known."""
         self.callbacks: list[tuple[int, Callable[[Stamp], None]]] = []
-        """What is called with the stamp of an event, by its provisional seq."""
+        """Callbacks that take the stamp of an event, by its provisional seq."""
         self.notes: list[tuple[int, Note]] = []
         """Journal notes that were handed out before their time was known, by place."""
         self.openings: dict[str, int] = {}
@@ -332,7 +332,7 @@ def erased_count(reader: Reader) -> int:
 
 
 class Group(Struct, eq=False):
-    """What is about to be written, in order; events were checked before, so that encoding them cannot fail."""
+    """The events to write, in order; they were checked before, so that encoding them cannot fail."""
 
     reader: Reader
     streams: list[Stream] = []
@@ -561,11 +561,11 @@ def _check_current(reader: Reader, transaction: Transaction, streams: dict[str, 
 
 
 class CommitSeed(NamedTuple):
-    """What a commit is made with and cannot be derived: drawn before the turn, so that no caller's code runs in it."""
+    """Time and random bytes of a commit: drawn before the turn, so that no caller's code runs in it."""
 
     time_ns: int
     salt: bytes
-    """What the salts of the records are derived from."""
+    """The seed of the records' salts."""
 
 
 class Commit(NamedTuple):
@@ -578,7 +578,7 @@ class Commit(NamedTuple):
     sizes: list[int]
     """The bytes of each event."""
     rows: list[Row]
-    """What goes beside the records: of sources, and of requests."""
+    """The rows of a commit besides its records: of sources, and of requests."""
 
 
 _BASE_FLAGS: Final = {event_type: FLAG_BASE if event_type in fold.BASE_TYPES else 0 for event_type in fold.TAGS}

@@ -480,7 +480,7 @@ def _page_of_lines(engine: Engine, names: Names, link: bytes, after: int, until:
 
 
 def _proofs(engine: Engine) -> dict[int, bytes]:
-    """Return what was left of each record that was erased from, by the seq of its last event: its digest."""
+    """Return the digest after the erasure of each record that was erased from, by the seq of its last event."""
     recorded = engine.reader.events(STORE_STREAM, 0)
     return dict(proof for event, _ in recorded if isinstance(event, Erased) for proof in event.digests)
 

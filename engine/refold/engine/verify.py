@@ -160,7 +160,7 @@ ROW_CHECKS: Final = (
     ("meta", check_meta, CACHE),
     ("graphs", check_graphs, CACHE),
 )
-"""What is checked of any log, by the name of the finding for a row that cannot be read, and its fault."""
+"""The checks of any log, by the name of the finding for a row that cannot be read, and its fault."""
 
 
 # Folding the whole log anew beside the walk, and holding every cache against it: checkpoints, digests, live states.
@@ -232,7 +232,7 @@ class FoldCheck:
 
     @cached_property
     def zero(self) -> tuple[Streams, Loader]:
-        """What reads the log without any checkpoint row; made when a base pointer or a doubtful row asks for it."""
+        """Streams and loader that read the log without checkpoint rows; a base pointer or a doubtful row needs them."""
         return self._from_zero()
 
     def _schedule(self) -> None:
@@ -366,7 +366,7 @@ class FoldCheck:
         self._weight = min(self._weight, self._memory_bytes // 2)
 
     def finish(self, heads: Mapping[int, StreamHead]) -> Iterator[Finding]:
-        """Return what is wrong with the caches: of the streams folded so far, and then of those left out."""
+        """Yield the flaws of the caches: of the streams folded so far, and then of those left out."""
         yield from self._rest(heads)
         while self._postponed:
             self._wanted, self._postponed = self._postponed, set()
@@ -435,7 +435,7 @@ def _stray(seq: int, number: int) -> Finding:
 
 
 def _weight(stream: _Stream, event_bytes: int) -> int:
-    """Return what a stream takes in RAM, roughly: what its checkpoint would hold, and the events it points at."""
+    """Return roughly the bytes of a stream in RAM: those of its checkpoint, and the events it points at."""
     inline, pointed = fold.pack(stream.state)
     return STREAM_OVERHEAD_BYTES + len(inline) + event_bytes * max(len(pointed), len(stream.events or ()))
 
@@ -487,7 +487,7 @@ class Inspection:
         self._refold = partial(FoldCheck, engine, lambda: history.from_zero(engine, engine.reader.head))
         self._fold_check: FoldCheck | None = None
         self._failure: Finding | None = None
-        """What kept the log from being folded anew."""
+        """The error that kept the log from being folded anew."""
         self._seen = Seen()
 
     @property
@@ -501,7 +501,7 @@ class Inspection:
         return {} if self._fold_check is None else self._fold_check.hashed
 
     def findings(self, progress: Callable[[int, int], None]) -> Iterator[Finding]:
-        """Return what is wrong: the file, the chain, the records, and only if those hold, rows and states."""
+        """Yield the flaws of the file, the chain and the records; without any, those of rows and states."""
         broken = False
         for finding in self._file_and_log(progress):
             broken = True
@@ -535,7 +535,7 @@ class Inspection:
             self._failure = unreadable("replay", error)
 
     def _states(self) -> Iterator[Finding]:
-        """Return what is wrong with the caches; the log itself is sound."""
+        """Yield the flaws of the caches; the log itself is sound."""
         if self._failure is not None:
             yield self._failure
             return
@@ -575,14 +575,14 @@ def readable(check: str, findings: Iterator[Finding], fault: str = DAMAGE) -> It
 
 
 def unreadable(check: str, error: Exception, fault: str = DAMAGE) -> Finding:
-    """Return what reading damaged bytes has raised as a finding."""
+    """Return an error that reading damaged bytes has raised as a finding."""
     return Finding(check, 0, f"what is stored cannot be read: {type(error).__name__}: {error}", fault)
 
 
 def verify(
     engine: Engine, branch: int, progress: Callable[[int, int], None] | None = None, witness: str | None = None
 ) -> Report:
-    """Return what is wrong with the log, its rows and the live states; writers of this process wait meanwhile.
+    """Check the log, its rows and the live states, and return the report; writers of this process wait meanwhile.
 
     All branches are looked at, whichever one's hash is in the report. The log is held against the ``witness``, or
     against that of the engine.
@@ -612,7 +612,7 @@ def _state_hash(engine: Engine, branch: int, digests: Mapping[int, list[tuple[st
 
 
 def _witnessed(engine: Engine, path: str | None) -> Sequence[Finding]:
-    """Return what a witness says against the log, the given one or the engine's own, if there is any."""
+    """Compare the log with a witness, the given one or the engine's own, and return the findings."""
     if path is None and engine.witness is not None:
         path = engine.witness.path
     if path is None:
@@ -623,7 +623,7 @@ def _witnessed(engine: Engine, path: str | None) -> Sequence[Finding]:
 
 
 def report_of(path: str, reason: StoreError, progress: Callable[[int, int], None] | None = None) -> Report:
-    """Return what is wrong with a store whose opening has raised ``reason``, which comes first; it is never sound.
+    """Return the report on a store whose opening has raised ``reason``, the first finding; it is never sound.
 
     States are not looked at: those are held against a log that is sound. Raises the reason where that is no damage:
     there never was a store, or it is of a newer format.
@@ -653,7 +653,7 @@ def report_of(path: str, reason: StoreError, progress: Callable[[int, int], None
 
 
 MANIFEST_FILE: Final = "backup.json"
-"""What a backup holds beside its data."""
+"""The file of a backup with its description."""
 
 
 def was_store(path: str) -> bool:

@@ -19,7 +19,7 @@ from refold.views.actors import ActorNamed
 # What one walk over the log has seen: what the rows beside the log are held against.
 
 Mark: TypeAlias = bytes | tuple[int, str]
-"""What two events have in common only where they are one: a salt, or a stream with an id drawn for one event."""
+"""The identity of an event: a salt, or a stream with an id drawn for one event."""
 
 
 class Seen:

@@ -31,7 +31,7 @@ class Witness:
         self._stop = Bell()
         self._thread: Worker | None = None
         self._told = ""
-        """What failed last and was said in the log of the program, so that it is said once."""
+        """The last failure that was logged, so that it is logged once."""
 
     def begin(self) -> None:
         """Compare the log with the witness, make one where there is none, and follow the log from here on.
@@ -110,7 +110,7 @@ def check(reader: Reader, path: str) -> None:
 
 
 def findings(reader: Reader, path: str) -> list[Finding]:
-    """Return what the witness says against the log; raises ``NotFound`` where there is none."""
+    """Compare the log with the witness and return the findings; ``NotFound`` without a witness."""
     try:
         known = witness.read(path)
     except StoreCorrupt as error:
@@ -147,7 +147,7 @@ def _problem(reader: Reader, known: Witnessed, path: str) -> tuple[int, str] | N
 
 
 def _seen(reader: Reader) -> Witnessed:
-    """Return what a witness sees now: the last commit that a loss of power leaves.
+    """Return the last commit that a loss of power leaves, as a witness records it.
 
     What is not folded yet may be a commit that is about to fail.
     """

@@ -40,7 +40,7 @@ _RANKING: Final = System(name=DEFAULT, ranking=RANKINGS[DEFAULT])
 
 
 class Fact(Struct, frozen=True):
-    """What an extraction made of a conversation: a text, and the places of the items that it was made of."""
+    """A fact that an extraction made of a conversation: a text, and the places of the items that it was made of."""
 
     text: str
     places: frozenset[int]
@@ -54,7 +54,7 @@ class Recording(Struct, frozen=True):
 
 
 class Sent(Struct, frozen=True):
-    """What a system puts before a model for one question: the part of the evidence in it, and its tokens."""
+    """A system's context for one question: the part of the evidence in it, and its tokens."""
 
     system: str
     budget: int

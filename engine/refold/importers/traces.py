@@ -187,7 +187,7 @@ def _value(value: object) -> Any:
 
 
 def _said(spans: list[Fields]) -> list[SourceMessage]:
-    """Return what was said in calls, each message once."""
+    """Return the messages of calls, each once."""
     messages: list[SourceMessage] = []
     known: list[object] = []
     for span in sorted(spans, key=lambda span: span["begin_ns"] or 0):

@@ -82,7 +82,7 @@ _NUMBER_BYTES: Final = 4
 
 
 def _unpacked(name: str, value: Any, *, full: bool) -> Any:
-    """Return what a field of an event holds as plain values, the packed parts of structs in it too."""
+    """Return the value of an event's field as plain values, the packed parts of structs in it too."""
     if isinstance(value, (tuple, list)):
         return [_unpacked(name, item, full=full) for item in cast("list[Any]", value)]
     if isinstance(value, Struct):

@@ -35,7 +35,7 @@ class _Part(NamedTuple):
 
 
 class Tail:
-    """What was written behind the seq ``behind``.
+    """The writes after the seq ``behind``.
 
     A write is in it or not: appending one part is a single step, and everything else is derived from the parts, in
     steps that may be interrupted and done again.

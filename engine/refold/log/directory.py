@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 BALLAST_FILE: Final = "ballast"
 _BLOCK_BYTES: Final = 512
-"""What ``st_blocks`` counts in."""
+"""The unit of ``st_blocks``."""
 _CHUNK: Final = bytes(64 * 1024)
 
 
@@ -55,7 +55,7 @@ class Ballast:
         self._file = os.path.join(path, BALLAST_FILE)
         self._is_lent = self._is_given = False
         self.written_bytes = 0
-        """What was written since it was last compared with the data: after ``BALLAST_BYTES_MIN`` of it is time to."""
+        """The bytes written since it was last compared with the data: it is compared after ``BALLAST_BYTES_MIN``."""
 
     def _wanted_bytes(self) -> int:
         return wanted_bytes(os.stat(os.path.join(self._path, DATA_FILE)).st_size)

@@ -635,7 +635,7 @@ def share(path: str, handle: object, *, readonly: bool, is_sealed: bool = False)
 
 
 def _identity(path: str) -> tuple[int, int]:
-    """Return what tells the file from others; ``StoreBusy`` if the process that forked this one has it open."""
+    """Return the identity of the file; ``StoreBusy`` if the process that forked this one has it open."""
     identity = _found(path)
     if identity in _of_parent:
         raise StoreBusy(

@@ -39,7 +39,7 @@ class Holder(NamedTuple):
 
 
 class StoreFacts(NamedTuple):
-    """What a store's files say; ``format`` and ``rows`` as they are stored, ``None`` where a row is missing."""
+    """The contents of a store's files; ``format`` and ``rows`` as they are stored, ``None`` where a row is missing."""
 
     file_bytes: int
     whole_bytes: int

@@ -128,7 +128,7 @@ def _is_cut_short(error: lmdb.Error, path: str) -> bool:
 DATA_FILE: Final = "data.mdb"
 LOCK_FILE: Final = "lock.mdb"
 _BLOCK_BYTES: Final = 512
-"""What ``st_blocks`` counts in."""
+"""The unit of ``st_blocks``."""
 
 
 def open_lmdb(path: str) -> lmdb.Environment:

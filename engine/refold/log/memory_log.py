@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class _Change(NamedTuple):
-    """What one turn writes, the rows as the tables are to have them."""
+    """The writes of one turn, the rows as the tables are to have them."""
 
     records: tuple[Sealed, ...]
     rows: tuple[Row, ...]

@@ -25,7 +25,7 @@ Row: TypeAlias = tuple[Table, bytes, bytes | None]
 
 
 class Found(NamedTuple):
-    """What a search looked at, and how often it found one of the strings."""
+    """The extent of a search, and how often it found one of the strings."""
 
     files: int
     bytes: int

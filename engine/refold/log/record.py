@@ -67,7 +67,7 @@ _INLINE_BYTES: Final = 2_000
 """Above this LMDB gives a value pages of its own."""
 
 _EVENT_BYTES: Final = 6
-"""What an event takes in the columns that are always there, an owner included."""
+"""The bytes of an event in the columns that are always there, an owner included."""
 
 _SLICE_BYTES: Final = 2_047
 """hashlib gives up the GIL above this size; many small releases cost far more than one long hash."""
@@ -170,7 +170,7 @@ class Columns(msgspec.Struct, gc=False):
 
 
 class Head(msgspec.Struct, frozen=True, gc=False):
-    """What a record says of all of its events."""
+    """The fields of a record about all of its events."""
 
     first_seq: int
     time_ns: int
@@ -387,7 +387,7 @@ class Record:
 
     @property
     def content(self) -> bytes:
-        """What the digest is of."""
+        """The bytes that the digest covers."""
         return self.packed[HEAD_BEGIN:]
 
     @property
@@ -552,7 +552,7 @@ class Record:
         return self.origin or self.digest()
 
     def problems(self) -> Iterator[str]:
-        """Return what is wrong with the columns; the digest says whether they are those that were written."""
+        """Yield the flaws of the columns; the digest says whether they are those that were written."""
         heads, marks, ends = self.heads, self.marks, self.ends
         if len({head.number for head in heads}) < len(heads) or set(self.owners) != set(range(len(heads))):
             yield f"its events are not of its {len(heads)} streams"

@@ -41,7 +41,7 @@ assert SLOT.size == FRONT.size + HASH_BYTES
 
 
 class Witnessed(NamedTuple):
-    """What a witness saw: of which store, the last seq, and the link of the commit that ends there."""
+    """A line of a witness: the store, the last seq, and the link of the commit that ends there."""
 
     store_id: bytes
     seq: int

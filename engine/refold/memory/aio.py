@@ -112,7 +112,7 @@ class Attribute(Generic[R]):
 
 
 async def _prepared(call: PreparedCall[R], ask: Callable[[], Awaitable[R]]) -> R:
-    """Return what a call returns that ``ask`` makes, with the vectors that it turns out to need: a thread embeds."""
+    """Make a call through ``ask`` with the vectors that it needs, embedded on a thread; return its result."""
     while True:
         try:
             return await ask()

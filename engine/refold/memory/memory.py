@@ -332,7 +332,7 @@ class Memory:
     # From the layers above.
 
     def _extension(self, name: str) -> Any:
-        """Return what is made once for this handle, so that what was registered with it stays.
+        """Return a part that is made once for this handle, so that registrations with it stay.
 
         It gets a handle of its own, so that no circle of references keeps this one alive.
         """

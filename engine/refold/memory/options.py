@@ -221,10 +221,10 @@ T = TypeVar("T")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 Sources: TypeAlias = Sequence[Any]
-"""What a mutation was derived from: seqs, or results that have one."""
+"""The sources of a mutation: seqs, or results that have one."""
 
 Progress: TypeAlias = Callable[[int, int], None] | None
-"""What is called with how much is done, and how much there is."""
+"""A callback that takes how much is done, and how much there is."""
 
 
 class Options(NamedTuple):
@@ -277,7 +277,7 @@ class ClosedFork:
 
 
 class Core:
-    """What the handles of one memory share: the engine, the branch, and the defaults that a constructor gave."""
+    """The shared part of the handles of one memory: the engine, the branch, and the constructor's defaults."""
 
     __slots__ = (
         "_async_writer",
@@ -327,7 +327,7 @@ class Core:
 
     @property
     def async_writer(self) -> "AsyncWriter":
-        """What the tasks of event loops write through, the same for all branches."""
+        """The writer for tasks of event loops, the same for all branches."""
         if self._main is not self:
             return self._main.async_writer
         if self._async_writer is None:
@@ -348,7 +348,7 @@ class Core:
 
     @property
     def embedding(self) -> "Embedding":
-        """What makes vectors of texts, the same for all branches but those that were embedded anew."""
+        """The embedding of texts, the same for all branches but those that were embedded anew."""
         return self.embedding_at(None)
 
     def embedding_at(self, at: int | None) -> "Embedding":
@@ -622,7 +622,7 @@ def _checked_expected(expected: object) -> object:
 
 
 class Claims:
-    """What a caller claimed of a conversation when asking for its handle: a project, a budget, or both."""
+    """A caller's claims on a conversation when it took the handle: a project, a budget, or both."""
 
     __slots__ = ("is_settled", "project", "window_tokens")
 
@@ -664,7 +664,7 @@ def core_of(handle: Any) -> tuple[Core, int | None]:
 
 
 class Handle:
-    """What every handle on a stream shares: the core to the engine, the stream's name, the seq it is frozen at."""
+    """The base of every handle on a stream: the core, the stream's name, the seq at which it is frozen."""
 
     __slots__ = ("_at", "_claims", "_core", "_opening", "_stream")
 

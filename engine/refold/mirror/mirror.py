@@ -528,7 +528,7 @@ class Mirror:
         return report
 
     def check(self) -> MirrorReport:
-        """Return what ``sync`` would do, without doing any of it."""
+        """Return the changes that ``sync`` would make, and make none of them."""
         batches.refuse(self._core.engine, "a mirror's check")
         with self._lock:
             self._check_open()

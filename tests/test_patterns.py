@@ -21,7 +21,7 @@ import pytest
 import refold
 from refold.agent import extraction, providers, tools
 from refold.agent.commands import detect_memory_command
-from refold.agent.extraction import secret_in
+from refold.agent.secrets import secret_in
 from refold.errors import RefoldError
 from refold.importers import formats
 from refold.index.text import question_share, terms_of

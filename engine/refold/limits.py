@@ -237,6 +237,9 @@ PROFILE_CHARS_DEFAULT: Final = 8_000
 NOTES_CHARS_DEFAULT: Final = 8_000
 MEMORIES_CHARS_DEFAULT: Final = 32_000  # As much as the tokens of a context hold: those are the bound.
 SESSION_CHARS_DEFAULT: Final = 2_000
+MESSAGES_CHARS_DEFAULT: Final = 6_000
+# The newest events among which a context looks for earlier messages: what the first one of a process has to read.
+EARLIER_EVENTS_COUNT: Final = 20_000
 EPISODES_COUNT_DEFAULT: Final = 2
 EPISODES_RECENT_COUNT: Final = 256  # The newest sessions among which a context looks for those like a query.
 INJECTED_CHARS_DEFAULT: Final = 4_000

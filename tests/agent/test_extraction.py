@@ -18,8 +18,9 @@ from refold.agent import (
     extract,
     extract_idle,
 )
-from refold.agent.extraction import clamp_importance, parse_lessons, secret_in
+from refold.agent.extraction import clamp_importance, parse_lessons
 from refold.agent.providers import parse_json
+from refold.agent.secrets import secret_in
 from refold.event import Event
 from refold.limits import EXTRACTED_COUNT_MAX
 from refold.views.session import FindingNoted, TaskDescribed

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from refold.agent.extraction import secret_in
+from refold.agent.secrets import secret_in
 
 AWS = "wJalrXUtnFEMI/K7" + "MDENG/bPxRfiCYEXAMPLEKEY"
 

@@ -110,6 +110,7 @@ def test_settings_have_their_defaults(memory: Memory) -> None:
         "memory_enabled": True,
         "memory_auto_extract": True,
         "memory_max_injected": 200,
+        "messages_max_injected": 50,
         "memory_review_extracted": False,
         "skills_enabled": True,
         "skills_auto_generate": False,

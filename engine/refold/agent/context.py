@@ -11,6 +11,17 @@ from msgspec.structs import asdict, astuple, replace
 
 from refold import checks
 from refold.agent import parts
+from refold.agent.candidates import (
+    Selected,
+    earlier_messages,
+    fitting,
+    groups_of,
+    messages_text,
+    needed_of,
+    placed_in,
+    said_before,
+    without,
+)
 from refold.agent.parts import Room
 from refold.agent.tools import ToolRegistry
 from refold.engine import batch as batches
@@ -26,14 +37,16 @@ from refold.limits import (
     EPISODES_RECENT_COUNT,
     INJECTED_CHARS_DEFAULT,
     MEMORIES_CHARS_DEFAULT,
+    MESSAGES_CHARS_DEFAULT,
     NOTES_CHARS_DEFAULT,
     PROFILE_CHARS_DEFAULT,
     REDO_COUNT_MAX,
     SCRATCHPAD_CHARS_DEFAULT,
     SESSION_CHARS_DEFAULT,
 )
-from refold.memory import wires
+from refold.memory import earlier, wires
 from refold.memory.conversation import Conversation
+from refold.memory.earlier import Earlier
 from refold.memory.memory import Memory
 from refold.memory.options import Core, core_of, day_at, days_before
 from refold.message import PROMPT_ROLES, Message, text_of
@@ -42,7 +55,7 @@ from refold.views.episodes import EPISODES, Episode
 from refold.views.scratchpad import SCRATCH
 from refold.views.session import CONTEXTS, ContextShown
 
-RENDERER: Final = 2  # A change of one byte is another number: contexts that were shown are built again by theirs.
+RENDERER: Final = 3  # A change of one byte is another number: contexts that were shown are built again by theirs.
 
 # Budgets.
 
@@ -55,10 +68,12 @@ class ContextBudget(Struct, frozen=True, kw_only=True):
     """The bounds of a context: `tokens` of everything, and of each part in characters.
 
     `tokens=None` is the window's budget and CONTEXT_TOKENS_DEFAULT more. `parts_tokens` bounds what stands beside the
-    host's system prompt and the messages; of a budget that is too small for both, the newest messages and half of the
-    rest go to the messages. Over it, memories are left out as far as need be, down to ten; then skills are reduced to
-    the best one, or to none if its score is under 1; then memories, down to five; then the skill's text is cut; then
-    each part to its share. `None` leaves a number to the settings of the store.
+    host's system prompt and the window; of a budget that is too small for both, the newest messages and half of the
+    rest go to the window. Memories and earlier messages (`messages_count`, `messages_chars`) share what the other parts
+    leave: a quarter for the messages, or more where the memories need less. Over the budget, memories are left out as
+    far as need be, down to ten; then skills are reduced to the best one, or to none if its score is under 1; then
+    memories, down to five; then the skill's text is cut; then each part to its share. `None` leaves a number to the
+    settings of the store.
     """
 
     tokens: int | None = None
@@ -67,6 +82,8 @@ class ContextBudget(Struct, frozen=True, kw_only=True):
     notes_chars: int = NOTES_CHARS_DEFAULT
     memories_chars: int = MEMORIES_CHARS_DEFAULT
     memories_count: int | None = None
+    messages_chars: int = MESSAGES_CHARS_DEFAULT
+    messages_count: int | None = None
     episodes_count: int = EPISODES_COUNT_DEFAULT
     skills_chars: int | None = None
     session_chars: int = SESSION_CHARS_DEFAULT
@@ -130,6 +147,7 @@ _TIERS: Final = {
     parts.EPISODES: SEMI_STABLE,
     parts.SKILLS: SEMI_STABLE,
     parts.SESSION: VOLATILE,
+    parts.MESSAGES: VOLATILE,
     parts.INJECTED: VOLATILE,
     parts.SCRATCHPAD: VOLATILE,
 }
@@ -157,6 +175,7 @@ class Plan(Struct, frozen=True):
     """How a context came to fit: the topics of its instructions, and the tokens that each part may take.
 
     `episodes` are the seqs of those in it. Of the skills, the first `skills` are shown, in `skills_chars` characters.
+    `places` are those of earlier messages in their events, whose seqs are the last sources of the event.
     """
 
     topics: tuple[str, ...] = ()
@@ -165,6 +184,8 @@ class Plan(Struct, frozen=True):
     skills: int = 0
     skills_chars: int = 0
     memories_left_out: int = 0
+    messages_left_out: int = 0
+    places: tuple[int, ...] = ()
 
 
 class Recipe(NamedTuple):
@@ -179,6 +200,7 @@ class Recipe(NamedTuple):
     skills: tuple[NamedSkill, ...]
     budget: ContextBudget
     ids: tuple[str, ...]
+    seqs: tuple[int, ...]
     opening: tuple[str | None, int]
     plan: Plan
 
@@ -215,6 +237,11 @@ class Context(Struct, frozen=True):
     def ids(self) -> tuple[str, ...]:
         """The ids of the memories in it, in their order."""
         return self.recipe.ids
+
+    @property
+    def seqs(self) -> tuple[int, ...]:
+        """The seqs of the earlier messages in it, the oldest first."""
+        return self.recipe.seqs
 
     def part(self, name: str) -> ContextPart | None:
         """Look up a part by its name, `None` for an empty one."""
@@ -328,6 +355,8 @@ def _build(memory: Memory, core: Core, chat: Conversation, request: _Request, se
         budget = replace(budget, tokens=chat.window_tokens + budget.parts_tokens)
     if budget.memories_count is None:
         budget = replace(budget, memories_count=settings["memory_max_injected"])
+    if budget.messages_count is None:
+        budget = replace(budget, messages_count=settings["messages_max_injected"])
     if budget.skills_chars is None:
         budget = replace(budget, skills_chars=settings["skills_max_injected_chars"])
     messages = chat.window()
@@ -341,18 +370,33 @@ def _build(memory: Memory, core: Core, chat: Conversation, request: _Request, se
         tuple(_skills(request.skills, injected_in(messages))) if settings["skills_enabled"] else (),
         budget,
         (),
+        (),
         (chat.project, chat.window_tokens),
         Plan(request.topics),
     )
-    entries = _selected(memory, core, chat, recipe) if settings["memory_enabled"] else _Selected((), ())
+    entries, found = Selected((), ()), list[Earlier]()
     if settings["memory_enabled"]:
+        entries = _selected(memory, core, chat, recipe)
         recipe = recipe._replace(plan=replace(recipe.plan, episodes=tuple(_episodes(core, chat, recipe))))
+        found = earlier_messages(core, chat, recipe.project, recipe.query, budget.messages_count, entries)
     source = _Source(memory, core, chat, messages, recipe)
     listed = tuple(_listed(source))
-    plan = _planned(source, entries, listed)
-    placed, left_out = _placed(core, entries, Room(budget.memories_chars, plan.tokens[parts.MEMORIES]))
-    recipe = recipe._replace(ids=tuple(entry.id for entry in placed), plan=replace(plan, memories_left_out=left_out))
-    return _assembled(source._replace(recipe=recipe), placed, listed)
+    plan = _planned(source, entries, found, listed)
+    said, messages_left_out = said_before(core, found, Room(budget.messages_chars, plan.tokens[parts.MESSAGES]))
+    # What these leave of their share goes to the memories.
+    spare = plan.tokens[parts.MESSAGES] - core.counter.count(messages_text(said, messages_left_out))
+    entries = without(entries, said)
+    room = Room(budget.memories_chars, plan.tokens[parts.MEMORIES] + max(spare, 0))
+    placed, left_out = placed_in(core, entries, room)
+    plan = replace(
+        plan,
+        memories_left_out=left_out,
+        messages_left_out=messages_left_out,
+        places=tuple(each.place for each in said),
+    )
+    seqs = tuple(each.message.seq for each in said)
+    recipe = recipe._replace(ids=tuple(entry.id for entry in placed), seqs=seqs, plan=plan)
+    return _assembled(source._replace(recipe=recipe), placed, said, listed)
 
 
 def _skills(given: Sequence[object], injected: Injected) -> list[NamedSkill]:
@@ -382,17 +426,10 @@ def _skill(skill: object) -> NamedSkill:
 # Memories: those that answer the query, and those that keep their place.
 
 
-class _Selected(NamedTuple):
-    """Memories by relevance, and the ids of those that were shown before, in their order."""
-
-    entries: Sequence[Entry]
-    before: Sequence[str]
-
-
-def _selected(memory: Memory, core: Core, chat: Conversation, recipe: Recipe) -> _Selected:
+def _selected(memory: Memory, core: Core, chat: Conversation, recipe: Recipe) -> Selected:
     """Search memories; behind them come those that were shown before and may keep their place while there is room."""
     if not recipe.budget.memories_count:
-        return _Selected((), ())
+        return Selected((), ())
     query = recipe.query if recipe.query is not None and recipe.query.strip() else None
     ranking: str | Ranking = _BY_IMPORTANCE if query is None else "hybrid"
     project = memory.project(recipe.project)
@@ -405,7 +442,7 @@ def _selected(memory: Memory, core: Core, chat: Conversation, recipe: Recipe) ->
         entry = None if entry_id in found else project.get(entry_id)
         if entry is not None and entry.status == ACTIVE:
             found[entry_id] = entry
-    return _Selected(list(found.values())[: recipe.budget.memories_count], before)
+    return Selected(list(found.values())[: recipe.budget.memories_count], before)
 
 
 def _episodes(core: Core, chat: Conversation, recipe: Recipe) -> list[int]:
@@ -439,26 +476,6 @@ def is_shown(chat: Conversation) -> bool:
     """Tell whether a model was ever shown a context of a conversation."""
     core, at = core_of(chat)
     return core.read(chat.place[0], lambda state: bool(state.part(CONTEXTS).count), at)
-
-
-def _placed(core: Core, selected: _Selected, room: Room) -> tuple[list[Entry], int]:
-    """Choose the memories that fit, the most relevant first; those that were shown before keep their order."""
-    count, chars, tokens = core.counter.count, room.chars, room.tokens
-    note = "(00 less relevant memories left out)\n"
-    chars, tokens = chars - len(parts.MEMORIES_HEADING) - 1, tokens - count(parts.MEMORIES_HEADING) - 1
-    chosen: dict[str, Entry] = {}
-    for entry in selected.entries:
-        line = parts.memory_line(entry)
-        size, taken = len(line) + 1, count(line) + 1
-        if size <= chars and taken <= tokens:
-            chosen[entry.id] = entry
-            chars, tokens = chars - size, tokens - taken
-    left_out = len(selected.entries) - len(chosen)
-    while left_out and chosen and (chars < len(note) or tokens < count(note)):
-        dropped = parts.memory_line(chosen.popitem()[1])
-        chars, tokens, left_out = chars + len(dropped) + 1, tokens + count(dropped) + 1, left_out + 1
-    kept = {entry_id: chosen[entry_id] for entry_id in selected.before if entry_id in chosen}
-    return list((kept | chosen).values()), left_out
 
 
 # From the sources to the parts.
@@ -528,18 +545,18 @@ def _scratchpad(chat: Conversation) -> tuple[str, Any, int | None]:
     return chat.place[0], query, core_of(chat)[1]
 
 
-def _planned(source: _Source, selected: _Selected, listed: Sequence[_Listed]) -> Plan:
+def _planned(source: _Source, selected: Selected, found: Sequence[Earlier], listed: Sequence[_Listed]) -> Plan:
     """Decide how many tokens each part may take, so that all of them and the newest messages are in the budget."""
     recipe, count = source.recipe, source.core.counter.count
     budget, plan = recipe.budget, recipe.plan
     assert budget.tokens is not None, "a budget is resolved before a plan is made"
-    said = source.said
-    whole = sum(message.tokens for message in said)
+    window = source.said
+    whole = sum(message.tokens for message in window)
     system = sum(message.tokens for message in source.system)
     rest = budget.tokens - system
     # Where all fits, which messages could leave is of no interest.
     is_plenty = rest - whole >= budget.parts_tokens
-    needed = whole if is_plenty else sum(message.tokens for message, _ in _needed(list(_groups(said))))
+    needed = whole if is_plenty else sum(message.tokens for message, _ in needed_of(list(groups_of(window))))
     if rest < needed:
         raise LimitExceeded(
             f"the system prompt takes {system} tokens and the newest messages {needed}, over the budget of "
@@ -550,19 +567,24 @@ def _planned(source: _Source, selected: _Selected, listed: Sequence[_Listed]) ->
     texts[parts.INSTRUCTIONS] = parts.instructions_text(plan.topics)
     texts[parts.INJECTED] = _injected(source, _UNBOUNDED).text
     fixed = {name: count(text) for name, text in texts.items() if text}
-    trim, needs = _Trim(0, 0), dict[str, int]()
+    said = messages_text(*said_before(source.core, found, Room(budget.messages_chars, _UNBOUNDED)))
+    asked = count(said) + 2 * len(found) + 8 if said else 0
+    trim, needs, wanted = _Trim(0, 0), dict[str, int](), None
     for trim in _trims([score for _, _, score in recipe.skills], len(selected.entries)):
         shown = selected._replace(entries=selected.entries[: trim.memories])
-        memories, left_out = _placed(source.core, shown, Room(budget.memories_chars, _UNBOUNDED))
+        memories, left_out = placed_in(source.core, shown, Room(budget.memories_chars, _UNBOUNDED))
         skills = _skills_text(recipe.skills[: trim.skills], budget.skills_chars or 0)
         needs = fixed | {
             parts.MEMORIES: count(parts.memories_text(memories, left_out)) + (2 * len(memories) + 8 if memories else 0),
             parts.SKILLS: count(skills) if skills else 0,
         }
+        wanted = needs[parts.MEMORIES] if wanted is None else wanted
         spare = room - sum(needs.values())
         if spare >= 0:
-            # Where memories had to go, as many stay as there is room for.
-            needs[parts.MEMORIES] += spare if trim.memories < len(selected.entries) else 0
+            # Where memories had to go, as many stay as there is room for; messages get a quarter, or what they leave.
+            shared = needs[parts.MEMORIES] + spare
+            needs[parts.MESSAGES] = min(asked, max(shared // 4, shared - wanted))
+            needs[parts.MEMORIES] = min(wanted, shared - needs[parts.MESSAGES])
             break
     else:
         # The skill's text is cut before anything else is.
@@ -597,7 +619,9 @@ def _injected(source: _Source, tokens: int) -> parts.Rendered:
     return parts.injected_text(injected_in(source.messages).text, room, source.core.counter.count)
 
 
-def _assembled(source: _Source, memories: Sequence[Entry], listed: Sequence[_Listed]) -> Context:
+def _assembled(
+    source: _Source, memories: Sequence[Entry], before: Sequence[Earlier], listed: Sequence[_Listed]
+) -> Context:
     """Render all parts as they were planned."""
     recipe, chat, count = source.recipe, source.chat, source.core.counter.count
     plan = recipe.plan
@@ -610,6 +634,7 @@ def _assembled(source: _Source, memories: Sequence[Entry], listed: Sequence[_Lis
     texts[parts.MEMORIES] = parts.Rendered(
         parts.memories_text(memories, plan.memories_left_out), plan.memories_left_out
     )
+    texts[parts.MESSAGES] = parts.Rendered(messages_text(before, plan.messages_left_out), plan.messages_left_out)
     skills = _skills_text(recipe.skills[: plan.skills], plan.skills_chars)
     texts[parts.SKILLS] = parts.Rendered(skills, len(recipe.skills) - skills.count("\n[/skill]"))
     texts[parts.INJECTED] = _injected(source, tokens[parts.INJECTED])
@@ -621,53 +646,11 @@ def _assembled(source: _Source, memories: Sequence[Entry], listed: Sequence[_Lis
         if texts[name].text
     ]
     said = source.said
-    window = _fitting(said, tokens[parts.WINDOW])
+    window = fitting(said, tokens[parts.WINDOW])
     left_out = {name: texts[name].left_out for name in _TIERS if texts[name].left_out}
     if len(window) < len(said):
         left_out[parts.WINDOW] = len(said) - len(window)
     return Context(chat.id, recipe.seq, tuple(shown), tuple(window), recipe, left_out)
-
-
-# The messages that fit: whole groups of calls and answers, the oldest left out first.
-
-_Group: TypeAlias = list[tuple[Message, int]]  # Messages with their places.
-
-
-def _groups(messages: Sequence[Message]) -> Iterator[_Group]:
-    """Yield the groups of messages that no provider takes apart."""
-    makers: dict[str, _Group] = {}
-    groups: list[_Group] = []
-    for place, message in enumerate(messages):
-        answers = message.event.answers
-        group: _Group = [] if answers is None else makers.get(answers, [])
-        if not group:
-            groups.append(group)
-        group.append((message, place))
-        makers.update(dict.fromkeys(message.event.call_ids, group))
-    yield from groups
-
-
-def _needed(groups: Sequence[_Group]) -> Iterator[tuple[Message, int]]:
-    """Yield the messages that are never left out: what is pinned, the user's last words, and what came last."""
-    newest = next((group for group in reversed(groups) if group[0][0].role == "user"), None)
-    for group in groups:
-        if group is groups[-1] or group is newest or any(message.pinned for message, _ in group):
-            yield from group
-
-
-def _fitting(messages: Sequence[Message], tokens: int) -> list[Message]:
-    if sum(message.tokens for message in messages) <= tokens:
-        return list(messages)
-    groups = list(_groups(messages))
-    kept = {place: message for message, place in _needed(groups)}
-    left = tokens - sum(message.tokens for message in kept.values())
-    for group in reversed(groups):
-        if group[0][1] not in kept:
-            left -= sum(message.tokens for message, _ in group)
-            if left < 0:
-                break
-            kept |= {place: message for message, place in group}
-    return [kept[place] for place in sorted(kept)]
 
 
 def show(memory: Memory, core: Core, context: Context) -> int:
@@ -679,7 +662,7 @@ def show(memory: Memory, core: Core, context: Context) -> int:
     # The query mostly says the same as the user's last message.
     sources = [message.seq for message in context.window if message.role == "user"][-1:] if recipe.query else ()
     event = ContextShown(
-        tuple(sources),
+        (*sources, *recipe.seqs),
         context.seq,
         RENDERER,
         tuple(tokens for _, _, tokens in rows),
@@ -771,12 +754,14 @@ def rebuild(memory: Memory, core: Core, seq: int) -> Rebuilt:
         recorded_skills(event),
         budget,
         event.ids,
+        event.sources[len(event.sources) - len(plan.places) :],
         (chat.project, chat.window_tokens),
         plan,
     )
     entries = [entry for entry in map(past.project(event.project).get, event.ids) if entry is not None]
     source = _Source(past, core, chat, chat.window(), recipe)
-    context = _assembled(source, entries, tuple(_listed(source)))
+    before = earlier.read(core.engine.reader, list(zip(recipe.seqs, plan.places, strict=True)))
+    context = _assembled(source, entries, before, tuple(_listed(source)))
     digests = {part.name: part.digest for part in context.parts} | dict([_window_row(context.window)[:2]])
     recorded = dict(zip(event.names, (digest.hex() for digest in event.digests), strict=True))
     names = dict.fromkeys([*recorded, *digests])

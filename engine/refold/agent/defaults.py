@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
 from refold.agent.commands import ForgetCommand, RecallCommand, RememberCommand, detect_memory_command
-from refold.agent.extraction import Extracted, extract, secret_in, unread
+from refold.agent.extraction import Extracted, extract, unread
 from refold.agent.hooks import (
     COMPACTION,
     SESSION_END,
@@ -16,6 +16,7 @@ from refold.agent.hooks import (
 )
 from refold.agent.parts import memory_line
 from refold.agent.providers import JsonProvider
+from refold.agent.secrets import secret_in
 from refold.entry import ACTIVE, Entry
 from refold.fold import State
 from refold.limits import SOURCES_COUNT_MAX

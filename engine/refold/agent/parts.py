@@ -6,11 +6,14 @@ can look like a heading, a mark or an entry of another part.
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from refold.agent.excerpts import excerpts
 from refold.agent.tools import disarm, one_line, skill_block, strip_controls
 from refold.entry import Entry
+from refold.message import Message, text_of
 from refold.views.episodes import Episode
 
 SYSTEM: Final = "system"
@@ -21,6 +24,7 @@ MEMORIES: Final = "memories"
 EPISODES: Final = "episodes"
 SKILLS: Final = "skills"
 SESSION: Final = "session"
+MESSAGES: Final = "messages"
 INJECTED: Final = "injected"
 SCRATCHPAD: Final = "scratchpad"
 WINDOW: Final = "window"
@@ -30,6 +34,7 @@ NOTES_HEADING: Final = "## Recent Daily Notes"
 MEMORIES_HEADING: Final = "## Project Memory\nThe following facts were learned from previous sessions:\n"
 EPISODES_HEADING: Final = "## Past Sessions"
 SESSION_HEADING: Final = "[SESSION_MEMORY_V1]"
+MESSAGES_HEADING: Final = "## Earlier Messages\nSaid before, here or in other conversations of this project:\n"
 INJECTED_HEADING: Final = "[For This Message]"
 SCRATCHPAD_HEADING: Final = "[Working Memory]"
 _PAGE_BREAK: Final = "\n\n---\n\n"
@@ -265,6 +270,22 @@ def memory_line(entry: Entry) -> str:
     return f"- {BADGES[entry.category]} {line_of(entry.content)}"
 
 
+def messages_text(messages: Iterable[tuple[str, str]], left_out: int) -> str:
+    """Render messages, given as days and lines, each day once; behind them how many did not fit."""
+    lines = [
+        line for day, group in groupby(messages, itemgetter(0)) for line in (f"{day}:", *(text for _, text in group))
+    ]
+    if lines and left_out:
+        lines.append(f"({left_out} less relevant messages left out)")
+    return "\n".join([MESSAGES_HEADING, *lines]) if lines else ""
+
+
+def message_line(message: Message) -> str:
+    """Render one message."""
+    name = "" if message.name is None else f" {line_of(message.name)}"
+    return f"- {message.role}{name}: {quoted(text_of(message), '  ')}"
+
+
 def injected_text(text: str, room: Room, count: Count) -> Rendered:
     """Render what hooks have put beside the user's message, from its beginning on."""
     lines = quoted(text).splitlines()
@@ -301,6 +322,7 @@ _WEIGHTS: Final = {
     EPISODES: 1.0,
     SKILLS: 2.0,
     SESSION: 1.0,
+    MESSAGES: 4.0,
     INJECTED: 2.0,
     SCRATCHPAD: 3.0,
 }

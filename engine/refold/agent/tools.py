@@ -63,7 +63,8 @@ _BRACKET: Final = re.compile(
 )
 _HEADING: Final = re.compile(
     r"(?:^|(?<=[\r\x85\u2028\u2029]))"
-    r"(?=[ \t]*#{1,6}[ \t]*(?:core\s+profile|recent\s+daily\s+notes|project\s+memory|past\s+sessions))",
+    r"(?=[ \t]*#{1,6}[ \t]*(?:core\s+profile|recent\s+daily\s+notes|project\s+memory|past\s+sessions|"
+    r"earlier\s+messages))",
     re.IGNORECASE | re.MULTILINE,
 )
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")

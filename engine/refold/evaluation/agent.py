@@ -1,8 +1,8 @@
 """Evaluation of the default path: recorded conversations go through it, and then their questions are asked.
 
 Each session is a conversation of one project, held by an `AgentLoop` with the default hooks; a question is the first
-message of a new one. Evidence is there if the text of a message that answers the question, or of a memory that was made
-of it, is in what the model is sent.
+message of a new one, which knows nothing of other questions. Evidence is there if the text of a message that answers
+the question, or of a memory that was made of it, is in what the model is sent.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,13 +16,14 @@ from msgspec import Struct
 
 from refold import Memory
 from refold.agent import AgentLoop, CallableProvider, Reply, default_hooks
-from refold.agent.parts import line_of, memory_line
+from refold.agent.parts import line_of, memory_line, quoted
 from refold.embedders import Embedder, HashedEmbedder
 from refold.errors import InvalidInput
 from refold.evaluation.cases import Case, Item, Question, conversations, labelled, memory_of, places
 from refold.evaluation.retrieval import ALL, Interval, System, embedded, interval, questions_of
 from refold.index.ranking import DEFAULT, RANKINGS
 from refold.limits import EXTRACTED_CHARS_MAX
+from refold.memory.conversation import Conversation
 from refold.text import ByteClassCounter
 
 BUDGETS: Final = (1_000, 2_000, 5_500)
@@ -35,6 +36,7 @@ SYSTEMS: Final = ("context", "window", "messages", "memories")
 the best of an exact search over the memories.
 """
 
+_INDENT: Final = "  "  # Of the lines of an earlier message behind its first one.
 _COUNT: Final = ByteClassCounter().count
 _RANKING: Final = System(name=DEFAULT, ranking=RANKINGS[DEFAULT])
 
@@ -145,6 +147,13 @@ class Agent:
         self._now_ns = 0
         self._asked = 0
         self._lines = [(line_of(fact.text), fact.places) for fact in recording.facts]
+        said = [(quoted(item.text, _INDENT), frozenset({place})) for place, item in enumerate(recording.case.items)]
+        # As a message that begins with it, or in one that was joined of several.
+        self._said = [
+            (tuple(f"{before}{text}\n" for before in ("user: ", "assistant: ", f"\n{_INDENT}")), places)
+            for text, places in said
+            if text
+        ]
         self._pieces: dict[str, _Piece] = {}
         self._record = _Record(recording)
         self.memory = Memory(embedder=embedder, clock_ns=lambda: self._now_ns)
@@ -172,15 +181,19 @@ class Agent:
             loop.chat.append("user", said)
         loop.end()
 
-    def _loop(self, name: str, budget: int | None = None) -> AgentLoop:
-        chat = self.memory.conversation(name, project=self.recording.case.name)
-        return AgentLoop(self.memory, chat, self._record, budget=budget)
+    def _loop(self, name: str) -> AgentLoop:
+        return AgentLoop(self.memory, self._conversation(name), self._record)
+
+    def _conversation(self, name: str) -> Conversation:
+        return self.memory.conversation(name, project=self.recording.case.name)
 
     def ask(self, question: Question, budget: int) -> Sent:
         """Ask a question at the beginning of a new session, and return what the model is sent."""
         self._asked += 1
         self._record.answer = ""
-        self._loop(f"question {self._asked}", budget).run(question.text)
+        # Forks of one conversation do not see each other.
+        chat = self._conversation("questions").fork(f"question {self._asked}")
+        AgentLoop(self.memory, chat, self._record, budget=budget).run(question.text)
         text = self._record.sent
         return _sent(SYSTEMS[0], budget, question, self._known_from(text), _COUNT(text))
 
@@ -196,7 +209,9 @@ class Agent:
         return [self._pieces[line] for line in lines]
 
     def _known_from(self, text: str) -> list[frozenset[int]]:
-        return [places for line, places in self._lines if line in text]
+        there = [places for line, places in self._lines if line in text]
+        lines = f"{text}\n"
+        return there + [places for forms, places in self._said if any(form in lines for form in forms)]
 
 
 def _sent(system: str, budget: int, question: Question, there: Sequence[frozenset[int]], tokens: int) -> Sent:

@@ -43,7 +43,10 @@ class MessageIndex:
         self._lengths = Column(np.uint16)
         self._questions = Column(float32)
         self._before = Column(np.intp)  # The row before it in its conversation.
-        self._last: dict[str, int] = {}
+        self._streams = Column(np.intp)  # The number of its conversation.
+        self._last: list[int] = []  # The last row of each conversation.
+        self.numbers: dict[str, int] = {}
+        """The number of each conversation, in the order of their first rows."""
 
     def __len__(self) -> int:
         return self._seqs.count
@@ -65,22 +68,30 @@ class MessageIndex:
         self._roles.append(role)
         self._lengths.append(min(length, _LENGTH_MAX))
         self._questions.append(question_share(text))
-        self._before.append(self._last.get(stream, _NONE))
-        self._last[stream] = row
+        number = self.numbers.setdefault(stream, len(self._last))
+        if number == len(self._last):
+            self._last.append(_NONE)
+        self._before.append(self._last[number])
+        self._last[number] = row
+        self._streams.append(number)
         self._seqs.append(seq)
 
-    def look(self, until: int | None) -> "Look":
-        """Return the rows up to a seq, or all of them, as they are now; later ones do not show in them."""
+    def look(self, until: int | None, after: int = 0) -> "Look":
+        """Return the rows behind one seq and up to another, or all of them; later ones do not show in them."""
         seqs = self._seqs.view()
-        count = len(seqs) if until is None else int(np.searchsorted(seqs, until, side="right"))
-        size = int(self._ends.values[count - 1]) if count else 0
-        columns = (self._places, self._roles, self._lengths, self._questions, self._before)
-        terms = self._terms.view()[:size], self._rows.view()[:size]
-        return Look(*terms, seqs[:count], *(column.view()[:count] for column in columns))
+        end = len(seqs) if until is None else int(np.searchsorted(seqs, until, side="right"))
+        begin = min(int(np.searchsorted(seqs, after, side="right")), end)
+        first, last = (int(self._ends.values[count - 1]) if count else 0 for count in (begin, end))
+        columns = (self._places, self._roles, self._lengths, self._questions, self._streams)
+        terms, rows, before = self._terms.view()[first:last], self._rows.view()[first:last], self._before.view()
+        cut = np.maximum(before[begin:end] - begin, _NONE) if begin else before[:end]
+        places, roles, lengths, questions, streams = (column.view()[begin:end] for column in columns)
+        rows = rows - begin if begin else rows
+        return Look(terms, rows, seqs[begin:end], places, roles, lengths, questions, streams, cut)
 
 
 class Look(NamedTuple):
-    """The rows of an index up to a seq."""
+    """The rows of an index up to a seq, those up to another one left out."""
 
     terms: NDArray[np.int64]
     term_rows: Rows
@@ -89,6 +100,7 @@ class Look(NamedTuple):
     roles: NDArray[np.uint8]
     lengths: NDArray[np.uint16]
     questions: _Floats
+    streams: Rows
     before: Rows
 
     def rows_of(self, term: str) -> Rows:
@@ -105,23 +117,32 @@ class Look(NamedTuple):
 
 
 class Match(NamedTuple):
-    """A message that was found: the number of the look and its row there, its place in the log, score and signals."""
+    """A message that was found: its look, its place in the log, its score, the query's words that it has, signals."""
 
     look: int
     seq: int
     place: int
     score: float
+    words: int
     parts: dict[str, float]
 
 
 def search(
-    looks: Sequence[Look], query: str, roles: Collection[int] | None, top_k: int, *, explain: bool = False
+    looks: Sequence[Look],
+    query: str,
+    roles: Collection[int] | None,
+    top_k: int,
+    *,
+    explain: bool = False,
+    words_min: int = 1,
+    among: Sequence[NDArray[np.bool_]] | None = None,
 ) -> list[Match]:
     """Return the messages that have the most of a query's words, weighed by rarity; of equal ones, the newest first.
 
-    Words of neighbours count too, for messages that have one of the query's themselves.
-    How rare a word is, is counted among all rows of all looks, before the roles are looked at. A message that is in
-    several looks is found once. With `explain`, a match also has the share of each of the query's words in it.
+    Words of neighbours count too, for messages that have `words_min` of the query's themselves.
+    How rare a word is, is counted among all rows of all looks, before the roles are looked at, and before `among`,
+    which marks the rows of each look that may be found. A message that is in several looks is found once. With
+    `explain`, a match also has the share of each of the query's words in it.
     """
     words = dict.fromkeys(terms_of(query, RANKING.stemmer)[0])
     found = {word: [look.rows_of(word) for look in looks] for word in words}
@@ -130,11 +151,14 @@ def search(
     matches: dict[tuple[int, int], Match] = {}
     for number, look in enumerate(looks):
         own = {word: rows[number] for word, rows in found.items()}
-        for row, score, parts in _best(look, own, weights, roles, top_k):
+        mask = np.ones(len(look.seqs), np.bool_) if among is None else among[number]
+        if roles is not None:
+            mask = mask & np.isin(look.roles, list(roles))
+        for row, score, count, parts in _best(look, own, weights, mask, top_k, words_min):
             if explain:
                 whole = sum(weights.values())
                 parts |= {word: weights[word] / whole for word, rows in own.items() if row in rows}
-            match = Match(number, int(look.seqs[row]), int(look.places[row]), score, parts)
+            match = Match(number, int(look.seqs[row]), int(look.places[row]), score, count, parts)
             matches[match.seq, match.place] = max(match, matches.get((match.seq, match.place), match), key=_score)
     return sorted(matches.values(), key=lambda match: (-match.score, -match.seq, -match.place))[:top_k]
 
@@ -144,21 +168,24 @@ def _score(match: Match) -> float:
 
 
 def _best(
-    look: Look, rows: dict[str, Rows], weights: dict[str, float], roles: Collection[int] | None, top_k: int
-) -> Iterator[tuple[int, float, dict[str, float]]]:
+    look: Look,
+    rows: dict[str, Rows],
+    weights: dict[str, float],
+    among: NDArray[np.bool_],
+    top_k: int,
+    words_min: int,
+) -> Iterator[tuple[int, float, int, dict[str, float]]]:
     terms = [(rows[word], weight) for word, weight in weights.items()]
-    if not any(len(found) for found, _ in terms):
+    counts: NDArray[np.intp] = np.zeros(len(look.seqs), np.intp)
+    for found, _ in terms:
+        counts[found] += 1
+    places = np.flatnonzero((counts >= words_min) & among)  # What only stands beside a match is none.
+    if not len(places):
         return
     coverage = coverage_of(RANKING, look.lengths, (look.before, look.after()), terms)
     questions = look.questions * (look.lengths < RANKING.question_terms)
     total = np.round((RANKING.coverage * coverage + RANKING.question * questions).astype(np.float64), _DECIMALS)
-    is_match = np.zeros(len(total), dtype=np.bool_)
-    for found, _ in terms:
-        is_match[found] = True  # What only stands beside a match is none.
-    if roles is not None:
-        is_match &= np.isin(look.roles, list(roles))
-    among = np.flatnonzero(is_match)
-    order = np.lexsort((-among, -total[among]))[:top_k]
-    for row in among[order].tolist():
+    order = np.lexsort((-places, -total[places]))[:top_k]
+    for row in places[order].tolist():
         parts = {"coverage": float(coverage[row]), "question": float(questions[row])}
-        yield row, float(total[row]), parts
+        yield row, float(total[row]), int(counts[row]), parts

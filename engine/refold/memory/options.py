@@ -42,6 +42,7 @@ from refold.views.window import POLICY, WINDOW
 if TYPE_CHECKING:
     from refold.embedders import Embedder, Embedding
     from refold.engine.aio import AsyncWriter
+    from refold.memory.earlier import EarlierMessages
     from refold.memory.message_indexes import MessageIndexes
 
 
@@ -281,6 +282,7 @@ class Core:
 
     __slots__ = (
         "_async_writer",
+        "_earlier_messages",
         "_embedding",
         "_main",
         "_message_indexes",
@@ -323,6 +325,7 @@ class Core:
         self.path = path
         self._async_writer: AsyncWriter | None = None
         self._message_indexes: MessageIndexes | None = None
+        self._earlier_messages: EarlierMessages | None = None
         self._main = self if main is None else main
 
     @property
@@ -345,6 +348,16 @@ class Core:
 
             main._message_indexes = MessageIndexes()  # noqa: SLF001
         return main._message_indexes  # noqa: SLF001
+
+    @property
+    def earlier_messages(self) -> "EarlierMessages":
+        """The newest messages for contexts, those of all branches; they are empty before the first one."""
+        main = self._main
+        if main._earlier_messages is None:  # noqa: SLF001 - its own kind
+            from refold.memory.earlier import EarlierMessages  # noqa: PLC0415 - loaded only for contexts
+
+            main._earlier_messages = EarlierMessages()  # noqa: SLF001
+        return main._earlier_messages  # noqa: SLF001
 
     @property
     def embedding(self) -> "Embedding":

@@ -53,6 +53,7 @@ def erase(core: Core, at: int | None, seqs: object, derived: object) -> Receipt:
     checked = {_seq(item) for item in cast("Iterable[object]", seqs)}
     takes = _chosen(derived, "derived", _DERIVED)
     core.message_indexes.clear()
+    core.earlier_messages.clear()
     return erasure.erase_seqs(core.engine, checked, derived=takes)
 
 
@@ -63,6 +64,7 @@ def erase_stream(core: Core, stream: str, at: int | None, derived: object, forks
     _check_erasable(core, stream, at)
     takes, has_forks = _chosen(derived, "derived", _DERIVED), _chosen(forks, "forks", _FORKS)
     core.message_indexes.clear()
+    core.earlier_messages.clear()
     return erasure.erase_stream(core.engine, core.branch, stream, derived=takes, forks=has_forks)
 
 

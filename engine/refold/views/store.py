@@ -108,6 +108,7 @@ DEFAULTS: Final[dict[str, bool | int]] = {
     "memory_auto_extract": True,
     "memory_max_injected": 200,
     "memory_review_extracted": False,
+    "messages_max_injected": 50,
     "skills_enabled": True,
     "skills_auto_generate": False,
     "skills_max_injected_chars": 4_000,

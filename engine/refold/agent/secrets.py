@@ -1,0 +1,70 @@
+"""Secrets in texts: the common shapes of keys, tokens and passwords, none of which is ever learnt or shown again. Pure.
+
+A detector of shapes misses what has none and may refuse what only looks like one; both are better than a key that is
+shown to a model in every session from now on.
+"""
+
+import re
+from typing import Final
+
+# Before a word: names of environment variables join theirs with underscores, which are parts of words elsewhere.
+_BEGINS: Final = r"(?<![A-Za-z0-9])"
+
+# Between such a word and its value: a quote, or what it is the password for, and then is, = or a colon.
+_MIDDLE: Final = (
+    r"(?![A-Za-z0-9])(?:[\"'\]]{0,2}|\s(?:for|of|on|to)\s[^\n:=]{1,40}?)\s*+(?:is\b(?:\s*+:)?|are\b|:=|=|:)\s*+[\"']?"
+)
+
+# From the first eyJ of a run on: where that is no token, none that begins behind it is.
+_SIGNED: Final = r"(?<![A-Za-z0-9_-])(?>[A-Za-z0-9_-]*?\beyJ)[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+\."
+
+# What follows "the password is" in a sentence about passwords.
+_PLAIN: Final = (
+    "stored|kept|in|not|required|the|a|an|hashed|rotated|must|never|always|changed|reset|set|read|sent|shared|"
+    "encrypted|generated|validated|checked|optional|managed|injected|provided|needed|valid|invalid|too|at|from|only|"
+    "asked|expired"
+)
+
+_SHAPES: Final = (
+    ("a private key", re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY")),
+    ("an AWS access key", re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b")),
+    ("a provider's API key", re.compile(r"\b(?:sk|pk|rk)[-_](?:[A-Za-z0-9]{1,32}[-_]){0,8}[A-Za-z0-9]{16,}")),
+    ("a GitHub token", re.compile(r"\b(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,})")),
+    ("a GitLab token", re.compile(r"\bglpat-[A-Za-z0-9_-]{16,}")),
+    ("a Slack token", re.compile(r"\bxox[abeoprs]-[A-Za-z0-9-]{8,}")),
+    ("a Google API key", re.compile(r"\bAIza[0-9A-Za-z_-]{30,}")),
+    ("a JSON web token", re.compile(_SIGNED)),
+    ("a bearer token", re.compile(r"\bbearer\s+[A-Za-z0-9._~+/-]{16,}", re.IGNORECASE)),
+    ("a token of a registry", re.compile(r"\b(?:npm_[A-Za-z0-9]{30,}|pypi-[A-Za-z0-9_-]{16,}|hf_[A-Za-z0-9]{20,})")),
+    ("an OAuth token", re.compile(r"\bya29\.[A-Za-z0-9_-]{16,}")),
+    ("a mail service's key", re.compile(r"\bSG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}")),
+    ("basic credentials", re.compile(r"\b(?i:basic)\s+(?=[a-z+/]*[A-Z0-9])[A-Za-z0-9+/]{12,}={0,2}(?![A-Za-z0-9+/])")),
+    (
+        "a password in an address",
+        re.compile(r"\b[a-z][a-z0-9+.-]{0,20}://[^\s:/@]{0,256}:[^\s/@]{1,256}@", re.IGNORECASE),
+    ),
+    (
+        "a password",
+        re.compile(
+            rf"{_BEGINS}(?:password|passwd|passphrase|passcode|pwd){_MIDDLE}(?!(?:{_PLAIN})\b)[^\s\"']{{4,}}",
+            re.IGNORECASE,
+        ),
+    ),
+    (
+        "a credential",
+        re.compile(
+            rf"{_BEGINS}(?:(?:api|access|account)[ _-]?key|(?:client[ _-]?)?secret(?:[ _-]?access)?(?:[ _-]?key)?|"
+            rf"(?:access|auth)[ _-]?token|token|credential)s?{_MIDDLE}(?=[^\s'\"]{{0,128}}\d)[A-Za-z0-9_./+=-]{{12,}}",
+            re.IGNORECASE,
+        ),
+    ),
+)
+
+
+def secret_in(text: str) -> str | None:
+    """Name the kind of secret that a text seems to hold, never the secret itself; `None` for none.
+
+    >>> secret_in("The key is AKIAABCDEFGHIJKLMNOP.")
+    'an AWS access key'
+    """
+    return next((kind for kind, shape in _SHAPES if shape.search(text)), None)

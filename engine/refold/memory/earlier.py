@@ -1,0 +1,246 @@
+"""Earlier messages for a context: those of a conversation that left its window, and those of others of its project.
+
+They are looked for among the newest events of a branch, so that neither the first search of a process nor any later one
+takes longer the longer the log is. What counts depends on the log alone, not on what was searched before.
+"""
+
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from refold.engine.reader import Reader
+from refold.engine.streams import key_of
+from refold.engine.transaction import erased_count
+from refold.event import ConversationOpened, ForkDropped, Forked, Recorded, StateImported
+from refold.limits import EARLIER_EVENTS_COUNT, MESSAGES_BYTES_MAX, PAGE_EVENTS
+from refold.message import Message, MessageAppended
+from refold.views.session import SESSION
+
+if TYPE_CHECKING:
+    from refold.index.messages import Look, MessageIndex
+
+_ROLES: Final = ("user", "assistant")
+_QUERY_CHARS: Final = 500  # Of a long query its beginning and its end are looked at: each word takes time.
+_WORDS_MIN: Final = 2  # Words of the query that a message has itself.
+# Of the best message, its score by the number of its words: two have to be half of what is rare in the query, four a
+# quarter. Below that none is found.
+_RELEVANCE_MIN: Final = 1.0
+_CONVERSATION: Final = "conversation/"
+_LAST: Final = 2**62
+
+
+class Earlier(NamedTuple):
+    """A message that was said earlier, and which one it is of those that came by its event."""
+
+    message: Message
+    place: int
+
+
+def read(reader: Reader, places: Sequence[tuple[int, int]]) -> list[Earlier]:
+    """Read messages by the seqs of their events and their places in them, those that were erased left out."""
+    if not places:
+        return []
+    from refold.memory.message_indexes import messages_of  # noqa: PLC0415 - loaded only by those who search
+
+    with reader.state_lock:
+        written = reader.loader.recorded([seq for seq, _ in places])
+    found = (
+        Earlier(list(messages_of(recorded))[place], place) for (_, place), recorded in zip(places, written, strict=True)
+    )
+    return [each for each in found if not each.message.erased]
+
+
+class EarlierMessages:
+    """The newest messages of the branches of a memory, filled from the log when they are searched."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._newest: dict[int, _Newest] = {}
+        self._erased_count = 0
+
+    def clear(self) -> None:
+        """Forget what was read."""
+        with self._lock:
+            self._newest.clear()
+
+    def search(
+        self,
+        reader: Reader,
+        branch: int,
+        at: int | None,
+        stream: str,
+        project: str,
+        query: str,
+        *,
+        shown: AbstractSet[int],
+        top_k: int,
+    ) -> list[Earlier]:
+        """Find messages for a conversation by the words of a query, the best first; none where nothing answers it.
+
+        Of other conversations those are found that were opened with ``project`` and are no forks of the same origin.
+        ``shown`` are the seqs of messages that are not to be found.
+        """
+        with self._lock:
+            count = erased_count(reader)
+            if count != self._erased_count:
+                self._newest.clear()
+                self._erased_count = count
+            end = reader.current_head() if at is None else at
+            after = max(end - EARLIER_EVENTS_COUNT, 0)
+            newest = self._reached(reader, branch, after, end)
+            looks = list(newest.looks(stream, project, after, end, shown))
+        if not looks:
+            return []
+        from refold.index import messages as index  # noqa: PLC0415 - loaded only by those who search
+        from refold.memory.message_indexes import ROLE_NUMBERS  # noqa: PLC0415
+
+        roles = [ROLE_NUMBERS[role] for role in _ROLES]
+        text = query if len(query) <= 2 * _QUERY_CHARS else f"{query[:_QUERY_CHARS]} {query[-_QUERY_CHARS:]}"
+        among = [mask for _, mask in looks]
+        matches = index.search([look for look, _ in looks], text, roles, top_k, words_min=_WORDS_MIN, among=among)
+        is_below = not matches or matches[0].score * matches[0].words < _RELEVANCE_MIN
+        return [] if is_below else read(reader, [(match.seq, match.place) for match in matches])
+
+    def _reached(self, reader: Reader, branch: int, after: int, end: int) -> "_Newest":
+        """Return what is known of a branch behind a seq and up to another one."""
+        newest = self._newest.get(branch)
+        if newest is None or after - newest.after > EARLIER_EVENTS_COUNT:
+            newest = self._newest[branch] = _Newest(reader, branch, after)
+        elif after < newest.after:
+            newest = _Newest(reader, branch, after)  # Of a time that is long past, and used once.
+        newest.fill(end)
+        return newest
+
+
+class _Scope:
+    """The messages of one project, or of one conversation without a project and its forks."""
+
+    def __init__(self) -> None:
+        self.seqs: list[int] = []
+        self.index: MessageIndex | None = None
+        self.indexed_count = 0
+
+
+class _Newest:
+    """The newest events of a branch: the messages of each project, and how conversations belong together."""
+
+    def __init__(self, reader: Reader, branch: int, after: int) -> None:
+        self.after = after
+        self._reader = reader
+        self._branch = branch
+        self._seq = after
+        self._scopes: dict[str, _Scope] = {}
+        self._scope_of: dict[str, str] = {}
+        self._bases: dict[str, tuple[str, int]] = {}  # Of each fork the stream from which it went on, and the seq.
+        self._dropped: dict[str, int] = {}
+
+    def fill(self, end: int) -> None:
+        """Read the events up to a seq."""
+        for recorded in self._reader.all_events(self._seq, end, self._branch):
+            if recorded.stamp.stream.startswith(_CONVERSATION):
+                self._take(recorded)
+        self._seq = max(self._seq, end)
+
+    def _take(self, recorded: Recorded) -> None:
+        event, stamp = recorded
+        if isinstance(event, (ConversationOpened, Forked, StateImported)):
+            self._meet(recorded, event.project)
+        elif isinstance(event, ForkDropped):
+            self._dropped[stamp.stream] = stamp.seq
+            self._scope_of.pop(stamp.stream, None)
+            self._bases.pop(stamp.stream, None)
+        if isinstance(event, StateImported) or (isinstance(event, MessageAppended) and event.role in _ROLES):
+            self._scopes.setdefault(self._scope_name(stamp.stream), _Scope()).seqs.append(stamp.seq)
+
+    def _meet(self, recorded: Recorded, project: str | None) -> None:
+        """Learn from the event with which a conversation began to which project it belongs."""
+        event, stream = recorded.event, recorded.stamp.stream
+        if isinstance(event, Forked) and event.base_stream:
+            base = self._reader.names().stream(event.base_stream)
+            self._bases[stream] = (base, event.base_seq)
+            self._scope_name(base)
+        known = self._scope_of.get(stream, self._root(stream))
+        self._scope_of[stream] = known if project is None else f"project/{project}"
+
+    def _scope_name(self, stream: str) -> str:
+        """Name the scope of a conversation, which may have begun before all that was read."""
+        if stream not in self._scope_of:
+            key = key_of(self._branch, stream)
+            with self._reader.state_lock:
+                slot = self._reader.slot(key)
+                seq = next(iter(() if slot is None else self._reader.loader.seqs_between(slot, 0, slot.seq)), None)
+                first = None if seq is None else self._reader.loader.recorded([seq])[0]
+            if first is None:
+                return stream
+            if isinstance(first.event, ConversationOpened):
+                self._meet(first, first.event.project)
+            else:  # A fork that was dropped may have begun anew, elsewhere.
+                self._meet(first, self._reader.read(key, _project, self.after))
+        return self._scope_of[stream]
+
+    def _root(self, stream: str) -> str:
+        while stream in self._bases:
+            stream = self._bases[stream][0]
+        return stream
+
+    def looks(
+        self, stream: str, project: str, after: int, end: int, shown: AbstractSet[int]
+    ) -> "Iterator[tuple[Look, Any]]":
+        """Yield the rows among which a conversation finds messages, each time with a mask of those it may find."""
+        own = self._scope_name(stream)
+        common = f"project/{project}"
+        for name in dict.fromkeys((common, own)):
+            scope = self._scopes.get(name)
+            if scope is not None and (scope.index is not None or not shown >= set(scope.seqs)):
+                look = self._index(scope).look(end, after)
+                yield look, self._mask(scope, look, stream, end, shown, is_common=name == common)
+
+    def _mask(
+        self, scope: _Scope, look: "Look", stream: str, end: int, shown: AbstractSet[int], *, is_common: bool
+    ) -> Any:
+        import numpy as np  # noqa: PLC0415 - loaded only by those who search
+
+        assert scope.index is not None, "a look is of an index"
+        numbers = scope.index.numbers
+        ends = np.full(len(numbers), _LAST if is_common else 0)
+        root = self._root(stream)
+        for relative in (root, *(fork for fork in self._bases if self._root(fork) == root)):
+            if relative in numbers:
+                ends[numbers[relative]] = 0  # It went another way.
+        until = _LAST
+        while True:
+            if stream in numbers:
+                ends[numbers[stream]] = until
+            if stream not in self._bases:
+                break
+            stream, base_seq = self._bases[stream]
+            until = min(until, base_seq)
+        mask = (look.seqs <= ends[look.streams]) & ~np.isin(look.seqs, list(shown))
+        for dropped, seq in self._dropped.items():
+            if seq <= end and dropped in numbers:
+                mask &= (look.streams != numbers[dropped]) | (look.seqs > seq)
+        return mask
+
+    def _index(self, scope: _Scope) -> "MessageIndex":
+        from refold.index.messages import MessageIndex  # noqa: PLC0415 - loaded only by those who search
+        from refold.memory.message_indexes import add_messages  # noqa: PLC0415
+
+        index = scope.index = scope.index or MessageIndex()
+        while scope.indexed_count < len(scope.seqs):
+            page = scope.seqs[scope.indexed_count : scope.indexed_count + PAGE_EVENTS]
+            with self._reader.state_lock:
+                events = self._reader.loader.recorded(page)
+            for recorded in events:
+                add_messages(index, recorded, recorded.stamp.seq)
+            scope.indexed_count += len(page)
+        if sum(each.index.nbytes for each in self._scopes.values() if each.index) > MESSAGES_BYTES_MAX:
+            for other in self._scopes.values():
+                if other is not scope:
+                    other.index, other.indexed_count = None, 0
+        return index
+
+
+def _project(state: Any) -> str | None:
+    project: str | None = state.part(SESSION).project
+    return project

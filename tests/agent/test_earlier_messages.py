@@ -1,0 +1,331 @@
+"""Earlier messages in a context: which of them answer a question, and which are never shown."""
+
+from pathlib import Path
+
+import pytest
+
+from refold import Context, Memory, NotFound
+from refold.agent import ContextBudget
+from refold.views.session import ContextShown
+from tests.support.bounds import lowered
+from tests.support.memories import Clock, assert_sound, remembering
+
+LETTER = "The staging database listens on port 6432."
+ASKED = "Which port does the staging database have?"
+
+
+def part_of(context: Context) -> str:
+    """The part with earlier messages, empty where there is none."""
+    part = context.part("messages")
+    return "" if part is None else part.text
+
+
+def ask(memory: Memory, name: str = "now", project: str | None = "acme", asked: str = ASKED) -> Context:
+    chat = memory.conversation(name, project=project)
+    chat.append("user", asked)
+    context: Context = memory.context(chat, query=asked)
+    return context
+
+
+def told(memory: Memory, name: str = "then", project: str | None = "acme", text: str = LETTER) -> int:
+    """Say something in a conversation; return its seq."""
+    chat = memory.conversation(name, project=project)
+    chat.append("user", "Good morning, here is what I know.")
+    return chat.append("user", text).seq
+
+
+# What is found.
+
+
+def test_what_was_said_in_another_conversation_of_the_project_is_shown(memory: Memory) -> None:
+    seq = told(memory)
+    memory.conversation("then").append("assistant", "Port 6432 of the staging database, noted.\nAnything else?")
+    context = ask(memory)
+    assert part_of(context) == (
+        "## Earlier Messages\nSaid before, here or in other conversations of this project:\n\n"
+        "2026-11-18:\n"
+        "- user: The staging database listens on port 6432.\n"
+        "- assistant: Port 6432 of the staging database, noted.\n  Anything else?"
+    )
+    assert context.seqs == (seq, seq + 1)
+    assert context.parts[-1].tier == "volatile"
+
+
+def test_without_a_query_the_newest_message_of_the_user_is_the_question(memory: Memory) -> None:
+    told(memory)
+    chat = memory.conversation("now", project="acme")
+    chat.append("user", ASKED)
+    chat.append("assistant", "I have to look that up.")
+    assert "6432" in part_of(memory.context(chat))
+    assert part_of(memory.context(chat, query=" ")) == ""
+
+
+def test_what_left_the_window_is_shown_and_what_is_in_it_is_not(memory: Memory) -> None:
+    chat = memory.conversation("long", project="acme", window_tokens=60)
+    chat.append("user", LETTER, tokens=30)
+    chat.append("user", ASKED, tokens=30)
+    assert part_of(memory.context(chat, query=ASKED)) == ""
+    chat.append("assistant", "I do not know the port of the staging database.", tokens=20)
+    shown = part_of(memory.context(chat, query=ASKED))
+    assert "6432" in shown
+    assert "I do not know" not in shown
+
+
+def test_no_message_of_another_project_or_of_none_is_shown(memory: Memory) -> None:
+    told(memory, "elsewhere", "umbrella", f"{LETTER} Says umbrella.")
+    told(memory, "alone", None, f"{LETTER} Says nobody.")
+    told(memory, "default", "default", f"{LETTER} Says default.")
+    assert part_of(ask(memory)) == ""
+    assert part_of(ask(memory, "other", "umbrella")).count("6432") == 1
+    # Without a project there is nobody to share it with: only those who chose the common project did.
+    assert (
+        part_of(ask(memory, "lonely", None)).count("Says") == part_of(ask(memory, "lonely", None)).count("default") == 1
+    )
+    chat = memory.conversation("alone", window_tokens=None)
+    chat.clear_window()
+    chat.append("user", ASKED)
+    assert "Says nobody." in part_of(memory.context(chat, query=ASKED))
+
+
+def test_a_context_for_another_project_has_its_messages_and_the_conversations_own(memory: Memory) -> None:
+    told(memory, "elsewhere", "umbrella", f"{LETTER} Says umbrella.")
+    told(memory, "beside", "acme", f"{LETTER} Says acme.")
+    chat = memory.conversation("now", project="acme")
+    chat.append("user", f"{LETTER} Say I.")
+    chat.clear_window()
+    chat.append("user", ASKED)
+    shown = part_of(memory.context(chat, query=ASKED, project="umbrella"))
+    assert "Says umbrella." in shown
+    assert "Say I." in shown
+    assert "Says acme." not in shown
+
+
+def test_a_fork_sees_what_was_said_before_it_and_nothing_of_the_other_way(memory: Memory) -> None:
+    main = memory.conversation("main", project="acme")
+    before = main.append("user", f"{LETTER} Says the past.").seq
+    main.clear_window()
+    main.append("user", "Let us go on.")
+    fork = main.fork("fork")
+    main.append("user", f"{LETTER} Says the main line.")
+    main.clear_window()
+    fork.append("user", f"{LETTER} Says the fork.")
+    fork.clear_window()
+    twin = main.fork("twin", at=before)
+    twin.clear_window()
+    for chat, words in ((main, ["past", "main line"]), (fork, ["past", "fork"]), (twin, ["past"])):
+        chat.append("user", ASKED)
+        shown = part_of(memory.context(chat, query=ASKED))
+        assert [word for word in ("past", "main line", "fork") if f"Says the {word}." in shown] == words
+    assert part_of(ask(memory, "another")).count("Says") == 3
+    fork.close(drop=True)
+    assert "Says the fork." not in part_of(ask(memory, "later"))
+
+
+@pytest.mark.parametrize(
+    "asked",
+    ["hi", "thanks, that looks great!", "yes, go on", "Where did my cousin plant the roses?", "port", "ok " * 4_000],
+)
+def test_small_talk_and_another_matter_bring_nothing(memory: Memory, asked: str) -> None:
+    for number in range(30):
+        told(memory, f"then {number}", text=f"{LETTER} Line {number}: restart the service before the backup.")
+    assert part_of(ask(memory, asked=asked)) == ""
+
+
+def test_neither_a_secret_nor_the_question_itself_nor_the_same_twice(memory: Memory) -> None:
+    told(memory, "a", text="The staging database has the password hunter2-hunter2 on its port: password is hunter2222")
+    told(memory, "b")
+    told(memory, "c")
+    ask(memory, "asked before")
+    assert part_of(ask(memory)).count("staging") == 1
+
+
+def test_messages_of_tools_and_calls_without_words_are_not_shown(memory: Memory) -> None:
+    chat = memory.conversation("then", project="acme")
+    call = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": '{"port": "staging database"}'}}
+    chat.append("assistant", None, tool_calls=[call])
+    chat.append("tool", "staging database port 6432", tool_call_id="c1")
+    chat.append("system", "The staging database has port 6432.")
+    assert part_of(ask(memory)) == ""
+
+
+def test_what_came_as_bytes_from_another_memory_is_found_and_built_again(memory: Memory) -> None:
+    with Memory() as other:
+        chat = other.conversation("then")
+        chat.append("user", "First of all, good morning.")
+        chat.append("user", LETTER)
+        packed = chat.snapshot().to_bytes()
+    from refold import Snapshot
+
+    memory.conversation("then", project="acme").restore(Snapshot.from_bytes(packed))
+    context = ask(memory)
+    assert "6432" in part_of(context)
+    assert memory.rebuild(memory.show(context)).matches
+
+
+# Budgets and switches.
+
+
+def test_a_setting_and_a_budget_turn_it_off(memory: Memory) -> None:
+    for number in range(5):
+        told(memory, f"then {number}", text=f"{LETTER} {number}")
+    chat = memory.conversation("now", project="acme")
+    chat.append("user", ASKED)
+    for off in (ContextBudget(messages_count=0), ContextBudget(messages_chars=0)):
+        assert part_of(memory.context(chat, query=ASKED, budget=off)) == ""
+    assert len(memory.context(chat, query=ASKED, budget=ContextBudget(messages_count=2)).seqs) == 2
+    memory.settings.set("messages_max_injected", 3)
+    assert len(memory.context(chat, query=ASKED).seqs) == 3
+    memory.settings.set("messages_max_injected", 0)
+    assert part_of(memory.context(chat, query=ASKED)) == ""
+    memory.settings.set("messages_max_injected", 3)
+    memory.settings.set("memory_enabled", value=False)
+    assert part_of(memory.context(chat, query=ASKED)) == ""
+
+
+def test_what_does_not_fit_is_counted_and_the_best_stay(memory: Memory) -> None:
+    best = told(memory)
+    for number in range(20):
+        told(memory, f"then {number}", text=f"Port {number} of some database is a matter of its own. {'word ' * 30}")
+    chat = memory.conversation("now", project="acme")
+    chat.append("user", ASKED)
+    context = memory.context(chat, query=ASKED, budget=400)
+    assert context.tokens <= 400
+    assert best in context.seqs
+    left_out = context.left_out["messages"]
+    assert part_of(context).endswith(f"\n({left_out} less relevant messages left out)")
+    assert left_out + len(context.seqs) == 21
+    assert memory.rebuild(memory.show(context)).matches
+
+
+def test_memories_and_messages_share_what_there_is(memory: Memory) -> None:
+    project = memory.project("acme")
+    for number in range(60):
+        project.add(f"Fact {number}: the staging database number {number} is backed up at night, {number * 31} times.")
+        told(
+            memory,
+            f"then {number}",
+            text=f"My staging database {number} has the port {number}, as all of us here have known for a long time.",
+        )
+    chat = memory.conversation("now", project="acme")
+    chat.append("user", ASKED)
+    for tokens in (600, 1_200, 2_400):
+        context = memory.context(chat, query=ASKED, budget=tokens)
+        sizes = {part.name: part.tokens for part in context.parts}
+        assert tokens == 2_400 or 0.2 < sizes["messages"] / sizes["memories"] < 0.5
+        assert 0.85 * tokens < context.tokens <= tokens
+    alone = memory.context(chat, query=ASKED, budget=ContextBudget(tokens=1_200, memories_count=0))
+    assert alone.tokens > 1_000
+    without = memory.context(chat, query=ASKED, budget=ContextBudget(tokens=1_200, messages_count=0))
+    assert without.tokens > 1_000
+
+
+def test_a_memory_that_a_shown_message_says_is_not_shown_twice_unless_it_has_its_place(memory: Memory) -> None:
+    entry = memory.project("acme").add("The staging database listens on port 6432.")
+    chat = memory.conversation("now", project="acme")
+    chat.append("user", ASKED)
+    memory.show(memory.context(chat, query=ASKED))
+    told(memory, text=f"By the way: {LETTER} Note it.")
+    context = memory.context(chat, query=ASKED)
+    assert entry.id in context.ids, "the prefix does not change because of a message"
+    assert "By the way" in part_of(context)
+    told(memory, "again", text=LETTER)
+    told(memory, "asked for", text=f"Please remember that: {LETTER}")
+    assert part_of(memory.context(chat, query=ASKED)).count("\n- ") == 1, "what a kept memory says needs no message"
+    fresh = ask(memory, "fresh")
+    assert fresh.ids == ()
+    assert fresh.text.count("6432") == 3
+
+
+# What was shown.
+
+
+def test_what_was_shown_is_recorded_built_again_and_erased(memory: Memory) -> None:
+    first, second = told(memory), told(memory, "second", text=f"{LETTER} Or was it 7432?")
+    context = ask(memory)
+    assert context.seqs == (first, second)
+    shown = memory.show(context)
+    event = next(event for event, stamp in memory.events(after=shown - 1) if isinstance(event, ContextShown))
+    assert event.sources[-2:] == (first, second)
+    told(memory, "third")
+    rebuilt = memory.rebuild(shown)
+    assert (rebuilt.matches, rebuilt.context.seqs) == (True, (first, second))
+    assert rebuilt.context.messages() == context.messages()
+    receipt = memory.erase([second])
+    assert shown in receipt.derived, "its digest would tell who guesses right"
+    with pytest.raises(NotFound):
+        memory.rebuild(shown)
+    assert "7432" not in ask(memory, "after").text
+    memory.conversation("then").erase()
+    memory.conversation("third").erase()
+    assert part_of(ask(memory, "at last")) == ""
+    assert_sound(memory)
+
+
+def test_a_part_of_which_a_message_was_erased_differs(memory: Memory) -> None:
+    seq = told(memory)
+    told(memory, "second", text=f"{LETTER} Or was it 7432?")
+    shown = memory.show(ask(memory))
+    memory.erase([seq], derived="keep")
+    rebuilt = memory.rebuild(shown)
+    assert (rebuilt.matches, rebuilt.differing) == (False, ("messages",))
+
+
+def test_a_context_of_the_past_knows_nothing_of_what_came_later(memory: Memory) -> None:
+    told(memory)
+    chat = memory.conversation("now", project="acme")
+    chat.append("user", ASKED)
+    head = memory.head
+    before = memory.context(chat, query=ASKED)
+    told(memory, "later", text=f"{LETTER} Said later.")
+    assert memory.context(chat.at(head), query=ASKED).parts == before.parts
+    assert "Said later." in part_of(memory.context(chat, query=ASKED))
+
+
+def test_only_the_newest_events_are_looked_at_and_no_earlier_search_shows(tmp_path: Path) -> None:
+    with lowered(EARLIER_EVENTS_COUNT=12), remembering(tmp_path / "store") as memory:
+        warm = list[Context]()
+        for number in range(20):
+            told(memory, f"then {number % 3}", text=f"{LETTER} Number {number}.")
+            asking = memory.conversation(f"asked {number}", project="acme")
+            asking.append("user", ASKED)
+            warm.append(memory.context(asking, query=ASKED))
+        heads = [context.seq for context in warm]
+        for context, seq in zip(warm, heads, strict=True):
+            assert all(seq - 12 < each <= seq for each in context.seqs)
+            assert context.seqs
+        with Memory(tmp_path / "copy") as copy:
+            memory.export(tmp_path / "export.jsonl")
+            copy.load(tmp_path / "export.jsonl")
+            for number in (19, 7, 13):
+                again = copy.context(copy.conversation(f"asked {number}").at(heads[number]), query=ASKED)
+                assert again.parts == warm[number].parts, "a cold search finds what a warm one does"
+
+
+def test_a_conversation_that_began_long_ago_stays_in_its_project(memory: Memory) -> None:
+    with lowered(EARLIER_EVENTS_COUNT=8):
+        for name, project in (("a", "acme"), ("b", "umbrella"), ("c", None)):
+            memory.conversation(name, project=project).append("user", "Good morning.")
+        fork = memory.conversation("a").fork("f")
+        for number in range(10):
+            memory.profile().set("k", str(number))
+        for name in "abc":
+            memory.conversation(name).append("user", f"{LETTER} Says {name}.")
+        fork.append("user", f"{LETTER} Says f.")
+        shown = part_of(ask(memory))
+        assert [name for name in "abcf" if f"Says {name}." in shown] == ["a", "f"]
+
+
+def test_days_are_those_on_which_it_was_said_wherever_it_is_read(tmp_path: Path) -> None:
+    clock = Clock(1_764_000_000_000_000_000)
+    with Memory(tmp_path / "store", clock_ns=clock, timezone="Asia/Tokyo") as memory:
+        told(memory, "a")
+        clock.advance(86_400)
+        told(memory, "b", text=f"{LETTER} Still.")
+        context = ask(memory)
+        shown = memory.show(context)
+    assert [line for line in part_of(context).splitlines() if line.startswith("2025-")] == [
+        "2025-11-24:",
+        "2025-11-25:",
+    ]
+    with Memory(tmp_path / "store", timezone="America/New_York") as memory:
+        assert memory.rebuild(shown).matches

@@ -12,6 +12,9 @@ from functools import partial
 from typing import Any, Final, TypeVar, cast
 from weakref import ref
 
+from refold.errors import StoreError
+
+NO_THREAD: Final = "no thread could be started; end others, or raise the limit (ulimit -u), and call again"
 _LOOK_SECONDS: Final = 0.001
 _BEGIN_SECONDS_MAX: Final = 2.0
 """How long a thread may take to begin before it is given up: a signal may have come before it was asked for, or memory
@@ -30,16 +33,18 @@ class Worker:
         self._is_refused = False
 
     def start(self) -> None:
-        """Start the thread; it may have begun even where this raises."""
-        _thread.start_new_thread(self._start, ())
+        """Start the thread; it may have begun even where this raises, and ``begins`` says where it never will."""
+        try:
+            _thread.start_new_thread(self._start, ())
+        except RuntimeError:
+            self._is_refused = True
 
     def _start(self) -> None:
         # Not on the main thread: `Thread.start` waits for the new thread in a way that a signal may split.
         try:
             self._thread.start()
-        except BaseException:
+        except Exception:  # noqa: BLE001 - there is no caller, and who waits is told
             self._is_refused = True
-            raise
 
     def _main(self) -> None:
         with self._running:
@@ -99,9 +104,11 @@ def uninterrupted(call: Callable[[], object]) -> None:
     Python runs the handlers of signals on the main thread alone, so the call runs on another one.
     """
     errors: list[BaseException] = []
+    done: list[bool] = []
 
     def run() -> None:
         try:
+            done.append(True)
             call()
         except BaseException as error:  # noqa: BLE001 - it is raised to the caller
             errors.append(error)
@@ -115,11 +122,12 @@ def uninterrupted(call: Callable[[], object]) -> None:
     interrupts: list[BaseException] = []
     while not worker.is_over:
         try:
-            if not worker.begins():
-                errors.append(RuntimeError("no thread could be started; end other threads and call again"))
+            worker.begins()
             time.sleep(_LOOK_SECONDS)
         except BaseException as error:  # noqa: BLE001 - as above
             interrupts.append(error)
+    if not done:
+        errors.append(StoreError(f"nothing was done: {NO_THREAD}"))
     try:
         if interrupts or errors:
             raise (interrupts or errors).pop()  # Kept here, it would be in a cycle with its own traceback.

@@ -315,7 +315,7 @@ def test_a_backup_that_was_cut_off(store: Path) -> None:
     with building(str(target), "a backup", outside=str(store), may_be_empty=False) as made:
         check = found(store, "unfinished")
         assert (check.state, str(Path(made).parent) in check.message) == ("ok", True)
-    assert found(store, "unfinished").message == "no unfinished backup lies beside it"
+    assert found(store, "unfinished").message == "nothing unfinished lies beside it"
     site = store.with_name(f".other{SITE_SUFFIX}")
     (site / "store").mkdir(parents=True)
     check = found(store, "unfinished")

@@ -163,7 +163,7 @@ class TestWhereAStoreCannotBe:
             Memory(path)
 
     def test_a_name_that_is_too_long(self, tmp_path: Path) -> None:
-        with pytest.raises(StoreError, match="check that the directory is writable"):
+        with pytest.raises(StoreError, match="check that its parent is writable"):
             Memory(tmp_path / ("x" * 300))
 
     def test_an_lmdb_file_that_refold_did_not_write(self, tmp_path: Path) -> None:

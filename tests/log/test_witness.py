@@ -225,7 +225,7 @@ class TestTheSystem:
 
         monkeypatch.setattr(os, "open", refuse)
         for call in (lambda: witness.read(path), lambda: witness.replace(path, seen(1), seen(2))):
-            with pytest.raises(StoreError, match=r"opening the witness .*Permission denied.*Check who owns the file"):
+            with pytest.raises(StoreError, match=r"opening the witness .*Permission denied.*check who owns the file"):
                 call()
 
 

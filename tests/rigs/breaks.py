@@ -304,7 +304,7 @@ def back_up_in_place() -> None:
             Path(path).mkdir()
             yield path
         except OSError as error:
-            raise disk.disk_error(error, f"{path}: {error}") from error
+            raise disk.disk_error(error, path, "call again") from error
 
     setattr(backup, "building", built)  # noqa: B010 - a name that the module does not export
 

@@ -168,11 +168,11 @@ def _unfinished(path: str) -> CheckResult:
     left = [site.path for site in sites if site.builders == ()]
     if left:
         step = "remove it, unless whoever made it is to make it again: that clears it away"
-        return _warn(f"a backup or a recovery was cut off and has left {', '.join(left)}", step)
+        return _warn(f"a creation, a backup or a recovery was cut off and has left {', '.join(left)}", step)
     if sites:
         places = ", ".join(site.path for site in sites)
-        return _ok(f"a backup or a recovered store is being made in {places}", "nothing, while it is being made")
-    return _ok("no unfinished backup lies beside it")
+        return _ok(f"a store or a backup is being made in {places}", "nothing, while it is being made")
+    return _ok("nothing unfinished lies beside it")
 
 
 # From the files.

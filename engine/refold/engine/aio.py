@@ -15,8 +15,9 @@ from refold.engine.batch import Batch, collecting
 from refold.engine.engine import Engine
 from refold.engine.origin import ACTING
 from refold.engine.transaction import Deferred
-from refold.errors import StoreBusy, WrongVersion
+from refold.errors import StoreBusy, StoreError, WrongVersion
 from refold.limits import AIO_QUEUE_COUNT_MAX, GROUP_COUNT_MAX
+from refold.threads import NO_THREAD
 
 
 class _Call(NamedTuple):
@@ -36,7 +37,7 @@ class AsyncWriter:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="refold-aio")
+        self._thread = _Thread()
         self._last: _Loop | None = None
         """The queue of the loop that asked last: nearly always the only one."""
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Loop] = WeakKeyDictionary()
@@ -47,7 +48,7 @@ class AsyncWriter:
         if self._last is None or self._last.running is not running:
             loop = self._loops.get(running)
             if loop is None:
-                loop = self._loops[running] = _Loop(running, self._engine, self._executor)
+                loop = self._loops[running] = _Loop(running, self._engine, self._thread)
             self._last = loop
         return self._last.submit(verb)
 
@@ -59,20 +60,49 @@ class AsyncWriter:
             ACTING.set(acting)
             return call()
 
-        return await asyncio.get_running_loop().run_in_executor(self._executor, run)
+        return await self._thread.run(asyncio.get_running_loop(), run)
 
     def close(self) -> None:
         """End the writing thread once it is idle."""
+        self._thread.close()
+
+
+class _Thread:
+    """The thread that calls into the engine for all loops, started by the first call."""
+
+    def __init__(self) -> None:
+        self._is_closed = False
+        self._executor = self._new_executor()
+
+    def _new_executor(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(1, thread_name_prefix="refold-aio")
+
+    def run(self, loop: asyncio.AbstractEventLoop, call: Callable[..., Any], *arguments: Any) -> "asyncio.Future[Any]":
+        """Return a loop's future of what a call returns in the thread."""
+        executor = self._executor
+        try:
+            return loop.run_in_executor(executor, call, *arguments)
+        except RuntimeError as error:
+            if self._is_closed:
+                raise
+            # The call is in a queue already, that of an executor that has no thread: it may never get one.
+            if self._executor is executor:
+                self._executor = self._new_executor()
+            raise StoreError(f"nothing was written: {NO_THREAD}") from error
+
+    def close(self) -> None:
+        """End the thread once it is idle."""
+        self._is_closed = True
         self._executor.shutdown(wait=False)
 
 
 class _Loop:
     """The queue of one loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, engine: Engine, executor: ThreadPoolExecutor) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, engine: Engine, thread: _Thread) -> None:
         self.running = loop
         self._engine = engine
-        self._executor = executor
+        self._thread = thread
         self._calls: deque[_Call] = deque()
         self._taken: list[_Call] = []
         """The calls of the last tick."""
@@ -113,7 +143,7 @@ class _Loop:
         results = self._collect(batch, calls)
         if len(batch):
             try:
-                await self.running.run_in_executor(self._executor, self._engine.commit, batch.transaction)
+                await self._thread.run(self.running, self._engine.commit, batch.transaction)
             except WrongVersion:
                 await self._write_alone([call for call, _ in results])
             except Exception as error:  # noqa: BLE001 - every task of the tick gets it
@@ -147,7 +177,7 @@ class _Loop:
         for call in calls:
             if not call.future.done():
                 try:
-                    result = await self.running.run_in_executor(self._executor, call.run)
+                    result = await self._thread.run(self.running, call.run)
                 except Exception as error:  # noqa: BLE001 - as above
                     _fail(call, error)
                 else:

@@ -25,7 +25,7 @@ from refold.errors import NotFound, RefoldError, StoreCorrupt, StoreVersion
 from refold.event import Erased
 from refold.limits import MEMORY_BYTES_DEFAULT
 from refold.log.directory import directory_at
-from refold.log.disk import building
+from refold.log.disk import building, disk_error
 from refold.log.lmdb_log import LmdbLog
 from refold.log.protocol import Log
 from refold.log.record import Record
@@ -129,6 +129,8 @@ def check_manifest(path: str, log: Log) -> None:
         manifest = msgspec.json.decode(Path(path, MANIFEST_FILE).read_bytes(), type=Manifest)
     except FileNotFoundError:
         return
+    except OSError as error:
+        raise disk_error(error, f"reading {MANIFEST_FILE} in {path}", "check who owns it and call again") from error
     except checks.UNDECODABLE as error:
         raise StoreCorrupt(f"{MANIFEST_FILE} in {path} cannot be read ({error}); take another backup") from error
     last = log.read(manifest.head - 1, manifest.head) if manifest.head else []

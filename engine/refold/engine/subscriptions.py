@@ -20,7 +20,7 @@ from refold.errors import Closed, InvalidInput, StoreError
 from refold.event import Recorded
 from refold.limits import POLL_MS
 from refold.log.protocol import Log
-from refold.threads import Bell, Worker
+from refold.threads import NO_THREAD, Bell, Worker
 
 Subscriber: TypeAlias = Callable[[Recorded], Any]
 
@@ -189,7 +189,7 @@ class Subscriptions:
         self._thread.start()
         if not self._thread.begins():
             self._reader.ring = self._thread = None
-            raise StoreError("no thread could be started for the subscribers; end other threads and subscribe again")
+            raise StoreError(f"subscribers cannot be called: {NO_THREAD}")
 
     def check_thread(self) -> None:
         """End every subscription if the thread has ended without doing so, for lack of memory."""

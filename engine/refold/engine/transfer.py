@@ -444,8 +444,7 @@ def export(engine: Engine, path: str, at: int | None) -> int:
                 written.unlink(missing_ok=True)
                 raise
     except OSError as error:
-        message = f"exporting to {path}: {error}; give a path in a directory that is writable and has space"
-        raise disk_error(error, message) from error
+        raise disk_error(error, f"exporting to {path}", "give a path in a directory that is writable") from error
     return until
 
 

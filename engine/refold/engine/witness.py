@@ -17,7 +17,7 @@ from refold.log.protocol import Log
 from refold.log.record import NO_LINK, Record
 from refold.log.witness import Witnessed
 from refold.results import Finding
-from refold.threads import Bell, Worker
+from refold.threads import NO_THREAD, Bell, Worker
 
 _REMEDY: Final = "restore a backup; if it is meant, remove the witness, and the next opening begins a new one"
 
@@ -45,6 +45,8 @@ class Witness:
         if not reader.log.readonly:
             self._thread = Worker(partial(_follow, ref(self), self._stop), "refold-witness")
             self._thread.start()
+            if not self._thread.begins():
+                raise StoreError(f"the witness {self.path} cannot follow the log: {NO_THREAD}")
 
     def advance(self) -> None:
         """Let the file say how far the log is durable; what it said before has to be in the log.

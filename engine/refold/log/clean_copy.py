@@ -116,7 +116,6 @@ def _sweep(environment: Environment) -> None:
         remove(directory)
         flush(environment.path)  # Before anybody says that nothing is left to be done.
     except OSError as error:
-        message = f"sweeping {environment.path}: {error}; check that the directory is writable and has space"
-        raise disk_error(error, message) from error
+        raise disk_error(error, f"sweeping {environment.path}", "check that the directory is writable") from error
     finally:
         remove(directory, strict=False)

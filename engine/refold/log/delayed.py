@@ -20,7 +20,7 @@ from refold.limits import DELAY_MS_MAX, LMDB_KEY_BYTES_MAX, TAIL_BYTES_MAX
 from refold.log.lmdb_log import LmdbLog
 from refold.log.protocol import TABLES, Found, Row, Table
 from refold.log.record import EventBytes, Record, Sealed, events_in
-from refold.threads import Bell, Worker
+from refold.threads import NO_THREAD, Bell, Worker
 
 # The end of a log that is not on the disk yet: commands in the order in which they were written.
 
@@ -225,7 +225,7 @@ class DelayedLog:
                 self._flusher = Worker(self._run, "refold-flusher")
                 self._flusher.start()
                 if not self._flusher.begins():
-                    raise StoreError("no thread could be started that makes writes durable; end others, call again")
+                    raise StoreError(f"writes cannot be made durable: {NO_THREAD}")
             self._waiting.append(records, rows)
 
     def _tail_bytes(self) -> int:

@@ -1,10 +1,8 @@
 """The directory of a store: created atomically, opened, locked, with a reserve for a full disk.
 
-A store is made in a temporary directory next to its path, committed once, and renamed; its parent is flushed. Any
-number of processes may write to it in turns, unless one has opened it for itself alone.
+Any number of processes may write to a store in turns, unless one has opened it for itself alone.
 """
 
-import errno
 import fcntl
 import io
 import os
@@ -12,9 +10,9 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from refold.errors import InvalidInput, NotFound, StoreBusy, StoreError, StoreVersion
+from refold.errors import InvalidInput, NotFound, StoreBusy, StoreVersion
 from refold.limits import BALLAST_BYTES_MAX, BALLAST_BYTES_MIN, MAP_WAIT_SECONDS, OWNER_WAIT_SECONDS_MAX
-from refold.log.disk import disk_error, flush
+from refold.log.disk import building, disk_error
 from refold.log.environment import TURN_LOCK, Environment, create_databases, open_lock, share, unshare
 from refold.log.lmdb_file import DATA_FILE, LOCK_FILE
 
@@ -270,37 +268,25 @@ def _exists(path: str, *, readonly: bool) -> bool:
 
 
 def _create(path: str, seed: dict[bytes, bytes]) -> None:
-    import tempfile  # noqa: PLC0415 - only creation needs it, and it is slow to import
-
-    path = os.path.abspath(path)
-    parent = os.path.dirname(path)
-    try:
-        with tempfile.TemporaryDirectory(prefix=f".{os.path.basename(path)}.", dir=parent) as building:
-            made = os.path.join(building, "store")
-            os.mkdir(made, 0o700)
-            _create_inside(made, seed)
-            _rename(made, path)
-        flush(parent)
-    except OSError as error:
-        message = f"creating a store at {path}: {error}; check that the directory is writable and has space"
-        raise disk_error(error, message) from error
+    """Create a store where there is none; where another process is doing that, wait for it in bounds."""
+    until = time.monotonic() + OWNER_WAIT_SECONDS_MAX
+    while not holds_store(path):
+        try:
+            with building(path, "a store", may_be_empty=True) as made:
+                _create_inside(made, seed)
+        except InvalidInput:
+            if not holds_store(path):
+                raise
+        except StoreBusy:
+            if time.monotonic() > until:
+                raise
+            time.sleep(MAP_WAIT_SECONDS)
 
 
 def _create_inside(made: str, seed: dict[bytes, bytes]) -> None:
     create_databases(made, seed)
     for name in (OWNER_LOCK, WRITER_LOCK, TURN_LOCK):
         os.close(os.open(os.path.join(made, name), os.O_CREAT | os.O_RDWR, 0o600))
-    flush(made)
-
-
-def _rename(made: str, path: str) -> None:
-    """Put the new store in place; where another process was quicker, its store is the one."""
-    try:
-        os.rename(made, path)
-    except OSError as error:
-        is_taken = error.errno in (errno.EEXIST, errno.ENOTEMPTY)
-        if not (is_taken and os.path.isfile(os.path.join(path, DATA_FILE))):
-            raise
 
 
 def _take_alone(owner: io.FileIO, path: str) -> None:
@@ -324,8 +310,8 @@ def _open_lock(path: str, name: str, flags: int = os.O_CREAT | os.O_RDWR) -> io.
             file, "r+" if flags & os.O_RDWR else "r", opener=lambda name, _: os.open(name, flags | os.O_CLOEXEC, 0o600)
         )
     except OSError as error:
-        raise StoreError(
-            f"the store at {path} cannot be locked: {error}; check who owns {name} and that it is a file"
+        raise disk_error(
+            error, f"the store at {path} cannot be locked", f"check who owns {name} and that it is a file"
         ) from error
 
 

@@ -20,9 +20,25 @@ FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 _TAKEN: Final = frozenset((errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR))
 
 
-def disk_error(error: OSError, message: str) -> StoreError:
-    """Return ``StoreFull`` if the error says that there is no space, else ``StoreError``."""
-    return (StoreFull if error.errno in FULL else StoreError)(message)
+NO_FILES: Final = frozenset((errno.EMFILE, errno.ENFILE))
+"""Numbers of the system that say that no more files may be open."""
+
+NO_FILES_NEXT: Final = "close files of this process, or raise its limit (ulimit -n), and call again"
+_NEXT: Final = {
+    **dict.fromkeys(FULL, "free disk space or raise the quota, and call again"),
+    **dict.fromkeys(NO_FILES, NO_FILES_NEXT),
+    errno.ENOMEM: "free memory, or raise the limit of this process (ulimit -v), and call again",
+}
+"""What to do about an error of the system, whatever it has kept from being done."""
+
+
+def disk_error(error: OSError, what: str, step: str) -> StoreError:
+    """Return ``StoreFull`` if the error says that there is no space, else ``StoreError``.
+
+    It says what failed and the next step, which is ``step`` unless the error itself says more.
+    """
+    kind = StoreFull if error.errno in FULL else StoreError
+    return kind(f"{what}: {error}; {_NEXT.get(error.errno or 0, step)}")
 
 
 def remove(path: str, *, strict: bool = True) -> None:
@@ -43,7 +59,7 @@ def remove(path: str, *, strict: bool = True) -> None:
 
 
 @contextmanager
-def building(path: str, what: str, *, outside: str, may_be_empty: bool) -> Generator[str]:
+def building(path: str, what: str, *, outside: str | None = None, may_be_empty: bool) -> Generator[str]:
     """Give a directory to fill, which is at the path, flushed, once the block ends well; else nothing is left.
 
     ``outside`` is a directory that the path may not lie in; ``may_be_empty`` allows an empty directory at the path.
@@ -53,6 +69,7 @@ def building(path: str, what: str, *, outside: str, may_be_empty: bool) -> Gener
     target = os.path.realpath(path)
     _check_free(target, what, outside=outside, may_be_empty=may_be_empty)
     try:
+        _check_descriptors(os.path.dirname(target))
         site, lock = _take_site(target, what)
         try:
             made = os.path.join(site, "store")
@@ -64,17 +81,25 @@ def building(path: str, what: str, *, outside: str, may_be_empty: bool) -> Gener
             remove(site, strict=False)
             os.close(lock)
     except OSError as error:
-        following = "free disk space or raise the quota" if error.errno in FULL else "check that its parent is writable"
-        message = f"making {what} at {path}: {error}; nothing was left there, {following} and call again"
-        raise disk_error(error, message) from error
+        step = "check that its parent is writable and call again"
+        raise disk_error(error, f"making {what} at {path}, where nothing was left", step) from error
 
 
-def _check_free(target: str, what: str, *, outside: str, may_be_empty: bool) -> None:
+def _check_descriptors(parent: str) -> None:
+    """Raise ``OSError`` where more descriptors are in use than would let a site be locked and cleared away again."""
+    first = os.open(parent, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.close(os.dup(first))
+    finally:
+        os.close(first)
+
+
+def _check_free(target: str, what: str, *, outside: str | None, may_be_empty: bool) -> None:
     parent = os.path.dirname(target)
     if not os.path.isdir(parent):
         raise NotFound(f"the parent directory {parent} of {what} does not exist; create it first")
-    outside = os.path.realpath(outside)
-    if os.path.commonpath((outside, target)) == outside:
+    outside = outside and os.path.realpath(outside)
+    if outside and os.path.commonpath((outside, target)) == outside:
         raise InvalidInput(f"{target} lies in the store at {outside}; give a path outside of it")
     if os.path.lexists(target) and not (may_be_empty and os.path.isdir(target) and not os.listdir(target)):
         raise InvalidInput(_taken(target, what, may_be_empty=may_be_empty))

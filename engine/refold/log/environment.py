@@ -95,8 +95,9 @@ class Turnstile:
     def _failed(self, doing: str, error: OSError) -> StoreError:
         return disk_error(
             error,
-            f"{doing} {TURN_LOCK} in {self._path}: {error}; check who owns it, that it is a file, that there is "
-            f"space, and that the file system knows record locks, then open the store again",
+            f"{doing} {TURN_LOCK} in {self._path}",
+            "check who owns it, that it is a file, and that the file system knows record locks, then open the store "
+            "again",
         )
 
     def enter(self) -> None:

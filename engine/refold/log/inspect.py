@@ -138,7 +138,7 @@ def _readers(env: lmdb.Environment) -> tuple[ReaderSlot, ...]:
 
 
 class Site(NamedTuple):
-    """A directory in which a backup or a recovered store is made, or was; by which processes, ``None`` if unknown."""
+    """A directory in which a store or a backup is made, or was; by which processes, ``None`` if unknown."""
 
     path: str
     builders: tuple[Holder, ...] | None

@@ -23,7 +23,7 @@ from refold.limits import (
     MAP_BYTES_MIN,
     READERS_MAX,
 )
-from refold.log.disk import FULL, disk_error
+from refold.log.disk import FULL, NO_FILES, NO_FILES_NEXT, disk_error
 
 _HEADER_BYTES: Final = 16
 """The head of a page of LMDB 0.9 on a machine of 64 bits."""
@@ -35,7 +35,7 @@ _DISK_FULL_BYTES: Final = 1024**2
 
 # LMDB's errors in refold's: what failed, and the next step.
 
-_NOT_OF_DISK: Final = FULL | {errno.ENOMEM, errno.EINVAL, errno.EAGAIN, errno.EACCES, errno.EPERM}
+_NOT_OF_DISK: Final = FULL | NO_FILES | {errno.ENOMEM, errno.EINVAL, errno.EAGAIN, errno.EACCES, errno.EPERM}
 """Numbers of the system, which are positive (LMDB's own are not), that say nothing of what reached the disk."""
 
 _KINDS: Final[tuple[tuple[tuple[type[lmdb.Error], ...], type[StoreError], str], ...]] = (
@@ -65,6 +65,7 @@ _KINDS: Final[tuple[tuple[tuple[type[lmdb.Error], ...], type[StoreError], str], 
     ((lmdb.PanicError,), StoreError, "check the disk, close the store in this process, and open it again"),
 )
 _FULL_NEXT: Final = "no space is left; free disk space or raise the quota and call again, reads go on"
+_OPEN_NEXT: Final = "check the disk and who owns it, and open it again"
 _OTHER_NEXT: Final = "check the disk, then open the store again"
 _STOPPED_NEXT: Final = (
     "check the disk, then close the memory and open the store again, which checks the end of the log before anything "
@@ -76,6 +77,8 @@ def translated(error: lmdb.Error, doing: str, path: str) -> StoreError:
     """Return refold's error for one of LMDB's."""
     if is_full(error, path):
         return StoreFull(f"{doing} in {path}: {error}; {_FULL_NEXT}")
+    if getattr(error, "code", 0) in NO_FILES:
+        return StoreError(f"{doing} in {path}: {error}; {NO_FILES_NEXT}")
     for kinds, kind, following in _KINDS:
         if isinstance(error, kinds):
             return kind(f"{doing} in {path}: {error}; {following}")
@@ -173,10 +176,11 @@ def _open(path: str, **options: Any) -> lmdb.Environment:
         except lmdb.MemoryError:
             continue
         except OSError as error:
-            raise StoreError(f"opening {path}: {error}; check the disk and who owns it, and open it again") from error
+            raise disk_error(error, f"opening {path}", _OPEN_NEXT) from error
         except lmdb.Error as error:
             known = translated(error, "opening", path)
-            if isinstance(known, (StoreBusy, StoreFull)) or is_of_disk(error, path):
+            is_of_limit = isinstance(known, (StoreBusy, StoreFull)) or getattr(error, "code", 0) in NO_FILES
+            if is_of_limit or is_of_disk(error, path):
                 raise known from error
             raise StoreVersion(
                 f"{path} cannot be opened as a store ({error}); run `python -m lmdb verify {path}`"
@@ -200,9 +204,8 @@ def allocate_lock_file(path: str) -> None:
         if os.fstat(descriptor).st_blocks * _BLOCK_BYTES < LOCK_BYTES:
             os.posix_fallocate(descriptor, 0, LOCK_BYTES)
     except OSError as error:
-        step = "free disk space" if error.errno in FULL else "check the disk and who owns it"
-        message = f"opening {path}: {error} for {LOCK_BYTES} bytes of {LOCK_FILE}; {step} and open it again"
-        raise disk_error(error, message) from error
+        what = f"opening {path}, which takes {LOCK_BYTES} bytes of {LOCK_FILE}"
+        raise disk_error(error, what, _OPEN_NEXT) from error
     finally:
         if descriptor >= 0:
             os.close(descriptor)
@@ -237,6 +240,8 @@ def problems(path: str) -> list[str]:
             found: Sequence[str] = _verifier()(file, os.fstat(file.fileno()).st_size).verify()
     except offline.VerifyError as error:
         raise StoreCorrupt(f"{path} holds no readable LMDB file ({error}); restore a backup") from error
+    except OSError as error:
+        raise disk_error(error, f"reading {path}", _OPEN_NEXT) from error
     return list(found)
 
 

@@ -145,8 +145,8 @@ def _translated(error: OSError, doing: str, path: str) -> InvalidInput | StoreEr
         return InvalidInput(f"the witness {path} is a directory; give the path of a file")
     return disk_error(
         error,
-        f"{doing} the witness {path}: {error}; what was acknowledged is in the store. Check who owns the file and that "
-        f"its disk has space, then flush or open the store again",
+        f"{doing} the witness {path}; what was acknowledged is in the store",
+        "check who owns the file, then flush or open the store again",
     )
 
 

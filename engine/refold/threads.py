@@ -14,7 +14,9 @@ from weakref import ref
 
 from refold.errors import StoreError
 
-NO_THREAD: Final = "no thread could be started; end others, or raise the limit (ulimit -u), and call again"
+NO_THREAD: Final = (
+    "no thread could be started; end others, or raise the limits of this process (ulimit -u, -v), and call again"
+)
 _LOOK_SECONDS: Final = 0.001
 _BEGIN_SECONDS_MAX: Final = 2.0
 """How long a thread may take to begin before it is given up: a signal may have come before it was asked for, or memory

@@ -125,7 +125,7 @@ def asked_hashes(store: Path) -> dict[str, bytes]:
     key = rows.get("meta", HASH_KEY)
     rows.close()
     asked = {pin: pack_json(["profile/default", "set", "pin", pin]) for pin in pins()}
-    return {pin: keyed_hash(key, b"asked" + packed)[VERB_BYTES:] for pin, packed in asked.items()}
+    return {pin: keyed_hash(key, b"call" + packed)[VERB_BYTES:] for pin, packed in asked.items()}
 
 
 @pytest.mark.parametrize("changes", [True, False])

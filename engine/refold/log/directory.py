@@ -398,5 +398,8 @@ def _lock_alone(lock: io.FileIO, path: str) -> None:
             f"other processes write to the store at {path}, and durability='delayed' wants it for itself alone; "
             f"close it there, or open this one with durability='durable'"
         ) from error
-    lock.truncate(0)
-    lock.write(str(os.getpid()).encode())
+    try:
+        lock.truncate(0)
+        lock.write(str(os.getpid()).encode())
+    except OSError as error:
+        raise disk_error(error, f"writing {WRITER_LOCK} in {path}", "check the disk and open it again") from error

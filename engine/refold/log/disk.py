@@ -67,8 +67,8 @@ def building(path: str, what: str, *, outside: str | None = None, may_be_empty: 
     builds for the same path, ``StoreFull`` and ``StoreError`` where the disk refuses.
     """
     target = os.path.realpath(path)
-    _check_free(target, what, outside=outside, may_be_empty=may_be_empty)
     try:
+        _check_free(target, what, outside=outside, may_be_empty=may_be_empty)
         _check_descriptors(os.path.dirname(target))
         site, lock = _take_site(target, what)
         try:

@@ -209,8 +209,11 @@ _NO_TXNIDS: Final[_Txnids] = ((0,), (0,))
 
 def _txnids_of(path: str, page_bytes: int) -> _Txnids:
     """Map the file's first two pages, and return the number of each page's commit as it is at any moment."""
-    with open(os.path.join(path, DATA_FILE), "rb") as file:
-        pages = mmap.mmap(file.fileno(), _META_PAGES * page_bytes, access=mmap.ACCESS_READ)
+    try:
+        with open(os.path.join(path, DATA_FILE), "rb") as file:
+            pages = mmap.mmap(file.fileno(), _META_PAGES * page_bytes, access=mmap.ACCESS_READ)
+    except OSError as error:
+        raise disk_error(error, f"mapping {DATA_FILE} in {path}", "check who owns it and open it again") from error
     words = memoryview(pages).cast("Q")
     first, second = (begin // words.itemsize for begin in (_TXNID_BEGIN, page_bytes + _TXNID_BEGIN))
     return words[first : first + 1], words[second : second + 1]

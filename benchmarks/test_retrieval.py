@@ -11,7 +11,7 @@ from retrieval_sets import SETS, beam, locomo, skills
 
 from refold.evaluation.cases import Case
 from refold.evaluation.retrieval import Embedded
-from refold.index.text import terms_of
+from refold.index.terms import terms_of
 
 LOADERS = {"LoCoMo": locomo, "BEAM-100K": beam, "skills": skills}
 

@@ -24,7 +24,7 @@ from refold.agent.commands import detect_memory_command
 from refold.agent.secrets import secret_in
 from refold.errors import RefoldError
 from refold.importers import formats
-from refold.index.text import question_share, terms_of
+from refold.index.terms import question_share, terms_of
 from refold.mirror import merge
 from refold.mirror.files import PROFILE_FILE
 from refold.skills import format as skills_format

@@ -8,7 +8,7 @@ from functools import cache
 from math import log, sqrt
 
 from refold.index.ranking import Ranking
-from refold.index.text import terms_of
+from refold.index.terms import terms_of
 
 DAY_NS = 86_400 * 10**9
 

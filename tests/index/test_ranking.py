@@ -13,7 +13,8 @@ from refold.errors import InvalidInput
 from refold.evaluation.retrieval import BASELINES
 from refold.index.columns import product
 from refold.index.ranking import RANKINGS, SIGNALS, Query, Ranking, ranking_of
-from refold.index.text import Text, TextIndex, light, month_of, porter, question_share, terms_of
+from refold.index.signals import Text, TextIndex, month_of
+from refold.index.terms import light, porter, question_share, terms_of
 from refold.text import keywords
 
 DAY_NS = 86_400 * 10**9

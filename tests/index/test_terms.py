@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refold.index.ranking import Query, Ranking
-from refold.index.text import Text, TextIndex
+from refold.index.signals import Text, TextIndex
 from tests.index import formulas
 
 ALL: Any = dict.fromkeys(("keywords", "bm25", "idf_cosine", "coverage", "question", "importance", "recency"), 1.0)

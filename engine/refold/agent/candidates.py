@@ -41,7 +41,7 @@ def placed_in(core: Core, selected: Selected, room: Room) -> tuple[list[Entry], 
     return list((kept | chosen).values()), left_out
 
 
-# Messages that were said before: those that answer the query.
+# Earlier messages: those that answer the query.
 
 _MORE_WORDS: Final = 4  # So few words beside those of a memory tell nothing more.
 
@@ -86,9 +86,9 @@ def _repeats(line: str, known: str) -> bool:
     return line in known or (known in line and len(line.replace(known, " ").split()) <= _MORE_WORDS)
 
 
-def without(selected: Selected, said: Sequence[Earlier]) -> Selected:
+def without(selected: Selected, earlier: Sequence[Earlier]) -> Selected:
     """Leave out memories that say what a message says that is shown, but for those that keep their place."""
-    lines = [parts.line_of(text_of(each.message)) for each in said]
+    lines = [parts.line_of(text_of(each.message)) for each in earlier]
 
     def is_said(entry: Entry) -> bool:
         content = parts.line_of(entry.content)
@@ -98,7 +98,7 @@ def without(selected: Selected, said: Sequence[Earlier]) -> Selected:
     return selected._replace(entries=entries)
 
 
-def said_before(core: Core, found: Sequence[Earlier], room: Room) -> tuple[list[Earlier], int]:
+def fitting_messages(core: Core, found: Sequence[Earlier], room: Room) -> tuple[list[Earlier], int]:
     """Choose the messages that fit, the most relevant first; return them with the oldest first."""
     count, chosen = core.counter.count, list[Earlier]()
     heading = parts.MESSAGES_HEADING
@@ -113,17 +113,17 @@ def said_before(core: Core, found: Sequence[Earlier], room: Room) -> tuple[list[
             days.add(day)
             chars, tokens = chars - size, tokens - taken
     while chosen:
-        said = sorted(chosen, key=lambda each: (each.message.occurred_ns, each.message.seq, each.place))
-        text = messages_text(said, len(found) - len(chosen))
+        earlier = sorted(chosen, key=lambda each: (each.message.occurred_ns, each.message.seq, each.place))
+        text = earlier_text(earlier, len(found) - len(chosen))
         if len(text) <= room.chars and count(text) <= room.tokens:
-            return said, len(found) - len(chosen)
+            return earlier, len(found) - len(chosen)
         chosen.pop()
     return [], len(found)
 
 
-def messages_text(said: Sequence[Earlier], left_out: int) -> str:
+def earlier_text(earlier: Sequence[Earlier], left_out: int) -> str:
     """Render earlier messages, and how many did not fit."""
-    return parts.messages_text(((_day(each.message), parts.message_line(each.message)) for each in said), left_out)
+    return parts.messages_text(((_day(each.message), parts.message_line(each.message)) for each in earlier), left_out)
 
 
 def _day(message: Message) -> str:

@@ -14,12 +14,12 @@ from refold.agent import parts
 from refold.agent.candidates import (
     Selected,
     earlier_messages,
+    earlier_text,
     fitting,
+    fitting_messages,
     groups_of,
-    messages_text,
     needed_of,
     placed_in,
-    said_before,
     without,
 )
 from refold.agent.parts import Room
@@ -382,21 +382,21 @@ def _build(memory: Memory, core: Core, chat: Conversation, request: _Request, se
     source = _Source(memory, core, chat, messages, recipe)
     listed = tuple(_listed(source))
     plan = _planned(source, entries, found, listed)
-    said, messages_left_out = said_before(core, found, Room(budget.messages_chars, plan.tokens[parts.MESSAGES]))
+    answers, messages_left_out = fitting_messages(core, found, Room(budget.messages_chars, plan.tokens[parts.MESSAGES]))
     # What these leave of their share goes to the memories.
-    spare = plan.tokens[parts.MESSAGES] - core.counter.count(messages_text(said, messages_left_out))
-    entries = without(entries, said)
+    spare = plan.tokens[parts.MESSAGES] - core.counter.count(earlier_text(answers, messages_left_out))
+    entries = without(entries, answers)
     room = Room(budget.memories_chars, plan.tokens[parts.MEMORIES] + max(spare, 0))
     placed, left_out = placed_in(core, entries, room)
     plan = replace(
         plan,
         memories_left_out=left_out,
         messages_left_out=messages_left_out,
-        places=tuple(each.place for each in said),
+        places=tuple(each.place for each in answers),
     )
-    seqs = tuple(each.message.seq for each in said)
+    seqs = tuple(each.message.seq for each in answers)
     recipe = recipe._replace(ids=tuple(entry.id for entry in placed), seqs=seqs, plan=plan)
-    return _assembled(source._replace(recipe=recipe), placed, said, listed)
+    return _assembled(source._replace(recipe=recipe), placed, answers, listed)
 
 
 def _skills(given: Sequence[object], injected: Injected) -> list[NamedSkill]:
@@ -496,7 +496,7 @@ class _Source(NamedTuple):
         return [message for message in self.messages if message.role in PROMPT_ROLES and message.content]
 
     @property
-    def said(self) -> list[Message]:
+    def history(self) -> list[Message]:
         """The other messages."""
         return [message for message in self.messages if message.role not in PROMPT_ROLES]
 
@@ -550,7 +550,7 @@ def _planned(source: _Source, selected: Selected, found: Sequence[Earlier], list
     recipe, count = source.recipe, source.core.counter.count
     budget, plan = recipe.budget, recipe.plan
     assert budget.tokens is not None, "a budget is resolved before a plan is made"
-    window = source.said
+    window = source.history
     whole = sum(message.tokens for message in window)
     system = sum(message.tokens for message in source.system)
     rest = budget.tokens - system
@@ -567,8 +567,8 @@ def _planned(source: _Source, selected: Selected, found: Sequence[Earlier], list
     texts[parts.INSTRUCTIONS] = parts.instructions_text(plan.topics)
     texts[parts.INJECTED] = _injected(source, _UNBOUNDED).text
     fixed = {name: count(text) for name, text in texts.items() if text}
-    said = messages_text(*said_before(source.core, found, Room(budget.messages_chars, _UNBOUNDED)))
-    asked = count(said) + 2 * len(found) + 8 if said else 0
+    answers = earlier_text(*fitting_messages(source.core, found, Room(budget.messages_chars, _UNBOUNDED)))
+    messages_need = count(answers) + 2 * len(found) + 8 if answers else 0
     trim, needs, wanted = _Trim(0, 0), dict[str, int](), None
     for trim in _trims([score for _, _, score in recipe.skills], len(selected.entries)):
         shown = selected._replace(entries=selected.entries[: trim.memories])
@@ -583,7 +583,7 @@ def _planned(source: _Source, selected: Selected, found: Sequence[Earlier], list
         if spare >= 0:
             # Where memories had to go, as many stay as there is room for; messages get a quarter, or what they leave.
             shared = needs[parts.MEMORIES] + spare
-            needs[parts.MESSAGES] = min(asked, max(shared // 4, shared - wanted))
+            needs[parts.MESSAGES] = min(messages_need, max(shared // 4, shared - wanted))
             needs[parts.MEMORIES] = min(wanted, shared - needs[parts.MESSAGES])
             break
     else:
@@ -634,7 +634,7 @@ def _assembled(
     texts[parts.MEMORIES] = parts.Rendered(
         parts.memories_text(memories, plan.memories_left_out), plan.memories_left_out
     )
-    texts[parts.MESSAGES] = parts.Rendered(messages_text(before, plan.messages_left_out), plan.messages_left_out)
+    texts[parts.MESSAGES] = parts.Rendered(earlier_text(before, plan.messages_left_out), plan.messages_left_out)
     skills = _skills_text(recipe.skills[: plan.skills], plan.skills_chars)
     texts[parts.SKILLS] = parts.Rendered(skills, len(recipe.skills) - skills.count("\n[/skill]"))
     texts[parts.INJECTED] = _injected(source, tokens[parts.INJECTED])
@@ -645,11 +645,11 @@ def _assembled(
         for name, tier in _TIERS.items()
         if texts[name].text
     ]
-    said = source.said
-    window = fitting(said, tokens[parts.WINDOW])
+    history = source.history
+    window = fitting(history, tokens[parts.WINDOW])
     left_out = {name: texts[name].left_out for name in _TIERS if texts[name].left_out}
-    if len(window) < len(said):
-        left_out[parts.WINDOW] = len(said) - len(window)
+    if len(window) < len(history):
+        left_out[parts.WINDOW] = len(history) - len(window)
     return Context(chat.id, recipe.seq, tuple(shown), tuple(window), recipe, left_out)
 
 
@@ -711,12 +711,12 @@ def _used(core: Core, stream: str, recipe: Recipe) -> tuple[str, ...]:
 
 def _window_row(window: Sequence[Message]) -> tuple[str, str, int]:
     """Return name, digest and tokens of the window as one part; the digest is that of the messages without seqs."""
-    said = [(*astuple(message.event)[_SAID:], message.erased) for message in window]
-    return "window", sha256(_ENCODE(said)).hex(), sum(message.tokens for message in window)
+    fields = [(*astuple(message.event)[_WORDS:], message.erased) for message in window]
+    return "window", sha256(_ENCODE(fields)).hex(), sum(message.tokens for message in window)
 
 
 _ENCODE: Final = msgspec.msgpack.Encoder().encode
-_SAID: Final = 2  # The fields of a message behind its sources and its id, which are others in another log.
+_WORDS: Final = 2  # The fields of a message behind its sources and its id, which are others in another log.
 
 
 class Rebuilt(Struct, frozen=True):

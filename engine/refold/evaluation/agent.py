@@ -134,9 +134,9 @@ class _Record:
     def learn(self, messages: list[dict[str, Any]], *_: object) -> dict[str, Any]:
         """Answer the question of an extraction with what was learned of the messages in it."""
         page = messages[-1]["content"]
-        told = [fact for fact, said in self._facts if said in page]
-        self._facts = [(fact, said) for fact, said in self._facts if said not in page]
-        return {"memories": [{"category": "fact", "content": fact.text, "importance": 0.5} for fact in told]}
+        facts = [fact for fact, text in self._facts if text in page]
+        self._facts = [(fact, text) for fact, text in self._facts if text not in page]
+        return {"memories": [{"category": "fact", "content": fact.text, "importance": 0.5} for fact in facts]}
 
 
 class Agent:
@@ -147,11 +147,11 @@ class Agent:
         self._now_ns = 0
         self._asked = 0
         self._lines = [(line_of(fact.text), fact.places) for fact in recording.facts]
-        said = [(quoted(item.text, _INDENT), frozenset({place})) for place, item in enumerate(recording.case.items)]
+        quotes = [(quoted(item.text, _INDENT), frozenset({place})) for place, item in enumerate(recording.case.items)]
         # As a message that begins with it, or in one that was joined of several.
-        self._said = [
+        self._quotes = [
             (tuple(f"{before}{text}\n" for before in ("user: ", "assistant: ", f"\n{_INDENT}")), places)
-            for text, places in said
+            for text, places in quotes
             if text
         ]
         self._pieces: dict[str, _Piece] = {}
@@ -163,22 +163,22 @@ class Agent:
 
     def _live(self, name: str, items: Iterator[Item]) -> None:
         loop = self._loop(name)
-        said = ""
+        prompt = ""
         for role, group in groupby(items, key=lambda item: item.role):
             turns = list(group)
             self._now_ns = max(self._now_ns, *(item.accessed_ns for item in turns))
             text = "\n\n".join(item.text for item in turns)
             if role == "user":
-                said = text
+                prompt = text
                 continue
             self._record.answer = text
-            if said:
-                loop.run(said)
+            if prompt:
+                loop.run(prompt)
             else:
                 loop.chat.append("assistant", text)
-            said = ""
-        if said:
-            loop.chat.append("user", said)
+            prompt = ""
+        if prompt:
+            loop.chat.append("user", prompt)
         loop.end()
 
     def _loop(self, name: str) -> AgentLoop:
@@ -211,7 +211,7 @@ class Agent:
     def _known_from(self, text: str) -> list[frozenset[int]]:
         there = [places for line, places in self._lines if line in text]
         lines = f"{text}\n"
-        return there + [places for forms, places in self._said if any(form in lines for form in forms)]
+        return there + [places for forms, places in self._quotes if any(form in lines for form in forms)]
 
 
 def _sent(system: str, budget: int, question: Question, there: Sequence[frozenset[int]], tokens: int) -> Sent:

@@ -13,7 +13,7 @@ from msgspec import Struct
 from refold.evaluation.cases import IMPORTANCE, Question
 from refold.evaluation.retrieval import Embedded, Interval, interval
 from refold.index.ranking import RANKINGS, Query, Ranking
-from refold.index.text import Text, TextIndex
+from refold.index.signals import Text, TextIndex
 from refold.text import keywords
 
 Order: TypeAlias = Literal["oldest", "least recalled", "least important"]

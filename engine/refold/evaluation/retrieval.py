@@ -14,7 +14,8 @@ from refold.embedders import Embedder, HashedEmbedder, MiniLmEmbedder, WordLlama
 from refold.errors import InvalidInput, NotFound
 from refold.evaluation.cases import Case, Question
 from refold.index.ranking import RANKINGS, SIGNALS, Query, Ranking
-from refold.index.text import Text, TextIndex, terms_of, weighted
+from refold.index.signals import Text, TextIndex, weighted
+from refold.index.terms import terms_of
 from refold.text import keywords
 
 if TYPE_CHECKING:

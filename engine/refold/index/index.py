@@ -24,8 +24,8 @@ from refold.index.columns import Array
 from refold.index.project import DECIMALS, IndexedStream, ProjectIndex, VectorLoader, exact_cosine, unit, vector_of
 from refold.index.ranking import SIGNALS, TEXT_SIGNALS, Filter, Query
 from refold.index.search import Match, Matches, nearest, recency_of, search, search_many
+from refold.index.signals import TextIndex, weighted
 from refold.index.table import Crossover, TableView, VectorTable
-from refold.index.text import TextIndex, weighted
 from refold.limits import EPISODES_PARTS_COUNT, INDEX_PARTS_COUNT
 from refold.views.facts import FACTS, Facts
 

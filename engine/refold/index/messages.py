@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from refold.index.columns import Column, Rows
 from refold.index.ranking import Ranking
-from refold.index.text import coverage_of, question_share, rarity, terms_of
+from refold.index.signals import coverage_of, rarity
+from refold.index.terms import question_share, terms_of
 
 _Floats: TypeAlias = NDArray[float32]
 

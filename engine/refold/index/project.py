@@ -15,8 +15,8 @@ from refold.event import Event, Stamp
 from refold.fold import BASE_TYPES, State
 from refold.index.columns import Array, normalised
 from refold.index.hnsw import Graph
+from refold.index.signals import Text, TextIndex
 from refold.index.table import PastValues, TableView, VectorTable
-from refold.index.text import Text, TextIndex
 from refold.limits import FLOAT_BYTES
 from refold.views.facts import FACTS, Facts
 

@@ -23,7 +23,7 @@ from refold.index.index import FillRequest, IndexView, Needs, TextScores
 from refold.index.project import unit
 from refold.index.ranking import DEFAULT, RANKINGS, SIGNALS, Filter, Query, Ranking, ranking_of
 from refold.index.search import Matches
-from refold.index.text import Text, TextIndex
+from refold.index.signals import Text, TextIndex
 from refold.limits import (
     FILLS_COUNT_MAX,
     KEYWORDS_COUNT_MAX,

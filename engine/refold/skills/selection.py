@@ -15,7 +15,7 @@ from refold import checks
 from refold.agent.tools import disarm, one_line, skill_block, strip_controls
 from refold.errors import InvalidInput, NotFound
 from refold.index.ranking import Query, Ranking, ranking_of
-from refold.index.text import Text, TextIndex
+from refold.index.signals import Text, TextIndex
 from refold.limits import SKILL_FILE_BYTES_MAX, SKILL_SCORERS_COUNT_MAX, SKILL_WORDS_COUNT_MAX
 from refold.skills import files
 from refold.skills.format import ALWAYS, PHASES, Detection, Skill, SkillSummary, as_list, summary_of

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy
 
-from refold.index.text import porter, terms_of
+from refold.index.terms import porter, terms_of
 from refold.limits import SKILL_SENTENCES_COUNT_MAX, SKILL_WORDS_COUNT_MAX
 
 if TYPE_CHECKING:

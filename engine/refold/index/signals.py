@@ -1,9 +1,8 @@
-"""The index of texts: terms and their stems, postings of rows, and the signals computed from them. Pure."""
+"""The signals of texts: postings of their terms, row by row, and what they say of each row for a query. Pure."""
 
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache
 from math import log, sqrt
 from typing import Final, NamedTuple, TypeAlias
 
@@ -14,173 +13,9 @@ from numpy.typing import NDArray
 from refold.errors import InvalidInput
 from refold.index.columns import DAY_NS, Column, Posting, Rows, add_terms, remove_terms
 from refold.index.ranking import Query, Ranking
-from refold.text import is_unspaced, words
+from refold.index.terms import question_share, terms_of
 
 _Floats: TypeAlias = NDArray[float32]
-
-
-# Words into terms: without the commonest English ones, and reduced to their stems.
-#
-# Porter's algorithm of 1980 (M. F. Porter, An algorithm for suffix stripping), and a lighter one of four steps. Both
-# leave words of other letters than a to z as they are.
-
-_STEMS_MAX: Final = 65_536  # Words whose stems are cached.
-
-_COMMON: Final = frozenset(
-    re.findall(
-        r"\w+",
-        "a an and are as at be been but by can could did do does for from had has have he her him his how i if in into "
-        "is it its just me my no not of on or our out she should so some than that the their them then there these "
-        "they this those to too up us was we were what when where which who whom why will with would you your",
-    )
-)
-
-
-def terms_of(text: str, stemmer: str) -> tuple[list[str], int]:
-    """Split a text into terms, with repetitions; return them and how many words long it is.
-
-    Of a script without spaces between words, each pair of characters and each character is a term, and two pairs count
-    as one word. `stemmer` is a key of `STEMMERS`.
-
-    >>> terms_of("The dogs were barking", "porter")
-    (['dog', 'bark'], 2)
-    """
-    stem = STEMMERS[stemmer]
-    if text.isascii():
-        stems = [stem(word) for word in words(text) if word not in _COMMON]
-        return stems, len(stems)
-    terms: list[str] = []
-    pairs = 0
-    plain = 0
-    for word in words(text):
-        if is_unspaced(word):
-            terms += [word, *word] if len(word) > 1 else [word]
-            pairs += 1
-        elif word not in _COMMON:
-            terms.append(stem(word))
-            plain += 1
-    return terms, plain + (pairs + 1) // 2
-
-
-def _endings(pairs: str) -> tuple[tuple[str, str], ...]:
-    """Parse endings and their replacements, the longest first, so that the first that fits is the one to replace."""
-    parts = (pair.partition(":") for pair in sorted(pairs.split(), key=lambda pair: -len(pair.partition(":")[0])))
-    return tuple((ending, replacement) for ending, _, replacement in parts)
-
-
-_LIGHT_LETTERS_MIN: Final = 3
-# In the order in which they are tried.
-_LIGHT_ENDINGS: Final = (("ing", ""), ("edly", ""), ("ed", ""), ("ies", "y"), ("es", ""), ("s", ""), ("ly", ""))
-# The steps of Porter's paper, by their numbers.
-_PLURALS_1A: Final = _endings("sses:ss ies:i ss:ss s:")
-_ENDINGS_2: Final = _endings(
-    "ational:ate tional:tion enci:ence anci:ance izer:ize abli:able alli:al entli:ent eli:e ousli:ous ization:ize "
-    "ation:ate ator:ate alism:al iveness:ive fulness:ful ousness:ous aliti:al iviti:ive biliti:ble"
-)
-_ENDINGS_3: Final = _endings("icate:ic ative: alize:al iciti:ic ical:ic ful: ness:")
-_ENDINGS_4: Final = _endings("ement ance ence able ible ment ant ent ism ate iti ous ive ize ion al er ic ou")
-
-
-@lru_cache(_STEMS_MAX)
-def light(word: str) -> str:
-    """Remove the commonest English ending of a word."""
-    if not word.isascii():
-        return word
-    for suffix, replacement in _LIGHT_ENDINGS:
-        if word.endswith(suffix) and len(word) - len(suffix) >= _LIGHT_LETTERS_MIN:
-            word = word[: -len(suffix)] + replacement
-            break
-    if len(word) > _LIGHT_LETTERS_MIN and word.endswith("e"):
-        word = word[:-1]
-    if len(word) > _LIGHT_LETTERS_MIN and word[-1] == word[-2] and word[-1].isalpha() and word[-1] not in "lsz":
-        word = word[:-1]
-    return word[:-1] + "i" if len(word) >= _LIGHT_LETTERS_MIN and word.endswith("y") else word
-
-
-@lru_cache(_STEMS_MAX)
-def porter(word: str) -> str:
-    """Reduce an English word to its stem by Porter's algorithm."""
-    if len(word) <= 2 or not (word.isascii() and word.isalpha()):  # noqa: PLR2004 - the paper's bound
-        return word
-    word = _replaced(word, _PLURALS_1A, measure_min=0)
-    word = _without_past(word)
-    if word.endswith("y") and "v" in _shape(word[:-1]):
-        word = word[:-1] + "i"
-    word = _replaced(word, _ENDINGS_2)
-    word = _replaced(word, _ENDINGS_3)
-    if not word.endswith("ion") or word[-4:-3] in {"s", "t"}:
-        word = _replaced(word, _ENDINGS_4, measure_min=2)
-    if word.endswith("e"):
-        measure = _measure(word[:-1])
-        if measure > 1 or (measure == 1 and not _ends_short(word[:-1])):
-            word = word[:-1]
-    return word[:-1] if word.endswith("ll") and _measure(word[:-1]) > 1 else word
-
-
-def _shape(stem: str) -> str:
-    """Spell a stem as v and c, for vowels and consonants; a y behind a consonant is a vowel."""
-    shape = ""
-    for letter in stem:
-        is_vowel = letter in "aeiou" or (letter == "y" and shape.endswith("c"))
-        shape += "v" if is_vowel else "c"
-    return shape
-
-
-def _measure(stem: str) -> int:
-    return _shape(stem).count("vc")
-
-
-def _ends_short(stem: str) -> bool:
-    """Tell whether a stem ends in consonant, vowel, consonant, the last of them not w, x or y."""
-    return _shape(stem).endswith("cvc") and stem[-1] not in "wxy"
-
-
-def _replaced(word: str, endings: tuple[tuple[str, str], ...], *, measure_min: int = 1) -> str:
-    """Replace the longest of some endings, where enough of the word stays."""
-    for suffix, replacement in endings:
-        if word.endswith(suffix):
-            stem = word[: -len(suffix)]
-            return stem + replacement if _measure(stem) >= measure_min else word
-    return word
-
-
-def _without_past(word: str) -> str:
-    if word.endswith("eed"):
-        return word[:-1] if _measure(word[:-3]) > 0 else word
-    stem = next((word[: -len(suffix)] for suffix in ("ed", "ing") if word.endswith(suffix)), "")
-    if "v" not in _shape(stem):
-        return word
-    # The e that the ending took comes back, and a consonant that was doubled for it goes.
-    if stem.endswith(("at", "bl", "iz")):
-        return stem + "e"
-    if len(stem) > 1 and stem[-1] == stem[-2] and _shape(stem)[-1] == "c" and stem[-1] not in "lsz":
-        return stem[:-1]
-    return stem + "e" if _measure(stem) == 1 and _ends_short(stem) else stem
-
-
-STEMMERS: Final[dict[str, Callable[[str], str]]] = {"porter": porter, "light": light, "none": str}
-
-
-# How much of a text is a question: a text that only asks seldom holds the answer.
-
-_SPEAKER: Final = re.compile(r"\w[\w .'-]{0,40}: ")
-_SENTENCES: Final = re.compile(r"(?<=[.?!\u061f])\s+|(?<=[\u3002\uff01\uff1f])\s*")
-_QUESTION_MARKS: Final = ("?", "\u061f", "\uff1f")
-
-
-def question_share(text: str) -> float:
-    """Compute the share of a text, by characters, in sentences that end as questions, without its speaker.
-
-    >>> question_share("Ada: How are you?")
-    1.0
-    """
-    speaker = _SPEAKER.match(text)
-    content = text[speaker.end() :] if speaker else text
-    if not any(mark in content for mark in _QUESTION_MARKS):
-        return 0.0
-    sentences = [sentence.strip() for sentence in _SENTENCES.split(content)]
-    questions = sum(len(sentence) for sentence in sentences if sentence.endswith(_QUESTION_MARKS))
-    return questions / max(1, sum(map(len, sentences)))
 
 
 # Sessions and terms of rows, updated row by row: always equal to an index that is built anew.

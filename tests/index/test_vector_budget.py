@@ -6,7 +6,6 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 
-import lmdb
 import numpy as np
 import pytest
 
@@ -17,7 +16,6 @@ from refold.index.hnsw import seqs_of
 from refold.index.ranking import Query
 from refold.index.table import Crossover, VectorTable
 from refold.log.directory import directory_at
-from refold.log.inspect import look
 from refold.log.lmdb_log import LmdbLog
 from tests.index.scan import BEGIN_NS, MODEL, ask, filled, near, needs_hnswlib, searched, told
 from tests.support.seams import log_of
@@ -159,22 +157,4 @@ def test_a_graph_is_kept_in_a_store_with_the_position_of_its_log(tmp_path: Path)
         # It may tell of what is erased, so it goes with it.
         memory.conversation("chat").erase()
         assert log_of(memory).row("graphs", number_key(1)) is None
-        assert memory.verify().ok
-
-
-def test_a_store_from_before_graphs_were_kept_gets_their_table(tmp_path: Path) -> None:
-    with Memory(tmp_path / "store") as memory:
-        memory.conversation("chat").append("user", "hello", tokens=1)
-        hashed = memory.state_hash()
-    environment = lmdb.open(str(tmp_path / "store"), max_dbs=16)
-    with environment.begin(write=True) as transaction:
-        transaction.drop(environment.open_db(b"graphs", txn=transaction), delete=True)
-    environment.close()
-    facts = look(str(tmp_path / "store"), ())
-    assert (facts.problem, facts.last_record is not None) == ("", True)
-    with Memory(tmp_path / "store") as memory:
-        assert memory.state_hash() == hashed
-        log_of(memory).write_rows([("graphs", b"key", b"value")])
-        assert log_of(memory).row("graphs", b"key") == b"value"
-        log_of(memory).write_rows([("graphs", b"key", None)])
         assert memory.verify().ok

@@ -224,7 +224,7 @@ def test_killed_at_any_call_it_is_whole_or_not_there(tmp_path: Path, source: Pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("what", "step"), [("backup", 2), ("recover", 5)])
+@pytest.mark.parametrize(("what", "step"), [("backup", 2), ("recover", 3)])
 def test_killed_at_many_calls_it_is_whole_or_not_there(tmp_path: Path, source: Path, what: str, step: int) -> None:
     calls, there = killed(tmp_path, source, what, first=0, step=step)
     assert calls > 15

@@ -167,7 +167,7 @@ class TestABackupThatFailsAtItsLastStep:
         with Memory(store) as memory:
             with monkeypatch.context() as patch:
                 patch.setattr(disk, "flush", failing(disk.flush, lambda path: Path(path) == tmp_path))
-                with pytest.raises(StoreError, match="nothing was left there"):
+                with pytest.raises(StoreError, match="where nothing was left"):
                     memory.backup(tmp_path / "backup")
             assert sorted(path.name for path in tmp_path.iterdir()) == ["store"]
             memory.backup(tmp_path / "backup")

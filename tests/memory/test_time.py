@@ -371,7 +371,7 @@ class TestSnapshots:
         chat = ticking(memory, Clock())
         chat.snapshot("name")
         chat.append("user", "more", tokens=1)
-        with refused(memory, InvalidInput, "'name'", "already stands at seq 4", "another name"):
+        with refused(memory, InvalidInput, "'name'", "already exists at seq 4", "another name"):
             chat.snapshot("name")
 
     def test_a_name_belongs_to_its_conversation(self) -> None:

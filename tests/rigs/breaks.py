@@ -57,8 +57,8 @@ def open_with(**broken: bool) -> Callable[[], None]:
 
 def leave_directories() -> None:
     """Create a store without flushing any directory."""
-    assert callable(vars(directory)["flush"])
-    vars(directory)["flush"] = lambda _path: None
+    flush = disk.flush
+    disk.flush = lambda path: None if Path(path).is_dir() else flush(path)
 
 
 def witness_ahead() -> None:

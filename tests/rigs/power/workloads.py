@@ -262,8 +262,8 @@ ALL_STEPS: Final[Mapping[Step, int]] = {
 }
 WORKLOADS: Final[Mapping[str, Workload]] = {
     "durable": Workload(ALL_STEPS, 30),
-    "creation": Workload({append: 1}, 2),
-    "creation_in_place": Workload({append: 1}, 2, is_directory_there=True),
+    "creation": Workload({append: 1}, 4),
+    "creation_in_place": Workload({append: 1}, 4, is_directory_there=True),
     "checkpoints": Workload(
         {append: 6, append_batch: 3, mix_batch: 3, travel: 1, flush: 3, reopen: 2},
         40,

@@ -87,10 +87,11 @@ for adapter in (Erasing, Relinking):
     adapter.write_raw  # noqa: B018
 
 # Rules that are there to be picked, not called.
-DifferentialMachine.several_again  # noqa: B018
-DifferentialMachine.several_at_last  # noqa: B018
-DifferentialMachine.several_more  # noqa: B018
-DifferentialMachine.several_others  # noqa: B018
+DifferentialMachine.burst_again  # noqa: B018
+DifferentialMachine.burst_later  # noqa: B018
+DifferentialMachine.burst_more  # noqa: B018
+DifferentialMachine.burst_others  # noqa: B018
+DifferentialMachine.erase_more  # noqa: B018
 
 # What the SDK of the Model Context Protocol calls, of streams that go on where they were cut off.
 Kept.replay_events_after  # noqa: B018

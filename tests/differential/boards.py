@@ -1,6 +1,7 @@
 """What the contract says of boards: what was set on each, and what one shows over the one beneath it."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -52,9 +53,9 @@ class Post:
 
     @property
     def key(self) -> Any:
-        """What messages are ordered by; all ids that are drawn have one digit, or are texts."""
-        number = int(self.id[0]) if self.id[:1].isdecimal() and not self.id[1:2].isdecimal() else None
-        return self.created_ns is not None, self.created_ns or 0, number is None, number or 0, self.id
+        """What messages are ordered by: time, the number that the id begins with, and the id."""
+        number = re.match("[0-9]+", self.id)
+        return self.created_ns is not None, self.created_ns or 0, not number, int(number[0]) if number else 0, self.id
 
 
 @dataclass
@@ -126,7 +127,7 @@ class Both:
         self.ids, self.stream = whose.ids(self.own), ""
         if whose.session and self.ids["project_id"] and self.ids["active_node_id"]:
             self.stream = f"board/node/{self.ids['project_id']}/{self.ids['active_node_id']}"
-        self.beneath: Pinned = model.state(self.stream, at) if self.stream else Pinned()
+        self.beneath: Pinned = model.state(self.stream or "board", at)
 
     def layer(self, part: str) -> Pinned:
         """The board that a part is read from."""

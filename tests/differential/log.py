@@ -111,6 +111,7 @@ class Log:
 
     def __init__(self, clock_ns: Callable[[], int], budget: int) -> None:
         self.clock_ns, self.budget = clock_ns, budget
+        self.empty = {kind: make() for kind, make in self.EMPTY.items()}
         self.rows: list[Row] = []
         self.states: dict[tuple[int, str], list[tuple[int, Any]]] = {}
         self.requests: dict[Request, Answer] = {}
@@ -164,7 +165,7 @@ class Log:
             for seq, state in reversed(self.states.get((elder, stream), [])):
                 if seq <= until:
                     return state
-        return self.EMPTY[stream.partition("/")[0]]()
+        return self.empty[stream.partition("/")[0]]
 
     def state(self, stream: str, at: int | None = None) -> Any:
         """The state of a stream of the branch that is asked."""

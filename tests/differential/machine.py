@@ -85,6 +85,7 @@ BOUNDS: tuple[dict[str, int], ...] = (
 AT_HOME = ("Conversation.restore", "Memory.restore")
 """What another process does not do: snapshots that are pointers do not travel."""
 
+RUN_EXAMPLES = 10
 KILLS_MAX = 1
 """How often the other process is killed in one example: it takes longer to begin anew than all else."""
 
@@ -245,25 +246,29 @@ class DifferentialMachine(RuleBasedStateMachine):
         event: Any = batch.transaction.events[-1] if batch else list(home.project(op.where).events())[-1].event
         return [event.other]
 
-    @rule(burst=bursts)
-    def several(self, burst: list[Operation]) -> None:
-        for op in burst:
+    # Rules are sorted by how much they draw and by name, and the first ones are drawn more often than the others: those
+    # that write come first, for most of what is to be found needs a past.
+
+    @rule(drawn=bursts)
+    def burst(self, drawn: list[Operation]) -> None:
+        for op in drawn:
             self.do(op)
 
-    # Rules are drawn evenly, and most of what is to be found needs a past.
-    several_others = several_more = several_again = several_at_last = several
+    burst_again = burst_later = burst_more = burst_others = burst
 
     @precondition(lambda machine: machine.asked is not None)
-    @rule()
-    def ask_again(self) -> None:
-        assert self.asked is not None
-        self.ask(self.asked)
+    @rule(times=st.integers(1, 2))
+    def repeat(self, times: int) -> None:
+        """Ask the same again, under the same request id."""
+        for _ in range(times):
+            assert self.asked is not None
+            self.ask(self.asked)
 
     @alone
-    @rule(burst=bursts)
-    def several_elsewhere(self, burst: list[Operation]) -> None:
+    @rule(drawn=bursts)
+    def burst_elsewhere(self, drawn: list[Operation]) -> None:
         """Another process does it; this one has to notice."""
-        for op in burst:
+        for op in drawn:
             if not op.verb.startswith(AT_HOME):
                 self.memory = self.branch_of(self.opened_elsewhere())
                 self.do(op)
@@ -273,11 +278,11 @@ class DifferentialMachine(RuleBasedStateMachine):
 
     @alone
     @precondition(lambda machine: machine.kills < KILLS_MAX)
-    @rule(burst=bursts, message=messages(), waits=st.booleans())
-    def kill_writer(self, burst: list[Operation], message: Any, waits: bool) -> None:
+    @rule(drawn=bursts, message=messages(), waits=st.booleans())
+    def kill_writer(self, drawn: list[Operation], message: Any, waits: bool) -> None:
         """A process that writes is killed: between two calls, or in one, which is done as a whole or not at all."""
         self.kills += 1
-        self.several_elsewhere(burst)
+        self.burst_elsewhere(drawn)
         other, before = self.branch_of(self.opened_elsewhere()), self.model.head
         (role, content), fields = message
         op = Operation("Conversation.append", "a", (role, content), {"fields": fields, "occurred": None})
@@ -295,20 +300,16 @@ class DifferentialMachine(RuleBasedStateMachine):
 
     # Batches and time.
 
-    @rule(microseconds=st.sampled_from([1, 10**6, 86_400 * 10**6, -5 * 10**6]))
+    @rule(microseconds=st.sampled_from([86_400 * 10**6, 1, 10**6, 86_400 * 10**6, -5 * 10**6]))
     def tick(self, microseconds: int) -> None:
         self.clock.advance(microseconds)
 
     @alone
-    @rule()
-    def enter_batch(self) -> None:
+    @rule(drawn=bursts)
+    def enter_batch(self, drawn: list[Operation]) -> None:
         self.batch.enter_context(self.memory.batch())
         self.model.begin()
-
-    @in_batch
-    @rule()
-    def commit_batch(self) -> None:
-        self.leave_batch(fails=False)
+        self.burst(drawn)
 
     @in_batch
     @rule(fails=st.sampled_from([False, False, False, True]))
@@ -539,10 +540,11 @@ class DifferentialMachine(RuleBasedStateMachine):
     @rule(chosen=st.lists(places, min_size=1, max_size=3), derived=st.sampled_from(["erase", "keep"]))
     def erase(self, chosen: list[int], derived: str) -> None:
         whole = [row for row in self.model.rows if not row.erased and row.about != "erasure"]
-        # What replaced a value is erased most often: the value must not come back.
-        candidates = [row.seq for row in [*whole, *5 * [row for row in whole if row.about == "replaced"]]]
-        if candidates:
-            seqs = sorted({candidates[place % len(candidates)] for place in chosen})
+        # What replaced a value last is erased most often: the value must not come back.
+        replacing = [row for row in whole if row.about == "replaced"][-4:] or whole
+        if whole:
+            pairs = [(place, replacing if place % 3 else whole) for place in chosen]
+            seqs = sorted({rows[place % len(rows)].seq for place, rows in pairs})
             self.leave_other()
             windows = self._windows()
             receipt = self.memory.erase(seqs, derived=derived)
@@ -550,6 +552,8 @@ class DifferentialMachine(RuleBasedStateMachine):
             assert sorted((*receipt.seqs, *receipt.derived)) == erased
             assert self._windows() == windows
             self.hashes = {place: hashed for place, hashed in self.hashes.items() if place[1] < erased[0]}
+
+    erase_more = erase
 
     def _windows(self) -> list[list[tuple[str, int]]]:
         chats = map(self.memory.conversation, self.memory.conversations())
@@ -606,19 +610,21 @@ def _shown(board: Board) -> dict[str, Any]:
 
 def main(number: int, examples: int, steps: int, *, phases: tuple[Phase, ...] = (Phase.generate, Phase.shrink)) -> None:
     """Run the machine on examples that are the same for the same number."""
-    profile = settings(
-        max_examples=examples,
-        stateful_step_count=steps,
-        phases=phases,
-        print_blob=True,
-        deadline=None,
-        database=None,
-        report_multiple_bugs=False,
-        suppress_health_check=list(HealthCheck),
-    )
     with Elsewhere(Clock()) as worker:
         DifferentialMachine.worker = worker
-        run(seed(number)(DifferentialMachine), settings=profile)
+        # Many short runs see more than a long one, which varies what it has seen.
+        for part in range(0, examples, RUN_EXAMPLES):
+            profile = settings(
+                max_examples=min(RUN_EXAMPLES, examples - part),
+                stateful_step_count=steps,
+                phases=phases,
+                print_blob=True,
+                deadline=None,
+                database=None,
+                report_multiple_bugs=False,
+                suppress_health_check=list(HealthCheck),
+            )
+            run(seed(number * 1_000_003 + part)(DifferentialMachine), settings=profile)
 
 
 if __name__ == "__main__":

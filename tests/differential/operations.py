@@ -54,6 +54,8 @@ class Operation:
             return picked(model, self, value, kept) if isinstance(value, Pick) else value
 
         kind, where = self.verb.partition(".")[0], self.where
+        if isinstance(where, Pick):
+            return replace(self, where=found(where)).resolved(model, kept)
         if kind in OF_A_CHAT:
             is_open = model.state(f"conversation/{where}").opened
             where = (where, *((None, None) if is_open else CONFIGURED.get(where, (None, None))))
@@ -121,7 +123,7 @@ def chosen(model: Model, op: Operation, drawn: dict[str, Any]) -> dict[str, Any]
         options["expected"] = max(actual + options["expected"], 0)
     if "sources" in options:
         head = model.committed
-        options["sources"] = tuple(1 + place % head for place in options["sources"] if head)
+        options["sources"] = tuple(dict.fromkeys(1 + place % head for place in options["sources"] if head))
     return options
 
 
@@ -146,7 +148,16 @@ def picked(model: Model, op: Operation, pick: Pick, kept: list[Kept]) -> Any:
     if pick.kind == "seq":
         return 1 + place % head if head else None
     if pick.kind == "at":
-        return place % (head + 1)
+        own = [row.seq for row in model.stream_rows(f"conversation/{op.where}", head)]
+        seqs = own if own and place % 4 else list(range(head + 1))
+        return seqs[place % len(seqs)]
+    if pick.kind == "chat":
+        forks = [name for name in FORKS if model.stream_rows(f"conversation/{name}", head)]
+        known = ["a", "a", "a", *CONFIGURED, *forks, *forks]
+        return known[place % len(known)]
+    if pick.kind == "fork":
+        free = [name for name in FORKS if not model.stream_rows(f"conversation/{name}")]
+        return (free or FORKS)[place % len(free or FORKS)] if place % 5 else FORKS[place % len(FORKS)]
     assert pick.kind == "kept", pick
     return kept[place % len(kept)]
 
@@ -179,7 +190,17 @@ def agrees(result: Any, expected: Any) -> bool:
 
 places = st.integers(0, 1_000)
 names = st.sampled_from(["a", "a", "a", *CONFIGURED, *FORKS])
-keys = st.sampled_from(["k", "\u00e9", "temp:k", "x" * 300])
+
+
+def pick(kind: str) -> st.SearchStrategy[Pick]:
+    """Something that will be there."""
+    return st.builds(Pick, st.just(kind), places)
+
+
+chats = pick("chat")
+"""A conversation that is there, or may begin."""
+
+keys = st.sampled_from(["k", "k", "k", "\u00e9", "temp:k", "x" * 300])
 texts = st.sampled_from(["", "one", "two \U0001f600", "long " * 60, "nul \0"])
 values = st.sampled_from([None, True, 7, 1.5, -0.0, "text", [1, {"z": 1, "a": []}], "long " * 60])
 moments = st.sampled_from([None, None, 5, -7_000])
@@ -231,7 +252,7 @@ def appends(draw: st.DrawFn) -> Operation:
     """An append."""
     args, fields = draw(messages())
     given = {"fields": fields, "occurred": draw(moments)}
-    return Operation("Conversation.append", draw(names), args, given, draw(options))
+    return Operation("Conversation.append", draw(chats), args, given, draw(options))
 
 
 def operation(verb: str, where: Any, *args: Any, **given: Any) -> st.SearchStrategy[Operation]:
@@ -244,11 +265,6 @@ def operation(verb: str, where: Any, *args: Any, **given: Any) -> st.SearchStrat
     return st.builds(
         Operation, st.just(verb), drawn(where), st.tuples(*map(drawn, args)), st.fixed_dictionaries(taken), options
     )
-
-
-def pick(kind: str) -> st.SearchStrategy[Pick]:
-    """Something that will be there."""
-    return st.builds(Pick, st.just(kind), places)
 
 
 CONTENTS = st.sampled_from(["tea", "tea!", "tea milk", "tea tea milk", "port", "port red", "red \u00e9", "milk " * 60])
@@ -339,30 +355,31 @@ def of_a_board(op: Operation) -> Operation:
 OPERATIONS: dict[str, st.SearchStrategy[Operation]] = {
     "Conversation.append": appends(),
     "Conversation.set_window_tokens": operation(
-        "Conversation.set_window_tokens", names, st.sampled_from([1, 30, 60, 150])
+        "Conversation.set_window_tokens", chats, st.sampled_from([1, 30, 60, 150])
     ),
-    "Conversation.clear_window": operation("Conversation.clear_window", names),
-    "Conversation.remove": operation("Conversation.remove", names, pick("message")),
-    "Conversation.pin": operation("Conversation.pin", names, pick("message")),
-    "Conversation.unpin": operation("Conversation.unpin", names, pick("message")),
-    "Conversation.end_round": operation("Conversation.end_round", names),
-    "Conversation.end": operation("Conversation.end", names),
-    "Conversation.snapshot": operation("Conversation.snapshot", names, labels).map(lambda op: replace(op, options={})),
+    "Conversation.clear_window": operation("Conversation.clear_window", chats),
+    "Conversation.remove": operation("Conversation.remove", chats, pick("message")),
+    "Conversation.pin": operation("Conversation.pin", chats, pick("message")),
+    "Conversation.unpin": operation("Conversation.unpin", chats, pick("message")),
+    "Conversation.end_round": operation("Conversation.end_round", chats),
+    "Conversation.end": operation("Conversation.end", chats),
+    "Conversation.snapshot": operation("Conversation.snapshot", chats, labels).map(lambda op: replace(op, options={})),
     "Conversation.restore": operation(
-        "Conversation.restore", names, st.one_of(pick("kept"), labels), keep_budget=st.booleans()
+        "Conversation.restore", chats, st.one_of(pick("kept"), pick("kept"), labels), keep_budget=st.booleans()
     ),
     "Conversation.fork": operation(
-        "Conversation.fork", names, st.sampled_from(FORKS), at=st.one_of(st.none(), pick("at"))
+        "Conversation.fork",
+        st.sampled_from(["a", *CONFIGURED, *FORKS]),
+        pick("fork"),
+        at=st.one_of(st.none(), pick("at")),
     ),
-    "Conversation.close": operation(
-        "Conversation.close", st.sampled_from(["a", *FORKS]), drop=st.sampled_from([True, True, False])
-    ),
-    "Scratchpad.set": operation("Scratchpad.set", names, keys, texts),
-    "Scratchpad.delete": operation("Scratchpad.delete", names, keys),
-    "Scratchpad.note": operation("Scratchpad.note", names, texts),
-    "Scratchpad.clear": operation("Scratchpad.clear", names),
-    "ScopedState.set": operation("ScopedState.set", names, scopes, values),
-    "ScopedState.delete": operation("ScopedState.delete", names, scopes),
+    "Conversation.close": operation("Conversation.close", chats, drop=st.sampled_from([True, True, False])),
+    "Scratchpad.set": operation("Scratchpad.set", chats, keys, texts),
+    "Scratchpad.delete": operation("Scratchpad.delete", chats, keys),
+    "Scratchpad.note": operation("Scratchpad.note", chats, texts),
+    "Scratchpad.clear": operation("Scratchpad.clear", chats),
+    "ScopedState.set": operation("ScopedState.set", chats, scopes, values),
+    "ScopedState.delete": operation("ScopedState.delete", chats, scopes),
     "Profile.set": operation("Profile.set", "default", keys, texts),
     "Profile.delete": operation("Profile.delete", "default", keys),
     "Journal.append": operation(
@@ -398,12 +415,12 @@ OPERATIONS: dict[str, st.SearchStrategy[Operation]] = {
     "Project.record_episode": operation(
         "Project.record_episode", projects, "failure", task=st.sampled_from(["tea", "port"]), outcome="no"
     ),
-    "SessionMemory.describe_task": operation("SessionMemory.describe_task", names, labels),
-    "SessionMemory.note_file": operation("SessionMemory.note_file", names, keys, lines=st.integers(0, 2)),
-    "SessionMemory.note_finding": operation("SessionMemory.note_finding", names, labels),
-    "SessionMemory.record_call": operation("SessionMemory.record_call", names, labels, {"x": 1}, "text"),
+    "SessionMemory.describe_task": operation("SessionMemory.describe_task", chats, labels),
+    "SessionMemory.note_file": operation("SessionMemory.note_file", chats, keys, lines=st.integers(0, 2)),
+    "SessionMemory.note_finding": operation("SessionMemory.note_finding", chats, labels),
+    "SessionMemory.record_call": operation("SessionMemory.record_call", chats, labels, {"x": 1}, "text"),
     "SessionMemory.record_extraction": operation(
-        "SessionMemory.record_extraction", names, "provider", (), (), seq=pick("at")
+        "SessionMemory.record_extraction", chats, "provider", (), (), seq=pick("at")
     ),
     "SkillLibrary.learn": operation(
         "SkillLibrary.learn", None, skills, "How it is done.", labels, status=st.sampled_from(["active", "archived"])
@@ -435,17 +452,26 @@ OPERATIONS: dict[str, st.SearchStrategy[Operation]] = {
     ),
     "Board.set_messages": operation("Board.set_messages", whose, st.lists(posts(*TIMES), max_size=4)),
     "Board.append_message": operation("Board.append_message", whose, posts(None, *filter(None, TIMES))),
-    "Board.hydrate": operation("Board.hydrate", whose, names),
+    "Board.hydrate": operation("Board.hydrate", whose, chats),
     "Memory.snapshot": operation("Memory.snapshot", None, labels),
     "Memory.restore": operation("Memory.restore", None, labels),
 }
 """Operations by their verb."""
 
 WEIGHTS = {
-    **{f"Conversation.{name}": 3 for name in ("append", "restore", "fork", "close")},
+    **{f"Conversation.{name}": 4 for name in ("append", "restore", "fork", "close")},
     **{f"Scratchpad.{name}": 2 for name in ("set", "delete", "note")},
-    **{f"Project.{name}": 3 for name in ("add", "upsert", "update", "unmerge")},
-    **dict.fromkeys(("ScopedState.set", "Project.compact", "Board.append_message", "Board.hydrate"), 2),
+    **{f"Project.{name}": 3 for name in ("add", "upsert", "update", "unmerge", "decay")},
+    **dict.fromkeys(
+        (
+            "Conversation.set_window_tokens",
+            "ScopedState.set",
+            "Project.compact",
+            "Board.append_message",
+            "Board.hydrate",
+        ),
+        2,
+    ),
     "Files.str_replace": 2,
 }
 
@@ -461,8 +487,14 @@ def drawn(draw: st.DrawFn, kinds: tuple[str, ...] = ("",)) -> Operation:
 @st.composite
 def conversations(draw: st.DrawFn) -> list[Operation]:
     """A stretch of one conversation, so that windows fill and groups are evicted."""
-    name = draw(names)
-    return [replace(draw(appends()), where=name, options={}) for _ in range(draw(st.integers(4, 12)))]
+    name, size, ops = (
+        draw(chats),
+        draw(st.sampled_from([10, 20, None])),
+        draw(st.lists(appends(), min_size=4, max_size=12)),
+    )
+    if size is not None:  # So that the budget is met exactly.
+        ops = [replace(op, given=op.given | {"fields": op.given["fields"] | {"tokens": size}}) for op in ops]
+    return [replace(op, where=name, options={}) for op in ops]
 
 
 @st.composite
@@ -478,5 +510,12 @@ def boards(draw: st.DrawFn) -> list[Operation]:
     return [replace(draw(drawn(("Board.",))), options={}) for _ in range(draw(st.integers(6, 12)))]
 
 
-mixed = st.lists(drawn(), min_size=8, max_size=20)
-bursts = st.one_of(mixed, mixed, mixed, conversations(), lessons(), boards())
+def mixed(*kinds: str) -> st.SearchStrategy[list[Operation]]:
+    """Any operations of some kinds of handles, which have more to do with each other than those of all."""
+    return st.lists(drawn(kinds), min_size=8, max_size=20)
+
+
+chatting = mixed("Conversation.", "Scratchpad.", "ScopedState.", "Memory.")
+learning = mixed("Project.", "Memory.")
+keeping = mixed("Files.", "SkillLibrary.", "Profile.", "Journal.", "Settings.", "SessionMemory.", "Memory.")
+bursts = st.one_of(conversations(), chatting, chatting, mixed(""), lessons(), learning, keeping, boards())

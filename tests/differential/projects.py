@@ -341,7 +341,7 @@ class Projects(Chats):
                     changes = {"access_count": held.access_count + 1, "accessed_ns": row.occurred_ns}
                     state.change(row, fact_id, changes)
 
-        change = Change(effect, found, (lines[-1].seq,) if lines else (), ids=found)
+        change = Change(effect, found, (lines[-1].seq,) if lines else None, ids=found)
         row = self._project(where, ("recall", query, top_k, conversation), lambda _: change, options)
         assert row is not None
         return row.about

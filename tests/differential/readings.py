@@ -57,7 +57,7 @@ def check_memory(memory: Memory, model: Model, at: int | None = None, known: Kno
     assert (stats.events, stats.conversations) == (seen_at, len(memory.conversations()))
     for name in model.names("conversation"):
         state = model.state(f"conversation/{name}", at)
-        if not known.has(f"conversation/{name}", state, model.state(f"project/{state.project}", at)):
+        if not known.has(f"conversation/{name}", state, model.state(f"project/{state.project or ''}", at)):
             _check_chat(memory.conversation(name), model, at)
     lines = [line for row in model.seen(at) if row.stream.startswith("conversation/") for line in said(row)]
     check_found(memory.search_messages(QUERY, top_k=10_000), {line.id: line for line in lines})

@@ -116,7 +116,7 @@ def test_every_verb_that_is_driven_is_called(monkeypatch: pytest.MonkeyPatch) ->
     called: set[str] = set()
     wanted = watch(monkeypatch, called) & DRIVEN
     for number in range(16):  # The first find nearly all of them; what one draws depends on more than its number.
-        main(number, 10, STEPS, phases=(Phase.generate,))
+        main(number, 20, STEPS, phases=(Phase.generate,))
         if called >= wanted:
             break
     assert wanted - called == set()
@@ -124,8 +124,8 @@ def test_every_verb_that_is_driven_is_called(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_quick_run_finds_nothing() -> None:
-    """What fails here is made small by ``python -m tests.differential.machine 0 4 30``."""
-    main(0, 4, STEPS, phases=(Phase.generate,))
+    """What fails here is made small by ``python -m tests.differential.machine 0 16 30``."""
+    main(0, 16, STEPS, phases=(Phase.generate,))
 
 
 def run_in_child(directory: Path, number: int, examples: int, hash_seed: str, zone: str) -> None:
@@ -137,9 +137,9 @@ def run_in_child(directory: Path, number: int, examples: int, hash_seed: str, zo
     assert result.returncode == 0, f"{' '.join(command)}\n{result.stdout}{result.stderr}"
 
 
-@sizes("examples", slow=6, soak=2_000)
+@sizes("examples", slow=30, soak=5_000)
 @pytest.mark.parametrize(("hash_seed", "zone"), ENVIRONMENTS)
 def test_the_machine_finds_nothing(tmp_path: Path, examples: int, hash_seed: str, zone: str) -> None:
     """Each environment sees other examples, and each soak; a command that failed is printed with its seed."""
-    number = 1 + ENVIRONMENTS.index((hash_seed, zone)) if examples < 100 else int.from_bytes(os.urandom(4))
+    number = 1 + ENVIRONMENTS.index((hash_seed, zone)) if examples < 1_000 else int.from_bytes(os.urandom(4))
     run_in_child(tmp_path, number, examples, hash_seed, zone)

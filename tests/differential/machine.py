@@ -244,7 +244,7 @@ class DifferentialMachine(RuleBasedStateMachine):
         home = self.branch_of(self.store)
         batch = batches.active(engine_of(home))
         event: Any = batch.transaction.events[-1] if batch else list(home.project(op.where).events())[-1].event
-        return [event.other]
+        return [getattr(event, "other", "")]  # Another event is the last one where a request is repeated.
 
     # Rules are sorted by how much they draw and by name, and the first ones are drawn more often than the others: those
     # that write come first, for most of what is to be found needs a past.

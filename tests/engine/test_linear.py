@@ -190,7 +190,8 @@ class Counter:
                 with memory.batch() if name in TOGETHER else nullcontext():
                     for number in range(first, min(first + each, count)):
                         one(number)
-            steps = min(steps_of(partial(one, number)) for number in range(count, count + 5))
+            # A fork executes more the deeper it is: among so many there is one of each depth.
+            steps = min(steps_of(partial(one, number)) for number in range(count, count + BASE_DEPTH_MAX))
         disk_bytes = (path / DATA_FILE).stat().st_size
         return Work(disk_bytes, self.row_bytes, self.folds, self.reads, steps)
 

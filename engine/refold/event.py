@@ -24,7 +24,7 @@ _MIDDLE_COUNT: Final = 2**16
 
 
 class Cut(Generic[T]):
-    """A state as a view packs it, as of its making: no event folded since changes it.
+    """The packed form of a state at one moment; events that are folded afterwards do not change it.
 
     It is one array, encoded at once but for the table between ``before`` and ``after``, whose rows are encoded slice by
     slice. The rows are a list of its own, of values that nothing changes in place; ``row_of`` gives what is packed of

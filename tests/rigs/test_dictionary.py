@@ -119,7 +119,7 @@ def test_a_broken_build_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert world.confirmed(step, iter({*guesses, text}), world.files[step + 1 :]) == [text]
 
 
-def asked_hashes(store: Path) -> dict[str, bytes]:
+def request_hashes(store: Path) -> dict[str, bytes]:
     """What a store keeps of a request to set each PIN, by whoever has its file, which holds the key."""
     rows = Rows(store)
     key = rows.get("meta", HASH_KEY)
@@ -138,7 +138,7 @@ def test_a_request_says_nothing_of_what_was_erased(tmp_path: Path, *, changes: b
             profile.set("pin", PIN)
         profile.set("pin", PIN, request_id="asked")
         profile.set("other", PIN, request_id="other")
-    hashes = asked_hashes(store)
+    hashes = request_hashes(store)
     requests = found_in(store)
     assert [pin for pin, hashed in hashes.items() if hashed in requests] == [PIN]
     with Memory(store) as memory:

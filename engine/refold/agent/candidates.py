@@ -1,4 +1,4 @@
-"""What competes for the room of a context: memories, earlier messages, and the messages of the window."""
+"""Candidates for a context: memories, earlier messages, and the messages of the window, each chosen by its room."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple, TypeAlias
@@ -43,13 +43,13 @@ def placed_in(core: Core, selected: Selected, room: Room) -> tuple[list[Entry], 
 
 # Earlier messages: those that answer the query.
 
-_MORE_WORDS: Final = 4  # So few words beside those of a memory tell nothing more.
+_MORE_WORDS: Final = 4  # A message with at most so many other words adds nothing to a memory.
 
 
 def earlier_messages(
     core: Core, chat: Conversation, project: str, query: str | None, top_k: int | None, selected: Selected
 ) -> list[Earlier]:
-    """Find earlier messages, the most relevant first, without secrets and what stands in the context already."""
+    """Find earlier messages, the most relevant first, without secrets and what the context has already."""
     messages = chat.window()
     if query is None:
         query = next((text_of(message) for message in reversed(messages) if message.role == "user"), "")
@@ -82,19 +82,19 @@ def earlier_messages(
 
 
 def _repeats(line: str, known: str) -> bool:
-    """Tell whether a message says what a memory says, and hardly anything more, as a request to remember it does."""
+    """Return whether a message repeats a memory and adds next to nothing, as a request to remember it does."""
     return line in known or (known in line and len(line.replace(known, " ").split()) <= _MORE_WORDS)
 
 
 def without(selected: Selected, earlier: Sequence[Earlier]) -> Selected:
-    """Leave out memories that say what a message says that is shown, but for those that keep their place."""
+    """Leave out memories that repeat a shown message, but for those that keep their place."""
     lines = [parts.line_of(text_of(each.message)) for each in earlier]
 
-    def is_said(entry: Entry) -> bool:
+    def is_repeated(entry: Entry) -> bool:
         content = parts.line_of(entry.content)
         return any(content in line for line in lines)
 
-    entries = [entry for entry in selected.entries if entry.id in selected.before or not is_said(entry)]
+    entries = [entry for entry in selected.entries if entry.id in selected.before or not is_repeated(entry)]
     return selected._replace(entries=entries)
 
 

@@ -462,7 +462,7 @@ def _erased_seqs(chat: Conversation) -> frozenset[int]:
     return frozenset(stamp.seq for _, stamp in chat.events() if stamp.erased)
 
 
-def _said_about(lesson: Lesson, page: Sequence[Message]) -> str | None:
+def _quote_for(lesson: Lesson, page: Sequence[Message]) -> str | None:
     """Quote the message that has most of a lesson's words, around the first of them; `None` where none has any."""
     words = dict.fromkeys([*keywords_of(lesson.content), *(word.lower() for word in lesson.keywords)])
     best, most = "", 0
@@ -509,7 +509,7 @@ def _write(
                     "keywords": lesson.keywords,
                     "importance": lesson.importance,
                     "source": chat.id,
-                    "source_context": _said_about(lesson, page),
+                    "source_context": _quote_for(lesson, page),
                     "status": "pending_review" if review else "active",
                     "sources": sources,
                 }

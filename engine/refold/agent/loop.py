@@ -420,13 +420,13 @@ class _Rerun(AgentLoop):
         self._step = _Step(0)
         self._steps = deque[_Step]()
         self._executed_count = 0
-        self._said = 0  # The place of the user's message.
+        self._user_place = 0  # The place of the user's message.
         self._next = 0  # The place of the next message that the loop appends.
 
     def rerun(self) -> None:
         for turn in self._record.turns:
             event = self._record.message(turn.place)
-            self._said = self._next = turn.place
+            self._user_place = self._next = turn.place
             self._steps, self._steps_count_max = deque(turn.steps), len(turn.steps)
             self._catch_up(turn.place)
             with suppress(_RecordEnded):  # As the session did, the next message of the user goes on from here.
@@ -438,7 +438,7 @@ class _Rerun(AgentLoop):
         self._catch_up(len(self._record.rows))
 
     def run(self, text: str) -> Turn:
-        message = self._append("user", text, metadata=self._record.message(self._said).metadata)
+        message = self._append("user", text, metadata=self._record.message(self._user_place).metadata)
         return self._turn(message, 0)
 
     def reply(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Reply:  # noqa: ARG002 - a model's

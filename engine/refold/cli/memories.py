@@ -191,7 +191,7 @@ def _message_hits(hits: "Hits", *, explain: bool, full: bool) -> Output:
 def _message_lines(hit: "Hit", weights: dict[str, float] | None, *, full: bool) -> Iterator[Line]:
     conversation = output.shortened(hit.entry.stamp.stream.partition("/")[2])
     head = f"{hit.score:7.4f}  {hit.entry.seq:>8}  {conversation}  "
-    text = f"{output.speaker_of(hit.entry)}: {output.said_by(hit.entry)}"
+    text = f"{output.speaker_of(hit.entry)}: {output.text_of(hit.entry)}"
     yield from output.block((head, "cyan"), text, full=full)
     if weights is not None:
         yield _parts_line(hit, weights)

@@ -167,7 +167,7 @@ def time_text(time_ns: int) -> str:
 
 def message_text(message: "Message", chars: int = _MESSAGE_CHARS) -> str:
     """Render a message on one line: the speaker, the text, and the calls with their arguments."""
-    return shortened(f"{speaker_of(message)}: {said_by(message, '; ')}", chars)
+    return shortened(f"{speaker_of(message)}: {text_of(message, '; ')}", chars)
 
 
 def speaker_of(message: "Message") -> str:
@@ -175,7 +175,7 @@ def speaker_of(message: "Message") -> str:
     return message.role if message.name is None else f"{message.role} {message.name}"
 
 
-def said_by(message: "Message", separator: str = "\n") -> str:
+def text_of(message: "Message", separator: str = "\n") -> str:
     """Render what a message says and calls, whole."""
     if message.erased:
         return "erased"
@@ -211,7 +211,7 @@ def message_lines(message: "Message", *, full: bool) -> "Iterator[Line]":
         yield (head, "cyan"), f"  {message_text(message, left_of(len(head) + 2 + len(about)))}", (about, "dim")
         return
     yield (head, "cyan"), "  ", (speaker_of(message), "bold"), (f"{about} tokens", "dim")
-    yield from indented(said_by(message))
+    yield from indented(text_of(message))
 
 
 def _field(value: object, name: str) -> Any:

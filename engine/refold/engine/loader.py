@@ -87,7 +87,7 @@ class Loader:
         self._streams = streams
         self._checkpoints = checkpoints
         self.bytes_read = self.events_read = 0
-        """The bytes read since the caller set them to 0: the weight of a state that was built from them."""
+        """Bytes and events read since the caller set them to 0: the weight of a state that was built from them."""
         self.actors = ActorNames(log)
         streams.branches = self.branches
 

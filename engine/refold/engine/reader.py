@@ -322,7 +322,7 @@ class Reader:
 
     @property
     def indexes(self) -> "Indexes":
-        """The settings of the vectors of memories."""
+        """The indexes of all projects."""
         return self.index.indexes
 
     def _await_fold(self) -> None:

@@ -360,7 +360,7 @@ class Stream:
         return slot
 
     def set_head(self, version: int, seq: int) -> None:
-        """Stand at an event."""
+        """Move the head to an event."""
         self.version, self.seq = version, seq
 
 

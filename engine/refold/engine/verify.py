@@ -135,10 +135,8 @@ def check_meta(log: Log, seen: Seen) -> Iterator[Finding]:
             yield Finding("meta", 0, f"the row {key.decode()} holds {held}, and should hold {size} bytes")
     tags = set(_TAGS.decode(log.row("meta", TAGS_KEY) or b"\x90"))
     for tag in sorted(seen.tags ^ tags):
-        problem = (
-            "in the log, and not in the list of tags" if tag in seen.tags else "in the list of tags, and not the log"
-        )
-        yield Finding("meta", 0, f"tag {tag} is {problem}", CACHE)
+        here, there = ("log", "list of tags") if tag in seen.tags else ("list of tags", "log")
+        yield Finding("meta", 0, f"tag {tag} is in the {here}, and not in the {there}", CACHE)
 
 
 def check_graphs(log: Log, seen: Seen) -> Iterator[Finding]:

@@ -30,7 +30,7 @@ class Witness:
         self._reader = reader
         self._stop = Bell()
         self._thread: Worker | None = None
-        self._told = ""
+        self._failure = ""
         """The last failure that was logged, so that it is logged once."""
 
     def begin(self) -> None:
@@ -79,11 +79,11 @@ class Witness:
         try:
             self.advance()
         except Exception as error:  # noqa: BLE001 - whatever it is, the thread tries again
-            if str(error) != self._told:
-                self._told = str(error)
+            if str(error) != self._failure:
+                self._failure = str(error)
                 _report(error)
         else:
-            self._told = ""
+            self._failure = ""
 
     def stop(self) -> None:
         """End the thread; a second call does nothing."""

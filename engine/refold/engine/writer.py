@@ -64,7 +64,7 @@ class Ticket(Struct, eq=False):
     request: Mutation | Transaction
     is_done: bool = False
     claim: Claim | None = None
-    """The head of the log if the ticket was written; set before it is."""
+    """The events that the log holds if the ticket was written; set before it is."""
     error: Exception | None = None
     place: int | None = None
     """The place in the group of a mutation's event, ``None`` where it changes nothing."""

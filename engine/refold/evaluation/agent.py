@@ -145,7 +145,7 @@ class Agent:
     def __init__(self, recording: Recording, embedder: Embedder | None = None) -> None:
         self.recording = recording
         self._now_ns = 0
-        self._asked = 0
+        self._questions_count = 0
         self._lines = [(line_of(fact.text), fact.places) for fact in recording.facts]
         quotes = [(quoted(item.text, _INDENT), frozenset({place})) for place, item in enumerate(recording.case.items)]
         # As a message that begins with it, or in one that was joined of several.
@@ -189,10 +189,10 @@ class Agent:
 
     def ask(self, question: Question, budget: int) -> Sent:
         """Ask a question at the beginning of a new session, and return what the model is sent."""
-        self._asked += 1
+        self._questions_count += 1
         self._record.answer = ""
         # Forks of one conversation do not see each other.
-        chat = self._conversation("questions").fork(f"question {self._asked}")
+        chat = self._conversation("questions").fork(f"question {self._questions_count}")
         AgentLoop(self.memory, chat, self._record, budget=budget).run(question.text)
         text = self._record.sent
         return _sent(SYSTEMS[0], budget, question, self._known_from(text), _COUNT(text))

@@ -112,7 +112,7 @@ def _otel(file: BinaryIO) -> Iterator[SourceConversation]:
             own_id = span["attributes"].get(_CONVERSATION) or span["trace_id"]
             if isinstance(own_id, str) and own_id:
                 calls.setdefault(own_id, []).append(span)
-    found = {own_id: _said(spans) for own_id, spans in calls.items()}
+    found = {own_id: _messages_in(spans) for own_id, spans in calls.items()}
     if not any(found.values()):
         raise InvalidInput(
             "no span of the file has messages of a model; let the tracer record them (in gen_ai.input.messages and "
@@ -186,7 +186,7 @@ def _value(value: object) -> Any:
     return None
 
 
-def _said(spans: list[Fields]) -> list[SourceMessage]:
+def _messages_in(spans: list[Fields]) -> list[SourceMessage]:
     """Return the messages of calls, each once."""
     messages: list[SourceMessage] = []
     known: list[object] = []

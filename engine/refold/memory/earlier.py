@@ -31,7 +31,7 @@ _LAST: Final = 2**62
 
 
 class Earlier(NamedTuple):
-    """A message that was said earlier, and which one it is of those that came by its event."""
+    """An earlier message, and its place among those of its event."""
 
     message: Message
     place: int
@@ -60,7 +60,7 @@ class EarlierMessages:
         self._erased_count = 0
 
     def clear(self) -> None:
-        """Forget what was read."""
+        """Drop all that was read."""
         with self._lock:
             self._newest.clear()
 
@@ -103,12 +103,12 @@ class EarlierMessages:
         return [] if is_below else read(reader, [(match.seq, match.place) for match in matches])
 
     def _reached(self, reader: Reader, branch: int, after: int, end: int) -> "_Newest":
-        """Return what is known of a branch behind a seq and up to another one."""
+        """Return the messages of a branch after a seq and up to another one."""
         newest = self._newest.get(branch)
         if newest is None or after - newest.after > EARLIER_EVENTS_COUNT:
             newest = self._newest[branch] = _Newest(reader, branch, after)
         elif after < newest.after:
-            newest = _Newest(reader, branch, after)  # Of a time that is long past, and used once.
+            newest = _Newest(reader, branch, after)  # Of a moment long ago, and used once.
         newest.fill(end)
         return newest
 
@@ -154,7 +154,7 @@ class _Newest:
             self._scopes.setdefault(self._scope_name(stamp.stream), _Scope()).seqs.append(stamp.seq)
 
     def _meet(self, recorded: Recorded, project: str | None) -> None:
-        """Learn from the event with which a conversation began to which project it belongs."""
+        """Record the project of a conversation from the event that began it."""
         event, stream = recorded.event, recorded.stamp.stream
         if isinstance(event, Forked) and event.base_stream:
             base = self._reader.names().stream(event.base_stream)

@@ -529,13 +529,13 @@ class Core:
         given, keyed_hash = checks.request_id(request_id), self.engine.reader.keyed_hash
         verb_hash = keyed_hash(b"verb" + pack_json([stream.partition("/")[0], call[0]]))
         content_hash = keyed_hash(b"call" + pack_json([stream, *call]))
-        asked_hash = verb_hash[:VERB_BYTES] + content_hash[VERB_BYTES:]
+        call_hash = verb_hash[:VERB_BYTES] + content_hash[VERB_BYTES:]
         if not self.branch:
-            return Request(keyed_hash(b"id" + given), asked_hash)
+            return Request(keyed_hash(b"id" + given), call_hash)
         with self.engine.reader.state_lock:
             bounds = self.engine.reader.streams.bounds(self.branch, self.engine.reader.head)
         own, *elders = [(keyed_hash(reader.request_prefix(branch) + given), until) for branch, until in bounds.items()]
-        return Request(own[0], asked_hash, tuple(elders))
+        return Request(own[0], call_hash, tuple(elders))
 
     def answered(self, request_id: str, stream: str, call: tuple[Any, ...]) -> list[Event] | None:
         """Return all events of a request that was answered before, ``None`` if it was not."""

@@ -63,6 +63,7 @@ def test_only_their_owner_reads_the_files_of_a_memory(tmp_path: Path, durability
             assert modes(tmp_path / "mirror") == {}
         skills = memory.skills.below(SkillRoots(project=str(tmp_path)))
         skills.create("deploy", "How to deploy.", "Push the tag.\n")
+        skills.edit("deploy", body="Push the tag, then wait.\n")
         skills.export("deploy", str(tmp_path / "new" / "skills"))
         memory.backup(tmp_path / "backup")
         memory.export(tmp_path / "export.jsonl")

@@ -292,6 +292,9 @@ SKILL_NESTING_COUNT_MAX: Final = 32  # Lists and mappings inside each other in t
 SKILL_NAME_CHARS_MAX: Final = 64  # The name of a skill, as the specification of Agent Skills has it.
 SKILL_DESCRIPTION_CHARS_MAX: Final = 1_024  # The description of a skill, as the specification has it.
 SKILL_COMPATIBILITY_CHARS_MAX: Final = 500  # What a skill says of where it runs, as the specification has it.
+SKILL_NOTE_BYTES_MAX: Final = (
+    1_024  # The note of a user on a skill, in UTF-8; models see it whenever they see the skill.
+)
 SKILL_SETTING_COUNT_MAX: Final = 10_000  # The skills, and the lines of each, that a configuration may ask for.
 SKILL_WORDS_COUNT_MAX: Final = 65_536  # Words of queries whose weight in each skill is kept for the next query.
 SKILL_SCORERS_COUNT_MAX: Final = 4  # Rankings whose look at an index is kept for the next query.

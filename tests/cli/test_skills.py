@@ -58,6 +58,8 @@ VERBS = [
     ("search", "deploy"),
     ("detect",),
     ("new", "greet", "--description", "Say hello."),
+    ("edit", "deploy", "--description", "Deploy it."),
+    ("note", "deploy", "Ask Bob."),
     ("toggle", "deploy"),
     ("review", "release", "active"),
     ("delete", "deploy"),
@@ -156,6 +158,37 @@ def test_a_skill_is_made_switched_and_deleted(project: Path, refold: Run) -> Non
     assert not (project / ".skills/greet").exists()
     assert refold("skills", "delete", "mine").code == 1
     assert refold("skills", "toggle", "greet", "--db", "").code == 2
+
+
+def test_a_skill_is_edited_and_noted(project: Path, refold: Run) -> None:
+    (project / "body.md").write_text("Ask twice.\n", encoding="utf-8")
+    edited = refold("skills", "edit", "deploy", "--description", "Deploy it.", "--tag", "ops", "--body", "body.md")
+    assert edited.out == "edited .skills/deploy/SKILL.md\n"
+    text = (project / ".skills/deploy/SKILL.md").read_text(encoding="utf-8")
+    assert '\ndescription: "Deploy it."\nversion: 1.10\nhooks:\n' in text
+    assert text.endswith("---\nAsk twice.\n")
+    assert refold("skills", "note", "deploy", "Ask\x1b[31m Bob.").out == "noted on deploy\n"
+    assert "note: Ask?[31m Bob.\n" in refold("skills", "show", "deploy").out
+    assert "Note of the user: Ask" in refold("skills", "select", "deploy it", "--inject").out
+    log = refold("log", "--json").out
+    assert "Ask twice." not in log
+    assert log.count("skill_edited") == 1
+    assert refold("skills", "note", "deploy", "").out == "deploy has no note\n"
+    assert "note:" not in refold("skills", "show", "deploy").out
+    assert refold("skills", "edit", "release", "--body", "body.md").out.startswith("edited library/")
+    assert refold("skills", "show", "release", "--json").json["status"] == "pending_review"
+    assert refold("skills", "edit", "mine", "--description", "x").code == 1
+    assert refold("skills", "note", "none", "x").code == 1
+    assert refold("skills", "note", "deploy", "x", "--db", "").code == 2
+
+
+@pytest.mark.usefixtures("project")
+def test_each_project_may_have_a_library_of_its_own(refold: Run) -> None:
+    of_api = ("--library", "acme/api")
+    assert refold("skills", "toggle", "deploy", *of_api).out == "deploy is off\n"
+    assert "- deploy" in refold("skills", "list", *of_api).out
+    assert "  deploy" in refold("skills", "list").out
+    assert refold("skills", "list", "--learned", "any", *of_api).out == ""
 
 
 def test_what_was_learned_is_reviewed_exported_and_deleted(project: Path, refold: Run) -> None:

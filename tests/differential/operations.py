@@ -431,6 +431,7 @@ OPERATIONS: dict[str, st.SearchStrategy[Operation]] = {
     "SkillLibrary.reject": operation("SkillLibrary.reject", None, skills),
     "SkillLibrary.delete": operation("SkillLibrary.delete", None, skills),
     "SkillLibrary.toggle": operation("SkillLibrary.toggle", None, skills, enabled=st.booleans()),
+    "SkillLibrary.note": operation("SkillLibrary.note", None, skills, st.sampled_from(["", "Ask.", "long " * 60])),
     "SkillLibrary.use": operation("SkillLibrary.use", None, skills, succeeded=st.sampled_from([None, True, False])),
     "SkillLibrary.record": operation("SkillLibrary.record", None, (), query=labels, conversation=labels),
     "Files.create": operation(

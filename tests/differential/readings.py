@@ -220,6 +220,7 @@ def _check_library(library: SkillLibrary, shelf: Shelf, committed: int) -> None:
     off = {name for name, (is_on, _) in shelf.switches.items() if not is_on}
     assert library.disabled() == off
     assert not any(map(library.is_enabled, off))
+    assert library.notes() == {name: note for name, (note, _) in shelf.notes.items()}
     for name, counts in shelf.uses.items():
         usage = library.usage(name)
         assert (usage.count, usage.rated, usage.succeeded) == counts[:3]

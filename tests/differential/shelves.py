@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from refold import InvalidInput, NotFound
 from tests.differential.chats import State, Values
-from tests.differential.log import Change, Options, Row, put
+from tests.differential.log import Change, Options, Row, drop, put
 from tests.differential.projects import Projects
 
 NodeId = tuple[int, int]
@@ -82,20 +82,22 @@ class Lesson:
 
 @dataclass
 class Shelf(State):
-    """Learned skills by id, switches and (count, rated, succeeded, time) by name, (seq, query) by conversation."""
+    """Learned skills by id; switches, notes, (count, rated, succeeded, time) by name; (seq, query) by conversation."""
 
     learned: dict[str, Lesson] = field(default_factory=dict)
     switches: Values = field(default_factory=dict)
+    notes: Values = field(default_factory=dict)
     uses: dict[str, tuple[int, int, int, int]] = field(default_factory=dict)
     selections: dict[str, tuple[int, str]] = field(default_factory=dict)
 
     def hashed(self) -> Any:
-        return [*self.learned.values()], self.switches, self.uses, [*self.selections.items()]
+        return [*self.learned.values()], self.switches, self.notes, self.uses, [*self.selections.items()]
 
     def plain(self) -> Any:
         learned = {key: replace(held, seq=0, created_ns=0, updated_ns=0) for key, held in self.learned.items()}
         uses = {name: counts[:3] for name, counts in self.uses.items()}
-        return learned, {name: on for name, (on, _) in self.switches.items()}, uses, [*self.selections]
+        values = [{name: value for name, (value, _) in held.items()} for held in (self.switches, self.notes)]
+        return learned, *values, uses, [*self.selections]
 
     def named(self, skill: str) -> Lesson:
         """The skill of an id or a name."""
@@ -255,6 +257,22 @@ class Shelves(Projects):
             return None if is_on == enabled else change
 
         return self._skill(("toggle", name, enabled), decide, options) is not None
+
+    def skilllibrary_note(self, _: None, name: str, text: str, **options: Any) -> bool:
+        note = text.strip()
+
+        def decide(shelf: Shelf) -> Change | None:
+            old, prior = shelf.notes.get(name, ("", 0))
+
+            def effect(now: Shelf, row: Row) -> None:
+                if note:
+                    put(now.notes, row, name, note, prior)
+                else:
+                    drop(now.notes, row, name, prior)
+
+            return None if old == note else Change(effect, "replaced" if prior else None)
+
+        return self._skill(("note", name, note), decide, options) is not None
 
     def skilllibrary_use(self, _: None, name: str, *, succeeded: bool | None, **options: Any) -> None:
         def effect(shelf: Shelf, row: Row) -> None:

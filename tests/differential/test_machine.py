@@ -47,7 +47,7 @@ READS = {
     "Scratchpad": "get items keys notes to_dict to_json",
     "SessionMemory": "calls extracted_seq files findings summary task to_text",
     "Settings": "get items",
-    "SkillLibrary": "disabled get is_enabled list selected usage",
+    "SkillLibrary": "disabled get is_enabled list notes selected usage",
 }
 """What is read after the steps."""
 

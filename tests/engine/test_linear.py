@@ -103,6 +103,7 @@ TOGETHER: Final[dict[str, Callable[[Memory], Write]]] = {
         lambda number: memory.skills.library.learn(f"skill-{number}", f"What skill {number} is for.", "Do it.\n")
     ),
     "skills used": lambda memory: lambda number: memory.skills.library.use(f"skill-{number}", succeeded=True),
+    "skills noted": lambda memory: lambda number: memory.skills.library.note(f"skill-{number}", "Ask first."),
     "messages of a board": lambda memory: (
         lambda number: memory.board(session="s").append_message({"role": "user", "content": f"message {number}"})
     ),

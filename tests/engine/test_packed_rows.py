@@ -116,6 +116,7 @@ def grow(memory: Memory) -> None:
         files.create(f"/memories/{number}", f"text {number}\n")
         files.insert(f"/memories/{number}", 1, "another line\n")
         library.toggle(key, enabled=number % 2 == 0)
+        library.note(key, f"note {number} " * (40 if number % 3 else 1))
         library.record((), query=key, conversation="large")
         if number % KEYS_COUNT == KEYS_COUNT - 1:
             memory.reembed(Letters("abcdefgh"[number // KEYS_COUNT :], f"letters {number}"))

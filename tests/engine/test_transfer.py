@@ -4,6 +4,7 @@ import copy
 import errno
 import json
 import os
+import tempfile
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +28,7 @@ from refold import (
 )
 from refold.engine import transfer
 from refold.memory import Files
-from refold.skills import SkillLibrary
+from refold.skills import SkillLibrary, SkillRoots
 from tests.support.embedder import Told
 from tests.support.memories import Clock, assert_sound, erase, nested, refused, remembering
 from tests.support.seams import log_of
@@ -99,6 +100,7 @@ def work(memory: Memory, chat: Conversation) -> None:
     memory.show(memory.context(chat))
     chat.session.record_extraction("scripted", ["id"], ["item 1: dull"], seq=2)
     know_skills(SkillLibrary(memory._core, None))
+    edit_a_skill(memory)
     keep_files(memory.files())
 
 
@@ -115,10 +117,18 @@ def know_skills(library: SkillLibrary) -> None:
     library.refine("tag-a-release", body="Test, then tag.")
     library.approve("tag-a-release")
     library.toggle("deploy", enabled=False)
+    library.note("deploy", "Ask first.")
     library.use("tag-a-release", succeeded=True, conversation="chat")
     library.record((), query="release", conversation="chat")
     library.record((), query="again", conversation="chat")
     library.delete("tag-a-release")
+
+
+def edit_a_skill(memory: Memory) -> None:
+    with tempfile.TemporaryDirectory() as project:
+        skills = memory.skills.below(SkillRoots(project=project))
+        skills.create("deploy", "Deploy the service.", "Run it.\n")
+        skills.edit("deploy", body="Run it twice.\n")
 
 
 def pin_up(memory: Memory) -> None:

@@ -54,7 +54,7 @@ OF_A_STORE = {*ERASURES, "Memory.load", "Memory.fork", "Memory.fork/alone"}
 """What no batch holds and no fork does."""
 
 UNBATCHED = {*OF_A_STORE, "Memory.restore", "Memory.snapshot", "Memory.show", "Memory.batch", "Conversation.fork"}
-UNBATCHED |= {"Conversation.fork/alone", "Conversation.close", "Conversation.snapshot"}
+UNBATCHED |= {"Conversation.fork/alone", "Conversation.close", "Conversation.snapshot", "Skills.edit"}
 """What a batch refuses; ``tests/engine/test_batch_edges.py`` has the words."""
 
 LIVE_ONLY = {"Memory.backup", "Memory.subscribe", "Memory.mirror", "Memory.fork/read", "Board.subscribe"}

@@ -258,6 +258,7 @@ _SKILLS: Final[_Calls] = {
     "below": lambda skills, _: skills.below(SkillRoots()),
     "choose": lambda skills, _: skills.choose("write the notes", conversation="c"),
     "create": lambda skills, _: skills.create("another", "Do another thing.", "Do it.\n"),
+    "edit": lambda skills, _: skills.edit("deploy", body="Run it twice.\n"),
     "export": lambda skills, _: skills.export("notes"),
     "find": lambda skills, _: skills.find("notes"),
     "get": lambda skills, _: skills.get("deploy"),
@@ -274,12 +275,13 @@ _SKILLS: Final[_Calls] = {
 }
 
 _LIBRARY: Final[_Calls] = {
-    **_plain("disabled list"),
+    **_plain("disabled list notes"),
     "approve": lambda library, _: library.approve("waiting"),
     "delete": lambda library, _: library.delete("notes"),
     "get": lambda library, _: library.get("notes"),
     "is_enabled": lambda library, _: library.is_enabled("notes"),
     "learn": lambda library, _: library.learn("learned", "Something that was learned.", "Do it.\n"),
+    "note": lambda library, _: library.note("notes", "a note of the user"),
     "record": lambda library, _: library.record((), query="which skill", conversation="c"),
     "refine": lambda library, _: library.refine("notes", body="Read twice.\n"),
     "reject": lambda library, _: library.reject("waiting"),

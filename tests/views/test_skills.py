@@ -7,7 +7,9 @@ from refold.views.skills import (
     SKILLS,
     Library,
     SkillDeleted,
+    SkillEdited,
     SkillLearned,
+    SkillNoted,
     SkillRefined,
     SkillReviewed,
     SkillsSelected,
@@ -75,6 +77,20 @@ def test_a_switch_counts_until_the_next_one() -> None:
     assert library(off).is_enabled("y")
     long = "n" * 1_000
     assert not library(SkillToggled((), 0, long, enabled=False)).is_enabled(long)
+
+
+def test_a_note_counts_until_the_next_one_and_an_erased_one_brings_nothing_back() -> None:
+    first, second = SkillNoted((), 0, "x", "Ask first."), SkillNoted((), 1, "x", "Ask twice.")
+    assert library(first).notes.values == {"x": "Ask first."}
+    assert library(first, second).notes.values == {"x": "Ask twice."}
+    assert library(first, SkillNoted((), 1, "x")).notes.values == {}
+    assert library(first, Erased(second)).notes.values == {}
+    assert library(Erased(first), SkillNoted((), 1, "y", "Ask.")).notes.values == {"y": "Ask."}
+    assert fold.digests(folded("skills", first)) != fold.digests(folded("skills", second)) != []
+
+
+def test_an_edit_of_a_file_changes_no_state() -> None:
+    assert fold.digests(folded("skills", SkillEdited((), "x", "x-1", "x-2"))) == []
 
 
 def test_uses_and_how_they_went_are_counted() -> None:

@@ -132,7 +132,8 @@ _QUIRKS: Final = (
     # It has no way to force a tool.
     Quirks("ollama", "http://localhost:11434/v1/chat/completions", "openai", (JSON_SCHEMA, JSON_OBJECT, PROMPT)),
 )
-PROVIDERS: Final = {quirks.name: quirks for quirks in _QUIRKS}  # The seven providers, by name.
+PROVIDERS: Final = {quirks.name: quirks for quirks in _QUIRKS}
+"""The providers that `HttpProvider` knows, by name: anthropic, openai, deepseek, qwen, glm, minimax and ollama."""
 
 
 class Usage(Struct, frozen=True):

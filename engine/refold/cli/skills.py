@@ -40,6 +40,7 @@ _PLACES = (
     click.option("--no-home", is_flag=True, help="Leave the user's skills out."),
     click.option("--builtin", type=click.Path(), multiple=True, help="A directory of built-in skills; repeat."),
     click.option("--db", envvar="REFOLD_DB", show_envvar=True, metavar="PATH", help="The store of what is learned."),
+    click.option("--library", default="default", show_default=True, metavar="NAME", help="The library in the store."),
 )
 
 
@@ -57,9 +58,9 @@ def _skills(places: dict[str, Any], *, writes: bool = False) -> "Generator[Skill
     roots = SkillRoots(project=places["project"], home=home, builtin=tuple(places["builtin"]))
     db = places["db"]
     if writes and not db:
-        raise click.UsageError("what is switched or reviewed is kept in a store; name one with --db PATH or REFOLD_DB")
+        raise click.UsageError("switches, notes and reviews are kept in a store; name one with --db PATH or REFOLD_DB")
     with Memory() if not db else writing(db) if writes else reading(db) as memory:
-        yield skills_of(memory, roots)
+        yield skills_of(memory, roots, library=places["library"])
 
 
 def _done(text: str, **document: Any) -> Output:
@@ -137,6 +138,7 @@ def _facts(skill: "Skill", status: str | None) -> Iterator[tuple[str, Any]]:
         "tags": ", ".join(skill.tags),
         "allowed tools": ", ".join(skill.allowed_tools),
         "phases": ", ".join(skill.inject_into),
+        "note": printable(skill.note),
         "hooks, never run": "; ".join(_hook_texts(skill)),
     }
     yield from ((field, value) for field, value in facts.items() if value)
@@ -293,15 +295,51 @@ def new(name: str, description: str, tags: tuple[str, ...], body: Any, **places:
 
     Writes .skills/NAME/SKILL.md of the project, valid by the specification; nothing is replaced.
     """
-    text = f"# {name}\n\n{description}\n"
-    if body is not None:
-        try:
-            text = body.read().decode()
-        except UnicodeDecodeError as error:
-            raise InvalidInput(f"the body is not UTF-8 (byte {error.start}); convert it first") from error
+    text = f"# {name}\n\n{description}\n" if body is None else _text_of(body)
     with _skills(places) as skills:
         made = skills.create(name, description, text, tags=tags)
     return _done(f"wrote {made.path}", name=made.name, path=made.path)
+
+
+def _text_of(file: Any) -> str:
+    try:
+        text: str = file.read().decode()
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"the body is not UTF-8 (byte {error.start}); convert it first") from error
+    return text
+
+
+@_verb(
+    "edit",
+    click.argument("name"),
+    click.option("--description", metavar="TEXT", help="What it does, and when to use it."),
+    click.option("--tag", "tags", multiple=True, metavar="TAG", help="To find it by, in the place of others; repeat."),
+    click.option("--body", type=click.File("rb"), metavar="FILE", help="The instructions; - reads them from stdin."),
+)
+def edit(name: str, description: str | None, tags: tuple[str, ...], body: Any, **places: Any) -> Output:
+    """Change a skill.
+
+    Changes its file in .skills where the fields are, or what was learned; what is not given stays as it is. The store
+    records the edit, without the text.
+    """
+    text = None if body is None else _text_of(body)
+    with _skills(places, writes=bool(places["db"])) as skills:
+        made = skills.edit(name, description=description, body=text, tags=tags or None)
+    return _done(f"edited {made.path}", name=made.name, path=made.path)
+
+
+@_verb("note", click.argument("name"), click.argument("text"))
+def note(name: str, text: str, **places: Any) -> Output:
+    """Keep a note on a skill.
+
+    Models see TEXT before the text of the skill. It replaces the note before it; an empty one removes that.
+    """
+    with _skills(places, writes=True) as skills:
+        skill = skills.find(name)
+        changed = skills.library.note(skill.name, text)
+    return _done(
+        f"noted on {skill.name}" if text.strip() else f"{skill.name} has no note", name=skill.name, changed=changed
+    )
 
 
 @_verb(

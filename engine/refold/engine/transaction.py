@@ -39,8 +39,13 @@ from refold.views.profile import Note
 from refold.views.store import SETTINGS
 
 ANY: Final = "any"
+"""For ``expected``: any version, the default."""
+
 NO_STREAM: Final = "no stream"
+"""For ``expected``: nothing was written to the stream yet."""
+
 EXISTS: Final = "exists"
+"""For ``expected``: something was written to the stream."""
 
 Decide: TypeAlias = Callable[[fold.State], Event | None]
 """Looks at a stream's state and returns the event to append, or ``None`` where nothing would change."""

@@ -129,6 +129,15 @@ def _checked_counter(counter: object) -> TokenCounter:
 class Memory:
     """An agent's memory: a directory, created or opened; without a path it lives in RAM and keeps nothing.
 
+    ``durability`` is ``"durable"``: what a call returned for survives a power loss; or ``"delayed"``: calls return at
+    once, the disk has it 50 ms later at most, and no other process may write. ``window_tokens`` is the budget of the
+    conversations that begin here, ``timezone`` says which day a note of a journal is of, ``memory_bytes`` bounds the
+    RAM for states and vectors, at least 1 MiB. ``embedder`` and ``token_counter`` take the place of the built-in ones,
+    which need no model. ``clear_scratchpads_on_open`` forgets what conversations have noted for themselves.
+    ``readonly`` opens a store that is there and writes nothing. ``witness`` is a file in another place that keeps the
+    last link of the log, so that a log that was cut off or replaced is noticed. ``clock_ns`` and ``random_bytes`` are
+    all that is not determined by calls: give your own to make a run repeatable.
+
     Raises ``NotFound`` for a missing parent directory, ``StoreVersion`` for a path that is not a store,
     ``StoreBusy`` when another process writes to it, ``StoreCorrupt`` when its ``witness`` saw another log.
 

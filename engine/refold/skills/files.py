@@ -9,8 +9,8 @@ import os
 import stat
 import tempfile
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -23,6 +23,7 @@ from refold.limits import (
     SKILL_FILE_BYTES_MAX,
     SKILL_FILES_COUNT_MAX,
 )
+from refold.text import sha256
 
 # Directories that are never entered: of version control, of builds, of packages, of other tools' own state.
 IGNORED: Final = frozenset(
@@ -276,7 +277,8 @@ def write_new(root: str, name: str, content: bytes) -> str:
                 parent.mkdir(0o700, exist_ok=True)
         if inside(root, name) != path:
             raise InvalidInput(f"{name[:100]!r} changed while it was written; try again")
-        _place(path, content)
+        with ExitStack() as leftovers:
+            os.link(_unfinished(path, content, leftovers), path)
     except FileExistsError as error:
         raise InvalidInput(
             f"{path} is there already, and nothing is replaced; delete it first, or take another name"
@@ -286,17 +288,50 @@ def write_new(root: str, name: str, content: bytes) -> str:
     return path
 
 
-def _place(path: str, content: bytes) -> None:
-    """Write under a temporary name and link it to the final one, which must not exist."""
+def _unfinished(path: str, content: bytes, leftovers: ExitStack, mode: int = 0o600) -> str:
+    """Write a file beside another one, under a name that no search takes, and return its path."""
     descriptor, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".", suffix=".unfinished")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.link(temporary, path)
-    finally:
-        os.unlink(temporary)
+    leftovers.callback(Path(temporary).unlink, missing_ok=True)
+    with os.fdopen(descriptor, "wb") as file:
+        os.fchmod(descriptor, mode)
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    return temporary
+
+
+@contextmanager
+def replaced(root: str, name: str, edit: Callable[[bytes], bytes], *, digest: str) -> Generator[bytes]:
+    """Replace a file below a directory, whole and with its mode, for good if the block does not fail.
+
+    Yields the new content. Raises `InvalidInput` where the SHA-256 of the file is not `digest`, and for a name that
+    leads out of the directory.
+    """
+    path = inside(root, name)
+    with ExitStack() as leftovers:
+        try:
+            content = edit(_unchanged(path, path, digest))
+            new = _unfinished(path, content, leftovers, stat.S_IMODE(os.stat(path).st_mode))
+            old = f"{new}.old"
+            os.link(path, old)
+            leftovers.callback(Path(old).unlink, missing_ok=True)
+            _unchanged(path, old, digest)
+            os.replace(new, path)
+        except OSError as error:
+            raise StoreError(f"{path} cannot be written ({error.strerror}); nothing was changed") from error
+        try:
+            yield content
+        except BaseException:
+            os.replace(old, path)
+            raise
+
+
+def _unchanged(path: str, place: str, digest: str) -> bytes:
+    """Read a file, which may have got another name, if it is the one of the digest."""
+    content = read(place)
+    if sha256(content).hex() != digest:
+        raise InvalidInput(f"{path} changed since it was read, and is left as it is; `refresh`, then edit again")
+    return content
 
 
 def remove(root: str, name: str) -> str:

@@ -106,6 +106,12 @@ class Skill(Struct, frozen=True, kw_only=True):
     detect: Detection | None = None
     inject_into: tuple[str, ...] = (ALWAYS,)
     enabled: bool = True
+    note: str = ""  # Of the user; it is in the log, not in the file.
+
+    @property
+    def text(self) -> str:
+        """The body as a model sees it: behind the note of the user, if there is one."""
+        return f"Note of the user: {self.note}\n\n{self.body}" if self.note else self.body
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -337,12 +343,12 @@ def mend(block: str) -> tuple[str, tuple[Oddity, ...]]:
         content = line.rstrip("\r\n")
         entry = _ENTRY.fullmatch(content)
         if entry is not None and not entry[2].startswith(_NOT_PLAIN) and (": " in entry[2] or entry[2].endswith(":")):
-            lines[index] = f"{entry[1]}: {_quote(entry[2].rstrip())}{line[len(content) :]}"
+            lines[index] = f"{entry[1]}: {quote(entry[2].rstrip())}{line[len(content) :]}"
             oddities.append(Oddity(index + 1, f"the value of {entry[1]!r} needs quotes"))
     return "".join(lines), tuple(oddities)
 
 
-def _quote(text: str) -> str:
+def quote(text: str) -> str:
     """Write a text as a double-quoted YAML scalar on one line, without a run of three hyphens in it."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace(_FENCE, "-\\x2d-")
     points = {ord(character) for character in escaped if not character.isprintable()}
@@ -352,7 +358,7 @@ def _quote(text: str) -> str:
 
 def _scalar(text: str) -> str:
     """Write a text as a YAML scalar that every reader takes for a text: plain where no other meaning is possible."""
-    return text if _PLAIN.fullmatch(text) and text.lower() not in _MEANINGFUL else _quote(text)
+    return text if _PLAIN.fullmatch(text) and text.lower() not in _MEANINGFUL else quote(text)
 
 
 # The specification of Agent Skills, strictly.
@@ -693,12 +699,12 @@ def render_skill(
     Wave.
     """
     check_name(name)
-    lines = [f"name: {_scalar(name)}", f"description: {_quote(checks.text(description, 'description').strip())}"]
+    lines = [f"name: {_scalar(name)}", f"description: {quote(checks.text(description, 'description').strip())}"]
     for key, value in (("license", license), ("compatibility", compatibility)):
         if value:
-            lines.append(f"{key}: {_quote(checks.text(value, key))}")
+            lines.append(f"{key}: {quote(checks.text(value, key))}")
     if allowed_tools:
-        lines.append(f"allowed-tools: {_quote(' '.join(_stripped(allowed_tools, 'allowed_tools')))}")
+        lines.append(f"allowed-tools: {quote(' '.join(stripped(allowed_tools, 'allowed_tools')))}")
     if metadata is not None and not isinstance(cast("object", metadata), Mapping):
         raise InvalidInput(f"metadata must be a dict of str, not {type(metadata).__name__} ({checks.shown(metadata)})")
     extra = {
@@ -708,17 +714,21 @@ def render_skill(
     if version:
         extra["version"] = checks.text(version, "version")
     if tags:
-        extra["tags"] = ", ".join(_stripped(tags, "tags"))
+        extra["tags"] = ", ".join(stripped(tags, "tags"))
     if extra:
-        lines += ["metadata:", *(f"  {_scalar(key)}: {_quote(extra[key])}" for key in extra)]
+        lines += ["metadata:", *(f"  {_scalar(key)}: {quote(extra[key])}" for key in extra)]
     text = "\n".join(["---", *lines, "---", checks.text(body, "body")])
-    content = text.encode()
-    if len(content) > SKILL_FILE_BYTES_MAX:
-        raise LimitExceeded(f"the skill is {len(content):,} bytes, over {SKILL_FILE_BYTES_MAX = :,}; shorten it")
-    errors = validate_skill(content, name)
+    errors = validate_skill(check_size(text.encode()), name)
     if errors:
         raise InvalidInput(f"{errors[0]}; a skill that breaks the specification is not written")
     return text
+
+
+def check_size(content: bytes) -> bytes:
+    """Check the size of a skill file that is written."""
+    if len(content) > SKILL_FILE_BYTES_MAX:
+        raise LimitExceeded(f"the skill is {len(content):,} bytes, over {SKILL_FILE_BYTES_MAX = :,}; shorten it")
+    return content
 
 
 def check_name(name: object) -> str:
@@ -736,5 +746,6 @@ def as_list(items: Iterable[T], what: str) -> list[T]:
     return list(items)
 
 
-def _stripped(texts: Iterable[str], what: str) -> list[str]:
+def stripped(texts: Iterable[str], what: str) -> list[str]:
+    """Make a list of texts without the space around them."""
     return [checks.text(text, f"an item of {what}").strip() for text in as_list(texts, what)]

@@ -1,4 +1,4 @@
-"""The library of learned skills, with switches, uses and selections, in the log and as of any seq."""
+"""The library of learned skills, with switches, notes, uses and selections, in the log and as of any seq."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -14,7 +14,7 @@ from refold.engine.transaction import Decide
 from refold.errors import InvalidInput, NotFound
 from refold.event import Event, Stamp
 from refold.fold import State
-from refold.limits import NAME_BYTES_MAX
+from refold.limits import NAME_BYTES_MAX, SKILL_NOTE_BYTES_MAX
 from refold.memory.handles import Settings
 from refold.memory.options import Core, Handle, MutationOptions, core_of, mutation
 from refold.skills.format import as_list, render_skill
@@ -33,6 +33,7 @@ from refold.views.skills import (
     Selection,
     SkillDeleted,
     SkillLearned,
+    SkillNoted,
     SkillRefined,
     SkillReviewed,
     SkillsSelected,
@@ -60,7 +61,7 @@ SCHEMA: Final[dict[str, Any]] = {
 
 
 class SkillLibrary(Handle):
-    """A handle on the skills that a memory learned, and on the switches and uses of all skills by name.
+    """A handle on the skills that a memory learned, and on the switches, notes and uses of all skills by name.
 
     Every mutation takes `expected`, `request_id` and `sources` too, as everywhere.
 
@@ -136,15 +137,17 @@ class SkillLibrary(Handle):
         body: str | None = None,
         tags: Sequence[str] | None = None,
         sessions: Sequence[str] = (),
-        status: str = PENDING,
+        status: str | None = PENDING,
         **options: Unpack[MutationOptions],
     ) -> LearnedSkill:
-        """Change the given fields of a learned skill and add sessions to it; it is reviewed anew.
+        """Change the given fields of a learned skill and add sessions to it; it is reviewed anew, or keeps a status.
 
-        The event names that of the old content as its source. Raises `NotFound` and `InvalidInput`.
+        A `status` of `None` is the one that it has. The event names that of the old content as its source. Raises
+        `NotFound` and `InvalidInput`.
         """
         cited = self._cited(options)
-        _check_status(status)
+        if status is not None:
+            _check_status(status)
 
         def decide(state: State) -> Event:
             old = _find(state.part(SKILLS), skill)
@@ -155,7 +158,7 @@ class SkillLibrary(Handle):
                 old.tags if tags is None else tags,
                 (*old.sessions, *(session for session in sessions if session not in old.sessions)),
             )
-            return SkillRefined((*cited, old.seq), old.id, REFINED, *content, status)
+            return SkillRefined((*cited, old.seq), old.id, REFINED, *content, old.status if status is None else status)
 
         as_list(sessions, "sessions")
         request = ("refine", skill, description, body, None if tags is None else [*tags], [*sessions], status)
@@ -251,6 +254,28 @@ class SkillLibrary(Handle):
             return SkillToggled(cited, toggles.prior(key)[0], key, switch)
 
         return self._write(decide, ("toggle", key, switch), options) is not None
+
+    # Notes.
+
+    def notes(self) -> dict[str, str]:
+        """Return the notes of users on skills, of whatever source, by the names of the skills."""
+        return self._query(lambda library: dict(library.notes.values))
+
+    @mutation
+    def note(self, name: str, text: str, **options: Unpack[MutationOptions]) -> bool:
+        """Set the note of a user on a skill by its name, and tell whether that changed anything.
+
+        Models see it before the text of the skill, wherever they see that. It replaces the note before it; an empty one
+        removes that. At most `SKILL_NOTE_BYTES_MAX`, else `LimitExceeded`.
+        """
+        key, cited = checks.key(name, "name"), self._cited(options)
+        note = checks.text(text, "text", SKILL_NOTE_BYTES_MAX, "SKILL_NOTE_BYTES_MAX").strip()
+
+        def decide(state: State) -> Event | None:
+            notes = state.part(SKILLS).notes
+            return None if notes.values.get(key, "") == note else SkillNoted(cited, notes.prior(key)[0], key, note)
+
+        return self._write(decide, ("note", key, note), options) is not None
 
     # Uses.
 

@@ -308,7 +308,7 @@ class Selector:
 
 def match_of(skill: Skill, score: float, reason: str, query: str = "") -> SkillMatch:
     """Make the match of a selected skill."""
-    return SkillMatch(score, reason, query, summary_of(skill, detected=reason == AUTO_DETECTED), skill.body)
+    return SkillMatch(score, reason, query, summary_of(skill, detected=reason == AUTO_DETECTED), skill.text)
 
 
 def with_settings(policy: SelectionPolicy, index: SkillIndex) -> SelectionPolicy:
@@ -425,8 +425,8 @@ def catalog(skills: Iterable[SkillSummary | Skill]) -> str:
 
 
 def activation(skill: Skill, resources: Sequence[str] = ()) -> str:
-    """Render a skill that a model uses: its body and the names of the files in its directory."""
-    body = _TAG.sub("&lt;", strip_controls(skill.body))
+    """Render a skill that a model uses: the note on it, its body and the names of the files in its directory."""
+    body = _TAG.sub("&lt;", strip_controls(skill.text))
     names = "".join(f"<file>{_xml(name)}</file>\n" for name in resources)
     listing = f"<skill_resources>\n{names}</skill_resources>\n" if names else ""
     return f"<skill_content name={quoteattr(one_line(skill.name))}>\n{body}\n{listing}</skill_content>"

@@ -3,6 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, Unpack, cast
 
@@ -34,9 +35,10 @@ from refold.agent.tools import (
     disarm,
     one_line,
 )
+from refold.engine import batch as batches
 from refold.errors import InvalidInput, LimitExceeded, NotFound
 from refold.limits import SKILL_DESCRIPTION_CHARS_MAX, SKILL_NAME_CHARS_MAX, SOURCES_COUNT_MAX
-from refold.memory.options import Core, MutationOptions, core_of, mutation
+from refold.memory.options import Core, MutationOptions, Options, chosen, core_of, mutation
 from refold.message import MessageAppended
 from refold.message import text_of as text_of_message
 from refold.results import SessionSummary
@@ -51,6 +53,7 @@ from refold.skills.format import (
     normalize_name,
     render_skill,
     skill_id,
+    stripped,
 )
 from refold.skills.library import SCHEMA, SkillLibrary
 from refold.skills.selection import (
@@ -67,7 +70,7 @@ from refold.skills.sources import SKILL_DIRECTORIES, RefreshStats, SkillIndex, S
 from refold.skills.words import WordScorer
 from refold.text import sha256
 from refold.views.session import WORK_EVENTS, ToolExecuted
-from refold.views.skills import ACTIVE, LearnedSkill, Selection
+from refold.views.skills import ACTIVE, LearnedSkill, Selection, SkillEdited
 
 if TYPE_CHECKING:
     from numpy import float32
@@ -131,6 +134,7 @@ class _Merged(NamedTuple):
     files: SkillIndex
     learned: tuple[LearnedSkill, ...]
     disabled: frozenset[str]
+    notes: dict[str, str]
     skills: SkillIndex
 
 
@@ -177,9 +181,12 @@ class Skills:
     def __repr__(self) -> str:
         return f"Skills({self._core.counts(lambda: f'skills={len(self.index())}, learned={len(self.library.list())}')})"
 
-    def below(self, roots: SkillRoots) -> "Skills":
-        """Make a handle on the same library, with the files below other roots."""
-        return Skills(self._core, self._at, roots=roots, library=self.library.name)
+    def below(self, roots: SkillRoots, *, library: str | None = None) -> "Skills":
+        """Make a handle with the files below other roots, on the same library or on the one of a name.
+
+        A library has learned skills, switches, notes, selections and uses of its own: take one for each project.
+        """
+        return Skills(self._core, self._at, roots=roots, library=self.library.name if library is None else library)
 
     # Reading.
 
@@ -189,10 +196,11 @@ class Skills:
             self.refresh()
         files = self._files
         assert files is not None, "a load leaves an index"
-        learned, disabled = tuple(self.library.list(ACTIVE)), self.library.disabled()
-        if self._merged is None or self._merged.files is not files or self._merged[1:3] != (learned, disabled):
-            index = files.with_skills(map(_as_skill, learned)).switched_off(disabled)
-            self._merged = _Merged(files, learned, disabled, index)
+        library = tuple(self.library.list(ACTIVE)), self.library.disabled(), self.library.notes()
+        if self._merged is None or self._merged.files is not files or self._merged[1:4] != library:
+            learned, disabled, notes = library
+            index = files.with_skills(map(_as_skill, learned)).marked(disabled, notes)
+            self._merged = _Merged(files, learned, disabled, notes, index)
         return self._merged.skills
 
     def refresh(self) -> RefreshStats:
@@ -241,8 +249,13 @@ class Skills:
 
     def find(self, name: str) -> Skill:
         """Look up a skill by its name or id, a learned one also before its review; raises `NotFound`."""
-        learned = (_as_skill(each) for each in self.library.list() if name in {each.name, each.id})
+        learned = (self._marked(each) for each in self.library.list() if name in {each.name, each.id})
         return self.index().get(checks.text(name, "name")) or next(learned, None) or self.get(name)
+
+    def _marked(self, learned: LearnedSkill) -> Skill:
+        """Make a skill of a learned one, with its switch and its note."""
+        (skill,) = SkillIndex([_as_skill(learned)]).marked(self.library.disabled(), self.library.notes()).skills
+        return skill
 
     def diagnostics(self) -> tuple[Diagnostic, ...]:
         """List the oddities of the files, and the skills that shadow others."""
@@ -380,6 +393,52 @@ class Skills:
         self.refresh()
         return self.get(name)
 
+    @mutation
+    def edit(
+        self,
+        name: str,
+        *,
+        description: str | None = None,
+        body: str | None = None,
+        tags: Sequence[str] | None = None,
+        **options: Unpack[MutationOptions],
+    ) -> Skill:
+        """Change the given fields of a skill and return it: of a learned one, or of one in the project's `.skills`.
+
+        A file is replaced whole, and its other fields and its comments stay; the edit is recorded, without the text. A
+        learned skill keeps its status. Where nothing would change, nothing is written. Raises `NotFound`, and
+        `InvalidInput` for a file elsewhere, for one that changed since this handle read it (`refresh`, then edit
+        again), for what the specification refuses, and inside a batch where the skill is a file.
+        """
+        skill = self.find(name)
+        given: dict[str, Any] = {
+            "description": None if description is None else checks.text(description, "description").strip(),
+            "body": None if body is None else checks.text(body, "body"),
+            "tags": None if tags is None else tuple(dict.fromkeys(stripped(tags, "tags"))),
+        }
+        if all(value is None or value == getattr(skill, field) for field, value in given.items()):
+            return skill
+        if skill.source == "generated":
+            return self._marked(self.library.refine(skill.name, **given, status=None, **options))
+        return self._edit_file(skill, given, chosen(options))
+
+    def _edit_file(self, skill: Skill, given: dict[str, Any], options: Options) -> Skill:
+        from refold.skills.edits import edited  # noqa: PLC0415 - YAML is loaded only by those who read files
+
+        root, place = self._own_file(skill)
+        core, stream, call = self._core, f"skills/{self.library.name}", ("edit", skill.name, *given.values())
+        batches.refuse(core.engine, "an edit of a skill's file")
+        self.library.check_writable()
+        if options.request_id is not None and core.answered(options.request_id, stream, call) is not None:
+            return skill
+        core.check_version(stream, options.expected)
+        cited = core.sources(options.sources)
+        with files.replaced(root, place, partial(edited, skill.path, **given), digest=skill.hash) as content:
+            event = SkillEdited(cited, skill.name, skill.id, skill_id(skill.name, sha256(content).hex()))
+            core.write(stream, event, at=self._at, call=call, expected=options.expected, request_id=options.request_id)
+        self.refresh()
+        return self.get(skill.name)
+
     def remove(self, name: str) -> str:
         """Delete a skill: the project's own file, or the learned skill; return its path.
 
@@ -389,14 +448,18 @@ class Skills:
         if skill.source == "generated":
             self.library.delete(skill.name)
             return skill.path
-        prefix = f"{SKILL_DIRECTORIES[0]}/"
-        if skill.source != "project" or not skill.path.startswith(prefix):
-            raise InvalidInput(
-                f"{skill.path} is no skill of the project's {SKILL_DIRECTORIES[0]}; switch it off instead"
-            )
-        path = files.remove(self._own_directory(), skill.path.removeprefix(prefix))
+        path = files.remove(*self._own_file(skill))
         self.refresh()
         return path
+
+    def _own_file(self, skill: Skill) -> tuple[str, str]:
+        """Return the project's own directory of skills, and the place of a skill's file in it."""
+        own, prefix = SKILL_DIRECTORIES[0], f"{SKILL_DIRECTORIES[0]}/"
+        if skill.source != "project" or not skill.path.startswith(prefix):
+            raise InvalidInput(
+                f"{skill.path} is no skill of the project's {own}; export it to there to change it, or switch it off"
+            )
+        return self._own_directory(), skill.path.removeprefix(prefix)
 
     def _own_directory(self) -> str:
         self._core.refuse_frozen("skills", self._at)

@@ -327,11 +327,14 @@ class SkillIndex:
         added = tuple(skills)
         return self._copy((*self.skills, *self.shadowed, *added)) if added else self
 
-    def switched_off(self, names: frozenset[str]) -> "SkillIndex":
-        """Make an index with the skills of some names switched off."""
-        if not names & self._by_name.keys():
+    def marked(self, disabled: frozenset[str], notes: Mapping[str, str]) -> "SkillIndex":
+        """Make an index with the skills of some names switched off, and with the notes of users on others."""
+        if self._by_name.keys().isdisjoint({*disabled, *notes}):
             return self
-        return self._copy(replace(skill, enabled=skill.name not in names) for skill in (*self.skills, *self.shadowed))
+        return self._copy(
+            replace(skill, enabled=skill.name not in disabled, note=notes.get(skill.name, ""))
+            for skill in (*self.skills, *self.shadowed)
+        )
 
     def _copy(self, skills: Iterable[Skill]) -> "SkillIndex":
         diagnostics = self.diagnostics[: len(self.diagnostics) - len(self.shadowed)]

@@ -79,7 +79,7 @@ class WordScorer:
     def __init__(self, skills: "Sequence[Skill]") -> None:
         self._count = len(skills)
         heads = [(_terms(skill.name), _terms(f"{skill.description} {' '.join(skill.tags)}")) for skill in skills]
-        bodies = [_terms(skill.body) for skill in skills]
+        bodies = [_terms(f"{skill.note}\n{skill.body}") for skill in skills]
         self._heads = _postings([name.keys() | about.keys() for name, about in heads])
         texts = zip(heads, bodies, strict=True)
         self._all = _postings([name.keys() | about.keys() | body.keys() for (name, about), body in texts])

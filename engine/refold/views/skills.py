@@ -1,6 +1,7 @@
-"""The library of skills: those that were learned, the switches, uses and selections of all.
+"""The library of skills: those that were learned, the switches, notes, uses and selections of all.
 
-The text of skills in files is not in the log, only their names, where they were switched, selected or used.
+The text of skills in files is not in the log, only their names, where they were switched, noted, edited, selected or
+used.
 """
 
 from typing import Any, ClassVar, Final
@@ -124,6 +125,30 @@ class SkillDeleted(Event, frozen=True, tag=62):
     id: str
 
 
+class SkillNoted(Event, frozen=True, tag=63):
+    """A skill, wherever it comes from, got a note of its user; an empty one removes it."""
+
+    prior: int
+    name: str = ""
+    text: str = ""
+
+    def check(self, *, is_erased: bool) -> None:
+        if not is_erased:
+            checks.key(self.name, "name")
+
+
+class SkillEdited(Event, frozen=True, tag=64):
+    """The file of a skill was edited; ``before`` and ``after`` are its ids, which tell contents apart."""
+
+    name: str = ""
+    before: str = ""
+    after: str = ""
+
+    def check(self, *, is_erased: bool) -> None:
+        if not is_erased:
+            checks.key(self.name, "name")
+
+
 class LearnedSkill(Struct, frozen=True, gc=False):
     """A skill of the library: its content, the sessions it was made of, and its status.
 
@@ -177,15 +202,16 @@ class Selection(Struct, frozen=True, gc=False):
 
 
 class Library:
-    """Learned skills by id, switches and uses by name, the last selections by conversation."""
+    """Learned skills by id, switches, notes and uses by name, the last selections by conversation."""
 
-    __slots__ = ("_ids", "learned", "selections", "toggles", "uses")
+    __slots__ = ("_ids", "learned", "notes", "selections", "toggles", "uses")
 
     def __init__(self) -> None:
         self.learned: dict[str, LearnedSkill] = {}
         self._ids: dict[str, str] | None = {}
         """The first id of each name; ``None`` where it has to be looked for again."""
         self.toggles: Keyed[str] = Keyed()
+        self.notes: Keyed[str] = Keyed()
         self.uses: dict[str, SkillUsage] = {}
         self.selections: dict[str, Selection] = {}
 
@@ -224,19 +250,21 @@ class Library:
 
     def pack(self) -> tuple[Any, list[int]]:
         toggles, pointed = self.toggles.pack()
+        notes, noted = self.notes.pack()
         uses = [[name, *msgspec.structs.astuple(usage)] for name, usage in self.uses.items()]
         learned = [[skill.id, skill.status, skill.created_ns, skill.updated_ns] for skill in self.learned.values()]
         seqs = [skill.seq for skill in self.learned.values()] + [
             selection.seq for selection in self.selections.values()
         ]
-        return [toggles, uses, learned], pointed + seqs
+        return [toggles, uses, learned, notes], pointed + noted + seqs
 
     @classmethod
     def unpack(cls, inline: Any, events: Located) -> "Library":
         library = cls()
-        toggles, uses, learned = msgspec.convert(inline, _INLINE)
+        toggles, uses, learned, notes = msgspec.convert(inline, _INLINE)
         located = iter(events)
         library.toggles.unpack(toggles, str, lambda _: _switch(next(located)[0]))
+        library.notes.unpack(notes, str, lambda _: _note(next(located)[0]))
         library.uses = {name: SkillUsage(*counts) for name, *counts in uses}
         for id_, status, created_ns, updated_ns in learned:
             event, stamp = next(located)
@@ -254,6 +282,7 @@ class Library:
             self.toggles.rows(sorted(self.toggles.values)),
             [[name, *msgspec.structs.astuple(self.uses[name])] for name in sorted(self.uses)],
             [msgspec.structs.astuple(selection) for selection in self.selections.values()],
+            self.notes.rows(sorted(self.notes.values)),
         ]
         return parts if any(parts) else None
 
@@ -262,6 +291,7 @@ class Library:
         return {
             "learned": {id_: {name: getattr(skill, name) for name in fields} for id_, skill in self.learned.items()},
             "switched": dict(self.toggles.values),
+            "noted": dict(self.notes.values),
             "used": {name: [usage.count, usage.rated, usage.succeeded] for name, usage in self.uses.items()},
             "selected": {name: list(selection.names) for name, selection in self.selections.items()},
         }
@@ -282,12 +312,17 @@ def selection_of(event: SkillsSelected, stamp: Stamp) -> Selection:
     return Selection(**fields, seq=stamp.seq, time_ns=stamp.time_ns)
 
 
-_INLINE: Final = tuple[list[Any], list[tuple[str, int, int, int, int]], list[tuple[str, str, int, int]]]
+_INLINE: Final = tuple[list[Any], list[tuple[str, int, int, int, int]], list[tuple[str, str, int, int]], list[Any]]
 
 
 def _switch(event: Event) -> str:
     assert isinstance(event, SkillToggled), f"{event!r} was packed as a switch"
     return ON if event.enabled else OFF
+
+
+def _note(event: Event) -> str:
+    assert isinstance(event, SkillNoted), f"{event!r} was packed as a note"
+    return event.text
 
 
 SKILLS = View("skills", kinds=("skills",), state=Library)
@@ -322,6 +357,21 @@ def _skill_toggled(library: Library, stamp: Stamp, event: SkillToggled) -> None:
         library.toggles.drop_at(event.prior, 0)
     else:
         library.toggles.put(stamp.seq, event.name, ON if event.enabled else OFF)
+
+
+@SKILLS.on(SkillNoted)
+def _skill_noted(library: Library, stamp: Stamp, event: SkillNoted) -> None:
+    if stamp.erased:
+        library.notes.drop_at(event.prior, 0)
+    elif event.text:
+        library.notes.put(stamp.seq, event.name, event.text)
+    else:
+        library.notes.drop(event.name)
+
+
+@SKILLS.on(SkillEdited)
+def _skill_edited(library: Library, stamp: Stamp, event: SkillEdited) -> None:
+    """Change nothing: the text is in its file."""
 
 
 @SKILLS.on(SkillUsed)

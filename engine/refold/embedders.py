@@ -274,8 +274,11 @@ class NotEmbedded(Exception):
         self.texts = texts
 
 
-_PREPARED: Final[ContextVar["dict[tuple[str, str], Vector] | None"]] = ContextVar("refold_prepared", default=None)
-"""The vectors that a call was prepared with, by embedder and text; ``None`` where embedders may be waited for."""
+_PREPARED: Final[ContextVar["dict[tuple[str, str], Vector | Exception] | None"]] = ContextVar(
+    "refold_prepared", default=None
+)
+"""The vectors that a call was prepared with, by embedder and text, or what was raised in place of one; ``None`` where
+embedders may be waited for."""
 
 
 class PreparedCall(Generic[T]):
@@ -285,7 +288,7 @@ class PreparedCall(Generic[T]):
 
     def __init__(self, function: Callable[[], T]) -> None:
         self._function = function
-        self._vectors: dict[tuple[str, str], Vector] = {}
+        self._vectors: dict[tuple[str, str], Vector | Exception] = {}
 
     def __call__(self) -> T:
         """Call the function; raises ``NotEmbedded`` with the texts that it needs vectors of."""
@@ -296,8 +299,12 @@ class PreparedCall(Generic[T]):
             _PREPARED.reset(before)
 
     def prepare(self, missing: NotEmbedded) -> None:
-        """Embed what the call lacked; raises what the embedder raises."""
-        vectors = missing.embedding.of_all(missing.texts)
+        """Embed what the call lacked; what the embedder raises is raised where the call asks for the vector."""
+        vectors: Sequence[Vector | Exception]
+        try:
+            vectors = missing.embedding.of_all(missing.texts)
+        except Exception as error:  # noqa: BLE001 - the call handles it, or raises it
+            vectors = [error] * len(missing.texts)
         for text, vector in zip(missing.texts, vectors, strict=True):
             self._vectors[missing.embedding.embedder.id, text] = vector
 
@@ -344,7 +351,11 @@ class Embedding:
             missing = [text for text in texts if (embedder.id, text) not in prepared]
             if missing:
                 raise NotEmbedded(self, missing)
-            return [prepared[embedder.id, text] for text in texts]
+            found = [prepared[embedder.id, text] for text in texts]
+            for vector in found:
+                if isinstance(vector, Exception):
+                    raise vector
+            return cast("list[Vector]", found)
         return [Vector(packed(row), embedder.id) for row in embedder.embed(texts)] if texts else []
 
     def given(self, vector: object) -> Vector:

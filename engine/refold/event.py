@@ -181,6 +181,8 @@ class ConversationOpened(Event, frozen=True, tag=1):
     counter: str
     policy: int
     project: str | None = None
+    embed: bool | None = None
+    """Whether its messages are embedded; ``None`` where that was not asked for."""
 
 
 class ConversationEnded(Event, frozen=True, tag=12):

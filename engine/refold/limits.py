@@ -146,6 +146,13 @@ assert SOURCES_COUNT_MAX * (SEQ_BYTES + 1) < VALUE_BYTES_MAX
 # How many memories one event of a decay or a pruning names; a larger outcome takes several in one commit.
 PAGE_MEMORIES_COUNT: Final = 4_096
 REEMBEDDED_PAGE_COUNT: Final = 256  # How many texts are embedded and committed at once when a memory is embedded anew.
+EMBEDDED_CHARS_MAX: Final = 4_000  # Characters of a message that are embedded: no model reads many more of them.
+# How long messages wait to be embedded together; how long nothing is embedded after a failure, twice as long after each
+# further one; how long a memory that is closed waits for what is being embedded.
+EMBED_LINGER_SECONDS: Final = 0.1
+EMBED_PAUSE_SECONDS_MIN: Final = 1.0
+EMBED_PAUSE_SECONDS_MAX: Final = 600.0
+EMBED_CLOSE_SECONDS: Final = 10.0
 # Events of a project after which a table of its vectors is still brought up to date instead of built anew.
 RECENT_CHANGES_COUNT: Final = 1_024
 KEYWORDS_COUNT_MAX: Final = 4_096  # Keywords of one memory, given or found in its content.

@@ -180,6 +180,9 @@ class Hits(Struct, frozen=True):
     ``exact`` says that they are proved to be the best: by a pass over all memories, or by bounds that hold for any
     vectors. It is false only where an ``approximate`` search was answered by a graph. ``floor`` is the score that the
     best hit had to reach for anything to be found, 0 for no floor. An event of a recall carries both.
+
+    ``pending`` is how many of the messages that are to be embedded a search of messages compared by their words alone:
+    they have no vector yet, or the query could not get one.
     """
 
     hits: tuple[Hit, ...]
@@ -187,6 +190,7 @@ class Hits(Struct, frozen=True):
     query: str
     ranking: str
     floor: float = 0.0
+    pending: int = 0
 
     def __len__(self) -> int:
         return len(self.hits)

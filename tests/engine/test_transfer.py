@@ -61,6 +61,7 @@ def travel(memory: Memory, chat: Conversation, snapshot: Snapshot) -> None:
     chat.clear_window()
     chat.restore(snapshot)
     chat.set_window_tokens(500)
+    chat.set_embed(embed=True)
     fork = chat.fork("fork", at=5)
     fork.scratchpad.clear()
     fork.state["x"] = 1

@@ -10,7 +10,7 @@ START_NS = 1_795_000_000_000_000_000
 
 
 @contextmanager
-def lowered(**bounds: int) -> Iterator[None]:
+def lowered(**bounds: float) -> Iterator[None]:
     """Gives bounds other values in every module that has them by name."""
     modules = [module for name, module in sorted(sys.modules.items()) if name.startswith("refold.")]
     places = [(module, name) for module in modules for name in bounds if hasattr(module, name)]

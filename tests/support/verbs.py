@@ -100,7 +100,7 @@ _MEMORY: Final[_Calls] = {
     "at": lambda memory, _: memory.at(9).conversation("c").window(),
     "board": lambda memory, _: memory.board(session="c"),
     "context": lambda memory, _: memory.context(memory.conversation("c"), query="which port"),
-    "conversation": lambda memory, _: memory.conversation("c", project="p", window_tokens=60),
+    "conversation": lambda memory, _: memory.conversation("c", project="p", window_tokens=60, embed=False),
     "diff": lambda memory, _: memory.diff(3, memory),
     "export": lambda memory, world: memory.export(world.new_path()),
     "fork": lambda memory, _: memory.fork("another").conversation("c").append("user", "in another fork"),
@@ -120,7 +120,7 @@ _MEMORY: Final[_Calls] = {
 
 _CONVERSATION: Final[_Calls] = {
     **_plain(
-        "clear_window end end_round events messages place project replay scratchpad "
+        "clear_window embed end end_round events messages place project replay scratchpad "
         "token_count version window window_tokens"
     ),
     "append": lambda chat, _: chat.append("user", "appended"),
@@ -134,6 +134,7 @@ _CONVERSATION: Final[_Calls] = {
     "pin": lambda chat, world: chat.pin(world.known.messages[2]),
     "remove": lambda chat, world: chat.remove(world.known.messages[2]),
     "search": lambda chat, _: chat.search("some words", explain=True),
+    "set_embed": lambda chat, _: chat.set_embed(embed=True),
     "set_window_tokens": lambda chat, _: chat.set_window_tokens(40),
     "unpin": lambda chat, world: chat.unpin(world.known.messages[4]),
     "restore/budget": lambda chat, world: chat.restore(Snapshot.from_bytes(world.known.rendered), keep_budget=True),

@@ -201,7 +201,7 @@ class Recipe(NamedTuple):
     budget: ContextBudget
     ids: tuple[str, ...]
     seqs: tuple[int, ...]
-    opening: tuple[str | None, int]
+    opening: tuple[str | None, int, bool]
     plan: Plan
 
 
@@ -371,7 +371,7 @@ def _build(memory: Memory, core: Core, chat: Conversation, request: _Request, se
         budget,
         (),
         (),
-        (chat.project, chat.window_tokens),
+        (chat.project, chat.window_tokens, chat.embed),
         Plan(request.topics),
     )
     entries, found = Selected((), ()), list[Earlier]()
@@ -755,7 +755,7 @@ def rebuild(memory: Memory, core: Core, seq: int) -> Rebuilt:
         budget,
         event.ids,
         event.sources[len(event.sources) - len(plan.places) :],
-        (chat.project, chat.window_tokens),
+        (chat.project, chat.window_tokens, chat.embed),
         plan,
     )
     entries = [entry for entry in map(past.project(event.project).get, event.ids) if entry is not None]

@@ -557,7 +557,7 @@ def rerun(chat: Conversation, memory: Memory, *, ended: bool = False) -> Convers
     """
     record = _Record(chat)
     opened = record.opened
-    copy = memory.conversation(chat.id, project=opened.project, window_tokens=opened.window_tokens)
+    copy = memory.conversation(chat.id, project=opened.project, window_tokens=opened.window_tokens, embed=opened.embed)
     if copy.version:
         checks.invalid(f"the other memory has a conversation {chat.id!r} already; give one that lacks it")
     _Rerun(memory, copy, record).rerun()

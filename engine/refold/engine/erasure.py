@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, cast
 import msgspec
 
 from refold import fold
+from refold.engine import vectors
 from refold.engine.engine import Engine
 from refold.engine.origin import origin_in
 from refold.engine.reader import (
@@ -428,7 +429,7 @@ def _commit(engine: Engine, seqs: Sequence[int], renamed: Mapping[int, str], kno
     """Write the erasure as one transaction and begin anew from what is left; return how many cached rows went."""
     reader = engine.reader
     begins = affected(engine, seqs, known) | dict.fromkeys(renamed, 1)
-    stale = _stale_rows(engine, begins)
+    stale = _stale_rows(engine, begins, seqs)
     row = engine.reader.log.row("checkpoints", APPLIED_KEY)
     applied = SEQ.unpack(row)[0] if row else 0
     uncovered = _uncovered(engine, begins, applied)
@@ -478,9 +479,9 @@ def left_of(engine: Engine, seqs: Sequence[int]) -> Iterator[Sealed]:
         begin = end
 
 
-def _stale_rows(engine: Engine, begins: Mapping[int, int]) -> list[Row]:
+def _stale_rows(engine: Engine, begins: Mapping[int, int], seqs: Sequence[int]) -> list[Row]:
     """Return the deletions of the cached rows that may hold what is about to be erased."""
-    stale: list[Row] = []
+    stale: list[Row] = [("vectors", key, None) for key, _ in vectors.rows_of(engine.reader.log, seqs)]
     for number, begin in begins.items():
         prefix = number_key(number)
         for key, _ in scan(engine.reader.log, "checkpoints", prefix, PAGE_EVENTS, prefix + SEQ.pack(begin)):
@@ -528,8 +529,9 @@ def _forgotten(engine: Engine, seqs: Sequence[int]) -> Iterator[Row]:
 
 
 def _markers(engine: Engine, seqs: Sequence[int], renamed: Collection[int]) -> set[bytes]:
-    """Return the texts and bytes of the bodies at the seqs, and the ids of the streams that get other names."""
+    """Return the texts and bytes of the bodies at the seqs, their vectors, and the ids of streams that are renamed."""
     ids = {engine.reader.streams.name_of(number).partition("/")[2].encode() for number in renamed}
+    ids.update(vectors.opened(key, value) or value for key, value in vectors.rows_of(engine.reader.log, seqs))
     return ids | markers_of(event for page in pages(seqs) for event, _ in engine.reader.loader.recorded(page))
 
 

@@ -30,7 +30,7 @@ from refold.engine.streams import (
     reports_damage,
 )
 from refold.errors import Closed, InvalidInput, ReadOnly
-from refold.event import Event, Forked, Recorded, Restored
+from refold.event import Event, Forked, Recorded, Restored, Stamp
 from refold.limits import (
     EVICTED_COUNT_MIN,
     FROZEN_PARTS_COUNT,
@@ -156,6 +156,8 @@ class Reader:
         """Whether this process is between the begin of its turn at the log and the fold of what it wrote."""
         self.ring: Callable[[], None] | None = None
         """Called when a commit of this process was folded, ``None`` without subscribers."""
+        self.follow: Callable[[Sequence[Stream], Sequence[Stamp]], None] | None = None
+        """Called with the streams and stamps of such a commit, ``None`` where nobody asked for them."""
         self.restart()
 
     @reports_damage

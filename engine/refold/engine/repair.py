@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from refold import fold
-from refold.engine import transfer
+from refold.engine import transfer, vectors
 from refold.engine.cache import CheckpointPacker, StreamEviction
 from refold.engine.engine import Engine
 from refold.engine.jsonl import Positions
@@ -274,7 +274,7 @@ class Rebuild:
 
 _SEED_KEYS: Final = (STORE_ID_KEY, HASH_KEY)
 _CACHES: Final[frozenset[Table]] = frozenset(("checkpoints", "digests", "graphs"))
-_WRITTEN: Final[frozenset[Table]] = frozenset(("derived", "meta", "names", "requests", "streams"))
+_WRITTEN: Final[frozenset[Table]] = frozenset(("derived", "meta", "names", "requests", "streams", "vectors"))
 
 
 def check_end(log: Log, seq: int) -> None:
@@ -335,6 +335,10 @@ class Repair:
                 self._record(record, min(record.count, self._until - record.first_seq + 1))
                 after = min(record.last_seq, self._until)
         self._rows += [*self._streams.rows(), *self._requests(), *self._marks()]
+        for row in self._vectors():
+            self._rows.append(row)
+            if len(self._rows) >= CHECKPOINT_ROWS_MAX:
+                self._write()
         self._write()
         missing, proved = self._bare - self._erased, self._seen.proved
         unproved = {last for last, digest in self._seen.left.items() if proved.get(last) != digest}
@@ -517,6 +521,14 @@ class Repair:
             if last <= self._until:
                 last = self._seqs.of(last) if first else self._seqs.until(last)
                 yield "requests", key, row[:KEYED_HASH_BYTES] + SEQ.pack(self._seqs.of(first)) + SEQ.pack(last)
+
+    def _vectors(self) -> Iterator[Row]:
+        """Return the vectors of messages that are there: who pays for them pays once."""
+        for key, value in scan(self._log, "vectors", b"", PAGE_EVENTS):
+            vector = vectors.opened(key, value)
+            seq = self._seqs.of(int.from_bytes(key[: SEQ.size], "big"))
+            if vector is not None and 0 < seq <= self.head and seq not in self._bare:
+                yield vectors.moved(key, seq, vector)
 
     def _marks(self) -> Iterator[Row]:
         """Return the rows about the store itself; a load that was cut off does not resume where seqs have changed."""

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from refold import fold
-from refold.engine import history, streams
+from refold.engine import history, streams, vectors
 from refold.engine.cache import digests_of
 from refold.engine.engine import Engine
 from refold.engine.loader import Loader, events_of
@@ -151,12 +151,25 @@ def check_graphs(log: Log, seen: Seen) -> Iterator[Finding]:
             yield Finding("graphs", seen.heads[number].seq, f"the graph of stream number {number} is damaged", CACHE)
 
 
+def check_vectors(log: Log, seen: Seen) -> Iterator[Finding]:
+    """Check that each stored vector is of an event that has a body, and is what was stored."""
+    head = len(seen.commands)
+    for key, value in scan(log, "vectors", b"", PAGE_EVENTS):
+        seq = int.from_bytes(key[: SEQ.size], "big")
+        if not 0 < seq <= head or seq in seen.marked:
+            problem = "erased" if seq in seen.marked else f"not there: the log goes from 1 to {head}"
+            yield Finding("vectors", min(seq, head), f"a vector is stored for seq {seq}, which is {problem}", CACHE)
+        elif vectors.opened(key, value) is None:
+            yield Finding("vectors", seq, "the vector of the message is damaged", CACHE)
+
+
 ROW_CHECKS: Final = (
     ("names", check_names, DAMAGE),
     ("erasure", check_erasures, DAMAGE),
     ("derived", check_derived, CACHE),
     ("meta", check_meta, CACHE),
     ("graphs", check_graphs, CACHE),
+    ("vectors", check_vectors, CACHE),
 )
 """The checks of any log, by the name of the finding for a row that cannot be read, and its fault."""
 

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -44,9 +44,11 @@ from refold.limits import (
     SEEDS_COUNT,
     TIME_NS_MAX,
 )
-from refold.log.protocol import LogTurn, TurnLost
+from refold.log.protocol import LogTurn, Row, TurnLost
 
 T = TypeVar("T")
+
+_YIELD_SECONDS: Final = 0.001
 
 
 class Claim(Struct, frozen=True):
@@ -124,6 +126,35 @@ class Writer:
     def exclusive(self) -> AbstractContextManager[object]:
         """Keep every commit out while something else writes; the same thread may enter again."""
         return self._lead
+
+    def store(self, rows: Sequence[Row], is_current: Callable[[], bool]) -> bool:
+        """Write rows of a cache in a turn of their own, if they still hold then; return whether they do.
+
+        It waits for those who lead, and keeps nobody from queuing up behind it.
+        """
+        if not rows:
+            return is_current()
+        while True:
+            with suppress(TurnLost):
+                stored = self._as_leader(lambda: self._reader.log.in_turn(partial(self._store, rows, is_current)))
+                if stored is not None:
+                    return stored
+            time.sleep(_YIELD_SECONDS)
+
+    def _store(self, rows: Sequence[Row], is_current: Callable[[], bool], turn: LogTurn) -> bool:
+        reader = self._reader
+        reader.check_writable()
+        try:
+            with reader.state_lock:
+                if turn.moved:
+                    reader.catch_up()
+                if not is_current():
+                    return False
+                reader.is_writing = True
+            turn.write((), rows)
+            return True
+        finally:
+            reader.is_writing = False
 
     # The queue.
 
@@ -408,3 +439,5 @@ class Writer:
         reader.is_writing = False
         if reader.ring is not None:
             reader.ring()
+        if reader.follow is not None:
+            reader.follow(group.streams, commit.stamps)

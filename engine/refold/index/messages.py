@@ -1,32 +1,39 @@
-"""The index of messages: the terms of each, in the order of the log, as of any seq. Pure."""
+"""The index of messages: terms and vectors of each, in the order of the log, as of any seq. Pure."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from math import log1p
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy import float32
 from numpy.typing import NDArray
 
-from refold.index.columns import Column, Rows
+from refold.index.columns import Array, Column, Rows, normalised, product
 from refold.index.ranking import Ranking
 from refold.index.signals import coverage_of, rarity
 from refold.index.terms import question_share, terms_of
 
 _Floats: TypeAlias = NDArray[float32]
 
-RANKING: Final = Ranking(name="messages", coverage=1.0, question=-0.1, pivot_terms=50.0)
-"""How messages are ranked: by the query's words in them and in their neighbours, and what only asks a little later."""
+RANKING: Final = Ranking(name="messages", cosine=0.6, coverage=1.0, question=-0.1, pivot_terms=50.0)
+"""How messages are ranked: by the query's words in them and in their neighbours, and what only asks a little later.
+
+Those that are embedded also by the cosine of their vector and the query's.
+"""
 
 _NONE: Final = -1
+_NEVER: Final = -2  # In place of a vector, of a message without text.
 _LENGTH_MAX: Final = 2**16 - 1
 _DECIMALS: Final = 6
+_SLICE_ROWS: Final = 4_096  # Vectors that are unpacked at once.
+_BYTE_MAX: Final = 127
 
 
 class MessageIndex:
     """Messages by their terms, each row behind the one before it: what was there at a seq is a beginning of the rows.
 
-    A term is kept as its hash of 64 bits, 16 bytes for each of a message with its row; the text is not kept. Not safe
-    for threads: the caller locks, but for what `look` returns.
+    A term is kept as its hash of 64 bits, 16 bytes for each of a message with its row; the text is not kept. A
+    vector takes a byte for each of its numbers. Not safe for threads: the caller locks, but for what `look` returns.
 
     >>> index = MessageIndex()
     >>> index.add(7, 0, "conversation/a", 3, "The port is 5432.")
@@ -46,6 +53,9 @@ class MessageIndex:
         self._before = Column(np.intp)  # The row before it in its conversation.
         self._streams = Column(np.intp)  # The number of its conversation.
         self._last: list[int] = []  # The last row of each conversation.
+        self._vectors = Column(np.intp)  # The place of the vector of each row.
+        self._codes = Column(np.int8, 0)
+        self._lengths_of_codes = Column(float32)
         self.numbers: dict[str, int] = {}
         """The number of each conversation, in the order of their first rows."""
 
@@ -74,8 +84,49 @@ class MessageIndex:
             self._last.append(_NONE)
         self._before.append(self._last[number])
         self._last[number] = row
+        self._vectors.append(_NONE if text.strip() else _NEVER)
         self._streams.append(number)
         self._seqs.append(seq)
+
+    # Vectors: those of one embedder, which come behind the messages.
+
+    def begin_vectors(self, dimensions: int) -> None:
+        """Forget the vectors, and take some of so many numbers from now on."""
+        self._vectors.change(np.flatnonzero(self._vectors.values >= 0), _NONE)
+        self._codes, self._lengths_of_codes = Column(np.int8, dimensions), Column(float32)
+
+    def add_vectors(self, packed: Mapping[tuple[int, int], bytes]) -> None:
+        """Add vectors, as `packed_vectors` gives them, by seq and place of their messages; others are passed over."""
+        rows = {row: packed[key] for row, key in self._rows_of(packed) if self._vectors.values[row] == _NONE}
+        if not rows:
+            return
+        codes = np.frombuffer(b"".join(rows.values()), np.int8).reshape(len(rows), -1)
+        self._vectors.change(list(rows), self._codes.count + np.arange(len(rows)))
+        self._codes.extend(codes, len(rows))
+        self._lengths_of_codes.extend(np.sqrt(np.square(codes, dtype=float32).sum(axis=1)), len(rows))
+
+    def _rows_of(self, keys: Collection[tuple[int, int]]) -> Iterator[tuple[int, tuple[int, int]]]:
+        seqs, places = self._seqs.values, self._places.values
+        wanted = [seq for seq, _ in keys]
+        begins: list[int] = np.searchsorted(seqs, wanted, "left").tolist()
+        ends: list[int] = np.searchsorted(seqs, wanted, "right").tolist()
+        for begin, end, key in zip(begins, ends, keys, strict=True):
+            row = begin + int(np.searchsorted(places[begin:end], key[1]))
+            if row < end and places[row] == key[1]:
+                yield row, key
+
+    def without_vector(self, count: int, streams: Collection[int] | None, until: int | None) -> list[tuple[int, int]]:
+        """Return seq and place of the newest messages of conversations, up to a seq, that lack a vector."""
+        rows = np.flatnonzero(self._vectors.values == _NONE)
+        if until is not None:
+            rows = rows[self._seqs.values[rows] <= until]
+        if streams is not None:
+            rows = rows[np.isin(self._streams.values[rows], list(streams))]
+        return list(self.keys(rows[-count:]))
+
+    def keys(self, rows: Rows | slice) -> Iterator[tuple[int, int]]:
+        """Yield seq and place of the messages of rows."""
+        return zip(self._seqs.values[rows].tolist(), self._places.values[rows].tolist(), strict=True)
 
     def look(self, until: int | None, after: int = 0) -> "Look":
         """Return the rows behind one seq and up to another, or all of them; later ones do not show in them."""
@@ -83,12 +134,13 @@ class MessageIndex:
         end = len(seqs) if until is None else int(np.searchsorted(seqs, until, side="right"))
         begin = min(int(np.searchsorted(seqs, after, side="right")), end)
         first, last = (int(self._ends.values[count - 1]) if count else 0 for count in (begin, end))
-        columns = (self._places, self._roles, self._lengths, self._questions, self._streams)
+        columns = (self._places, self._roles, self._lengths, self._questions, self._streams, self._vectors)
         terms, rows, before = self._terms.view()[first:last], self._rows.view()[first:last], self._before.view()
         cut = np.maximum(before[begin:end] - begin, _NONE) if begin else before[:end]
-        places, roles, lengths, questions, streams = (column.view()[begin:end] for column in columns)
+        places, roles, lengths, questions, streams, vectors = (column.view()[begin:end] for column in columns)
         rows = rows - begin if begin else rows
-        return Look(terms, rows, seqs[begin:end], places, roles, lengths, questions, streams, cut)
+        codes = (self._codes.view(), self._lengths_of_codes.view())
+        return Look(terms, rows, seqs[begin:end], places, roles, lengths, questions, streams, cut, vectors, *codes)
 
 
 class Look(NamedTuple):
@@ -103,6 +155,9 @@ class Look(NamedTuple):
     questions: _Floats
     streams: Rows
     before: Rows
+    vectors: Rows
+    codes: Array
+    lengths_of_codes: _Floats
 
     def rows_of(self, term: str) -> Rows:
         """Return the rows that have a term."""
@@ -115,6 +170,38 @@ class Look(NamedTuple):
         follows = np.flatnonzero(self.before != _NONE)
         after[self.before[follows]] = follows
         return after
+
+    def of(self, streams: Collection[int]) -> "Look":
+        """Return the same rows, with vectors in those conversations alone."""
+        vectors = np.where(np.isin(self.streams, list(streams)), self.vectors, _NEVER)
+        return self._replace(vectors=vectors)
+
+    @property
+    def embedded_count(self) -> int:
+        """How many rows have a vector."""
+        return int((self.vectors >= 0).sum())
+
+    @property
+    def pending_count(self) -> int:
+        """How many rows could have a vector and have none yet."""
+        return int((self.vectors == _NONE).sum())
+
+    def cosines(self, vector: _Floats) -> _Floats:
+        """Compute the cosine of each row's vector and one of length 1; 0 where a row has none."""
+        cosines: _Floats = np.zeros(len(self.vectors), float32)
+        rows = np.flatnonzero(self.vectors >= 0)
+        for begin in range(0, len(rows), _SLICE_ROWS):
+            part = rows[begin : begin + _SLICE_ROWS]
+            places = self.vectors[part]
+            cosines[part] = product(self.codes[places].astype(float32), vector) / self.lengths_of_codes[places]
+        return cosines
+
+
+def packed_vectors(vectors: Array, dimensions: int) -> list[bytes]:
+    """Pack vectors, one in each line: their directions, each number in a byte."""
+    units = normalised(vectors, dimensions, count=len(vectors))
+    codes = np.rint(units * (_BYTE_MAX / np.abs(units).max(axis=1, keepdims=True))).astype(np.int8)
+    return [line.tobytes() for line in codes]
 
 
 class Match(NamedTuple):
@@ -137,10 +224,14 @@ def search(
     explain: bool = False,
     words_min: int = 1,
     among: Sequence[NDArray[np.bool_]] | None = None,
+    vector: _Floats | None = None,
+    floor_rate: float = 0.0,
 ) -> list[Match]:
     """Return the messages that have the most of a query's words, weighed by rarity; of equal ones, the newest first.
 
-    Words of neighbours count too, for messages that have `words_min` of the query's themselves.
+    Words of neighbours count too, for messages that have `words_min` of the query's themselves. With the query's
+    `vector`, of length 1, so does the cosine of each message that has one; without such words it is found where its
+    score reaches the floor: `floor_rate`, which is that of one signal, times the logarithm of one and the rows.
     How rare a word is, is counted among all rows of all looks, before the roles are looked at, and before `among`,
     which marks the rows of each look that may be found. A message that is in several looks is found once. With
     `explain`, a match also has the share of each of the query's words in it.
@@ -149,19 +240,28 @@ def search(
     found = {word: [look.rows_of(word) for look in looks] for word in words}
     total = sum(len(look.seqs) for look in looks)
     weights = {word: rarity(total, sum(map(len, rows))) for word, rows in found.items()}
+    floor = (RANKING.coverage + RANKING.cosine) * floor_rate * log1p(total)
     matches: dict[tuple[int, int], Match] = {}
     for number, look in enumerate(looks):
         own = {word: rows[number] for word, rows in found.items()}
         mask = np.ones(len(look.seqs), np.bool_) if among is None else among[number]
         if roles is not None:
             mask = mask & np.isin(look.roles, list(roles))
-        for row, score, count, parts in _best(look, own, weights, mask, top_k, words_min):
+        near = None if vector is None or not look.embedded_count else Near(look.cosines(vector), floor)
+        for row, score, count, parts in _best(look, own, weights, mask, top_k, words_min, near):
             if explain:
                 whole = sum(weights.values())
                 parts |= {word: weights[word] / whole for word, rows in own.items() if row in rows}
             match = Match(number, int(look.seqs[row]), int(look.places[row]), score, count, parts)
             matches[match.seq, match.place] = max(match, matches.get((match.seq, match.place), match), key=_score)
     return sorted(matches.values(), key=lambda match: (-match.score, -match.seq, -match.place))[:top_k]
+
+
+class Near(NamedTuple):
+    """The cosines of the rows of a look, and the score from which on one is found without a word of the query."""
+
+    cosines: _Floats
+    floor: float
 
 
 def _score(match: Match) -> float:
@@ -175,18 +275,26 @@ def _best(
     among: NDArray[np.bool_],
     top_k: int,
     words_min: int,
+    near: Near | None,
 ) -> Iterator[tuple[int, float, int, dict[str, float]]]:
     terms = [(rows[word], weight) for word, weight in weights.items()]
     counts: NDArray[np.intp] = np.zeros(len(look.seqs), np.intp)
     for found, _ in terms:
         counts[found] += 1
-    places = np.flatnonzero((counts >= words_min) & among)  # What only stands beside a match is none.
-    if not len(places):
+    is_found = counts >= words_min  # What only stands beside a match is none.
+    if near is None and not (is_found & among).any():
         return
     coverage = coverage_of(RANKING, look.lengths, (look.before, look.after()), terms)
     questions = look.questions * (look.lengths < RANKING.question_terms)
-    total = np.round((RANKING.coverage * coverage + RANKING.question * questions).astype(np.float64), _DECIMALS)
+    total = (RANKING.coverage * coverage + RANKING.question * questions).astype(np.float64)
+    if near is not None:
+        total += RANKING.cosine * near.cosines
+        is_found |= (near.cosines > 0) & (total >= near.floor)
+    total = np.round(total, _DECIMALS)
+    places = np.flatnonzero(is_found & among)
     order = np.lexsort((-places, -total[places]))[:top_k]
     for row in places[order].tolist():
         parts = {"coverage": float(coverage[row]), "question": float(questions[row])}
+        if near is not None and look.vectors[row] >= 0:
+            parts["cosine"] = float(near.cosines[row])
         yield row, float(total[row]), int(counts[row]), parts

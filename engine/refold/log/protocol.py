@@ -6,7 +6,9 @@ from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 from refold.errors import StoreBusy, StoreError
 from refold.log.record import EventBytes, Sealed
 
-Table: TypeAlias = Literal["checkpoints", "derived", "digests", "graphs", "meta", "names", "requests", "streams"]
+Table: TypeAlias = Literal[
+    "checkpoints", "derived", "digests", "graphs", "meta", "names", "requests", "streams", "vectors"
+]
 TABLES: Final[tuple[Table, ...]] = (
     "checkpoints",
     "derived",
@@ -16,6 +18,7 @@ TABLES: Final[tuple[Table, ...]] = (
     "names",
     "requests",
     "streams",
+    "vectors",
 )
 
 T = TypeVar("T")

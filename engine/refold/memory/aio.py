@@ -358,6 +358,7 @@ class AsyncConversation(AsyncHandle[Conversation]):
 
     append = write_verb(Conversation.append)
     set_window_tokens = write_verb(Conversation.set_window_tokens)
+    set_embed = write_verb(Conversation.set_embed)
     clear_window = write_verb(Conversation.clear_window)
     remove = write_verb(Conversation.remove)
     pin = write_verb(Conversation.pin)
@@ -384,6 +385,7 @@ class AsyncConversation(AsyncHandle[Conversation]):
 
     window_tokens = Attribute[int](Conversation.window_tokens)
     project = Attribute[str | None](Conversation.project)
+    embed = Attribute[bool](Conversation.embed)
     version = Attribute[int](Conversation.version)
 
     @property

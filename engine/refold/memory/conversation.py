@@ -31,6 +31,7 @@ from refold.message import PROMPT_ROLES, ROLES, Message, MessageAppended, messag
 from refold.results import Receipt
 from refold.views.base import Keyed
 from refold.views.scratchpad import SCRATCH, NoteAdded, Scratch, ScratchpadCleared, ScratchpadDeleted, ScratchpadSet
+from refold.views.session import EmbeddingChanged
 from refold.views.state import STATE, RoundEnded
 from refold.views.window import WINDOW, MessagePinned, MessageRemoved, WindowCleared, WindowResized
 
@@ -271,6 +272,11 @@ class Conversation(Handle):
         return self._read(lambda state: memory_snapshot.project_of(state, self._opening))
 
     @property
+    def embed(self) -> bool:
+        """Whether its messages are embedded: recorded, or to be recorded by the first mutation."""
+        return self._read(lambda state: memory_snapshot.embeds(state, self._opening))
+
+    @property
     def version(self) -> int:
         """The version of the conversation's stream: what ``expected`` compares with; 0 before the first mutation."""
         return memory_snapshot.version(self._core, self._stream, self._at)
@@ -292,6 +298,22 @@ class Conversation(Handle):
             return WindowResized(cited, window_tokens)
 
         self._write(decide, ("set_window_tokens", window_tokens), options)
+
+    @mutation
+    def set_embed(self, embed: bool, **options: Unpack[MutationOptions]) -> None:  # noqa: FBT001 - as its option
+        """Embed the messages from here on, the earlier ones too, or embed no more; searches go by words alone then.
+
+        What was embedded is kept until it is erased, and used again where this is taken back.
+        """
+        embed, cited = checks.flag(embed, "embed"), self._cited(options)
+
+        def decide(state: State) -> Event | None:
+            is_known = memory_snapshot.embeds(state, self._opening) is embed
+            return None if is_known else EmbeddingChanged(cited, embed)
+
+        if embed:
+            self._core.message_vectors.follow()
+        self._write(decide, ("set_embed", embed), options)
 
     @mutation
     def clear_window(self, **options: Unpack[MutationOptions]) -> None:

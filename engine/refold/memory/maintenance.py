@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from refold import checks
 from refold.embedders import CachedEmbedder, Embedding, Vector, packed
 from refold.engine import batch as batches
-from refold.engine import history
+from refold.engine import history, vectors
 from refold.engine.origin import Origin
 from refold.engine.transaction import ANY, Decide, Transaction, erased_count
 from refold.entry import (
@@ -749,6 +749,8 @@ class _Reembedding:
 def reembed(core: Core, embedder: object, progress: Progress) -> Reembedded:
     """Give everything in every project a vector of an embedder, ``None``: of the one in use, which it becomes.
 
+    Messages get theirs in the background, once they are searched; those of other embedders go with the main line.
+
     Raises what the embedder raises; the vectors that were made until then wait for the next call. ``StoreBusy`` if
     others never stop writing.
     """
@@ -765,4 +767,8 @@ def reembed(core: Core, embedder: object, progress: Progress) -> Reembedded:
         )
     if not work.switched and chosen is not None:
         core.switch(embedding, lambda: core.engine.reader.head)
+    if not core.branch:
+        model = vectors.Model.of(work.embedder.id, work.embedder.dim)
+        for page in vectors.by_others(core.engine.reader.log, model):
+            core.engine.writer.store(page, lambda: True)
     return Reembedded(work.embedder.id, work.embedder.dim, work.switched, work.made)

@@ -13,6 +13,7 @@ from refold.engine import history
 from refold.engine.batch import Batch
 from refold.engine.engine import open_engine
 from refold.engine.origin import Acting
+from refold.engine.vectors import any_stored
 from refold.errors import NotFound, ReadOnly
 from refold.event import Recorded
 from refold.limits import MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN, WINDOW_TOKENS_DEFAULT
@@ -197,6 +198,8 @@ class Memory:
             self._at, self._made = None, {}
             if clear_scratchpads_on_open:
                 store.clear_scratchpads(self._core)
+            if any_stored(engine.reader.log):
+                self._core.message_vectors.follow()
         except BaseException:
             engine.close()
             raise
@@ -231,20 +234,29 @@ class Memory:
     # Handles.
 
     def conversation(
-        self, conversation_id: str, *, project: str | None = None, window_tokens: int | None = None
+        self,
+        conversation_id: str,
+        *,
+        project: str | None = None,
+        window_tokens: int | None = None,
+        embed: bool | None = None,
     ) -> Conversation:
         """Return a handle on a conversation; nothing is written before its first mutation.
 
-        ``project`` and ``window_tokens`` are recorded when it is opened; other values than the recorded ones raise
-        ``InvalidInput``.
+        ``project``, ``window_tokens`` and ``embed`` are recorded when it is opened; other values than the recorded ones
+        raise ``InvalidInput``. With ``embed=True`` its messages are embedded in the background, and searches find them
+        by their meaning too; ``set_embed`` changes that.
         """
         checks.name(conversation_id, "conversation_id")
         if project is not None:
             checks.name(project, "project")
         if window_tokens is not None:
             checks.window_tokens(window_tokens)
-        opening = self._core.opening(project, window_tokens)
-        claims = None if project is None and window_tokens is None else Claims(project, window_tokens)
+        if embed is not None and checks.flag(embed, "embed"):
+            self._core.message_vectors.follow()
+        opening = self._core.opening(project, window_tokens, embed)
+        given = (project, window_tokens, embed)
+        claims = None if given == (None, None, None) else Claims(*given)
         return Conversation(self._core, conversation_id, opening, self._at, claims)
 
     @property
@@ -557,8 +569,9 @@ class Memory:
         """Give every memory and episode a vector of an embedder, and embed with it from then on; return the counts.
 
         They are made in pages, which no search sees, and count all at once; what was made before a stop waits for the
-        next call. ``None`` is the embedder that it embeds with by now; ``progress(done, all)`` is called as they are
-        made, with no lock held. Raises what the embedder raises, ``StoreBusy`` while others never stop writing.
+        next call. Messages get theirs in the background. ``None`` is the embedder that it embeds with by now;
+        ``progress(done, all)`` is called as they are made, with no lock held. Raises what the embedder raises,
+        ``StoreBusy`` while others never stop writing.
         """
         self._refuse_frozen("reembed")
         from refold.memory.maintenance import reembed

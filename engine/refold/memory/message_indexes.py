@@ -4,22 +4,30 @@ An index goes on from there the next time: an append pays nothing for it.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from threading import Lock
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
+from refold.engine import vectors
 from refold.engine.reader import Reader
-from refold.engine.streams import key_of
+from refold.engine.streams import key_of, split_key
 from refold.engine.transaction import erased_count
+from refold.engine.vectors import Model
 from refold.errors import StoreBusy
-from refold.event import Forked, Recorded, Restored, StateImported
+from refold.event import ConversationOpened, ForkDropped, Forked, Recorded, Restored, StateImported
 from refold.index.messages import Look, MessageIndex
 from refold.limits import MESSAGES_BYTES_MAX, REDO_COUNT_MAX
 from refold.message import ROLES, Message, MessageAppended, imported_messages
 from refold.text import countable
+from refold.views.session import SESSION, EmbeddingChanged
+
+T = TypeVar("T")
 
 ROLE_NUMBERS: Final = {role: number for number, role in enumerate(ROLES)}
 """The numbers of roles in an index."""
+
+_EMBEDDING: Final = frozenset((ConversationOpened, EmbeddingChanged, ForkDropped, Forked, Restored))
+"""The events with which the messages of a conversation may begin or cease to be embedded."""
 
 
 class Base(NamedTuple):
@@ -33,10 +41,38 @@ class Base(NamedTuple):
 class _Filled:
     """An index with the seq up to which it is filled, and the conversations from which this one went on."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_branch: bool) -> None:
         self.index = MessageIndex()
         self.seq = 0
         self.bases: list[Base] = []
+        self.embedded: set[str] | None = set() if is_branch else None
+        """Of the index of a branch, the conversations whose messages are embedded."""
+        self.model: Model | None = None
+        self.looked_count = 0
+        """For how many rows the store was asked for a vector by the model."""
+
+    @property
+    def streams(self) -> list[int] | None:
+        """The numbers of the conversations whose messages are embedded, ``None`` for all of them."""
+        if self.embedded is None:
+            return None
+        return [number for stream, number in self.index.numbers.items() if stream in self.embedded]
+
+    def look(self, until: int | None) -> Look:
+        look, streams = self.index.look(until), self.streams
+        return look if self.model is None or streams is None else look.of(streams)
+
+    def load(self, reader: Reader, model: Model) -> None:
+        """Take the vectors that the store has of messages that it was not asked for yet."""
+        if self.model != model:
+            self.index.begin_vectors(model.dimensions)
+            self.model, self.looked_count = model, 0
+        count = len(self.index)
+        if self.looked_count < count:
+            keys = list(self.index.keys(slice(self.looked_count, count)))
+            is_dense = self.embedded is not None
+            self.index.add_vectors(vectors.stored(reader.log, model, keys, is_dense=is_dense))
+            self.looked_count = count
 
 
 class MessageIndexes:
@@ -55,24 +91,58 @@ class MessageIndexes:
         with self._lock:
             self._filled.clear()
 
-    def looks(self, reader: Reader, branch: int, starts: Sequence[tuple[str, int | None]]) -> list[Look]:
+    def looks(
+        self, reader: Reader, branch: int, starts: Sequence[tuple[str, int | None]], model: Model | None = None
+    ) -> list[Look]:
         """Return the rows of conversations, each up to a seq or to the head, and of those that they went on from.
 
-        ``starts`` are their keys and seqs; the key of all conversations of a branch is that of ``branch_key``.
+        ``starts`` are their keys and seqs; the key of all conversations of a branch is that of ``branch_key``. With a
+        ``model``, rows have the vectors by it that the store has.
         """
+
+        def look() -> list[Look]:
+            untils = self._reached(reader, branch, starts, model)
+            return [self._filled[key].look(until) for key, until in untils.items()]
+
+        return self._whole(reader, look)
+
+    def pending(self, reader: Reader, key: str, model: Model, count: int) -> list[tuple[int, int]]:
+        """Return seq and place of messages under a key that have no vector by a model yet, the newest of them."""
+
+        def pending() -> list[tuple[int, int]]:
+            found: list[tuple[int, int]] = []
+            for reached, until in self._reached(reader, split_key(key)[0], [(key, None)], model).items():
+                filled = self._filled[reached]
+                found += filled.index.without_vector(count, filled.streams, until)
+            return sorted(found)[-count:]
+
+        return self._whole(reader, pending)
+
+    def add_vectors(self, model: Model, packed: dict[tuple[int, int], bytes]) -> None:
+        """Add vectors by a model, by seq and place of their messages."""
+        with self._lock:
+            for filled in self._filled.values():
+                if filled.model == model:
+                    filled.index.add_vectors(packed)
+
+    def _whole(self, reader: Reader, use: Callable[[], T]) -> T:
+        """Call ``use``, and call it again if something was erased meanwhile; return its result."""
         for _ in range(REDO_COUNT_MAX):
             count = erased_count(reader)
             with self._lock:
                 if count != self._erased_count:
                     self._filled.clear()
                     self._erased_count = count
-                looks = self._looks(reader, branch, starts)
+                result = use()
                 if erased_count(reader) == count:
                     self._forget()
-                    return looks
+                    return result
         raise StoreBusy("the log was erased from faster than its messages could be read; let that end and call again")
 
-    def _looks(self, reader: Reader, branch: int, starts: Sequence[tuple[str, int | None]]) -> list[Look]:
+    def _reached(
+        self, reader: Reader, branch: int, starts: Sequence[tuple[str, int | None]], model: Model | None
+    ) -> dict[str, int | None]:
+        """Fill the indexes of conversations and of those that they went on from; return up to where each counts."""
         untils: dict[str, int | None] = {}
         waiting = [*starts]
         while waiting:
@@ -81,20 +151,25 @@ class MessageIndexes:
             if known is None or (until is not None and until <= known):
                 continue
             untils[key] = until
-            bases = self._reach(reader, branch, key, until).bases
-            waiting += [(base.key, base.base_seq) for base in bases if until is None or base.seq <= until]
-        return [self._filled[key].index.look(until) for key, until in untils.items()]
+            filled = self._reach(reader, branch, key, until)
+            if model is not None:
+                filled.load(reader, model)
+            waiting += [(base.key, base.base_seq) for base in filled.bases if until is None or base.seq <= until]
+        return untils
 
     def _reach(self, reader: Reader, branch: int, key: str, until: int | None) -> _Filled:
         """Return an index that is filled up to a seq or the head; one that is cut off meanwhile is not used again."""
-        filled = self._filled.pop(key, None) or _Filled()
-        end = reader.current_head() if until is None else until
         is_branch = key == branch_key(branch)
+        filled = self._filled.pop(key, None) or _Filled(is_branch=is_branch)
+        end = reader.current_head() if until is None else until
         events = reader.all_events(filled.seq, end, branch) if is_branch else reader.events(key, filled.seq, end)
         for recorded in events:
             add_messages(filled.index, recorded, recorded.stamp.seq)
-            if not is_branch:
+            if filled.embedded is None:
                 filled.bases += bases_of(reader, key, recorded)
+            elif type(recorded.event) in _EMBEDDING:
+                stream = recorded.stamp.stream
+                (filled.embedded.add if _embeds(reader, branch, recorded) else filled.embedded.discard)(stream)
         filled.seq = max(filled.seq, end)
         self._filled[key] = filled
         return filled
@@ -120,13 +195,32 @@ def bases_of(reader: Reader, key: str, recorded: Recorded) -> Iterator[Base]:
             yield Base(recorded.stamp.seq, base, event.base_seq)
 
 
+def _embeds(reader: Reader, branch: int, recorded: Recorded) -> bool:
+    """Return whether the messages of a conversation are embedded behind an event."""
+    event, stamp = recorded
+    if isinstance(event, (ConversationOpened, EmbeddingChanged)):
+        return bool(event.embed)
+    return reader.read(key_of(branch, stamp.stream), is_embedded, stamp.seq)
+
+
+def is_embedded(state: Any) -> bool:
+    """Return whether the messages of a conversation are embedded."""
+    embed: bool = state.part(SESSION).embed
+    return embed
+
+
 def add_messages(messages: MessageIndex, recorded: Recorded, seq: int) -> None:
     """Add the messages that came by an event, those that were erased left out."""
     for place, message in enumerate(messages_of(recorded)):
         if not message.erased:
-            text = "\n".join(countable(message.content, message.tool_calls))
-            line = text if message.name is None else f"{message.name}: {text}"
-            messages.add(seq, place, recorded.stamp.stream, ROLE_NUMBERS[message.event.role], line)
+            role = ROLE_NUMBERS[message.event.role]
+            messages.add(seq, place, recorded.stamp.stream, role, text_of(message))
+
+
+def text_of(message: Message) -> str:
+    """Return the text of a message, as it is searched and embedded."""
+    text = "\n".join(countable(message.content, message.tool_calls))
+    return text if message.name is None else f"{message.name}: {text}"
 
 
 def messages_of(recorded: Recorded) -> Iterable[Message]:

@@ -1,17 +1,27 @@
-"""Searches of messages: of all that a conversation ever held, or of all conversations, as of any seq."""
+"""Searches of messages, by words and by meaning: of all that a conversation ever held, or of all conversations."""
 
 from collections.abc import Collection, Sequence
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from refold import checks
+from refold.embedders import NotEmbedded
 from refold.engine import batch as batches
 from refold.engine.streams import name_of, split_key
 from refold.errors import StoreBusy
 from refold.event import Recorded
 from refold.index import messages as index
 from refold.index.messages import Match, MessageIndex
+from refold.index.project import unit
 from refold.limits import REDO_COUNT_MAX
-from refold.memory.message_indexes import ROLE_NUMBERS, add_messages, bases_of, branch_key, messages_of
+from refold.memory.message_indexes import (
+    ROLE_NUMBERS,
+    add_messages,
+    bases_of,
+    branch_key,
+    is_embedded,
+    messages_of,
+)
+from refold.memory.message_vectors import embeddable, model_of
 from refold.memory.options import Core
 from refold.message import ROLES, Message, MessageAppended
 from refold.results import Hit, Hits
@@ -38,16 +48,39 @@ def search(
         add_messages(fresh, recorded, _PENDING + place)
         if stream is not None:
             starts += [(base.key, base.base_seq) for base in bases_of(reader, key, recorded)]
+    embeds = stream is None or core.read_lightly(stream, is_embedded, at)
+    model = model_of(core) if embeds else None
     for _ in range(REDO_COUNT_MAX):
-        looks = [*core.message_indexes.looks(reader, core.branch, starts), fresh.look(None)]
-        matches = index.search(looks, text, numbers, count, explain=explains)
+        written = core.message_indexes.looks(reader, core.branch, starts, model)
+        looks = [*written, fresh.look(None)]
+        bare_count = sum(look.pending_count for look in written) if embeds else 0
+        if bare_count:
+            core.message_vectors.want(key)
+        embedded_count = sum(look.embedded_count for look in written) if embeds else 0
+        vector = _vector_of(core, text) if embedded_count else None
+        matches = index.search(
+            looks, text, numbers, count, explain=explains, vector=vector, floor_rate=core.embedding.floor_rate
+        )
         messages = _found(core, pending, matches)
         if not any(message.erased for message in messages):
             hits = tuple(
                 Hit(message, match.score, match.parts) for message, match in zip(messages, matches, strict=True)
             )
-            return Hits(hits, exact=True, query=text, ranking=index.RANKING.name)
+            bare_count += len(fresh) if embeds and stream is not None else 0
+            bare_count += embedded_count if vector is None else 0
+            return Hits(hits, exact=True, query=text, ranking=index.RANKING.name, pending=bare_count)
     raise StoreBusy("the log was erased from faster than its messages could be found; let that end and call again")
+
+
+def _vector_of(core: Core, query: str) -> Any:
+    """Return the vector of a query, of length 1; ``None`` where the embedder fails, which its owner is told of."""
+    try:
+        return unit(core.embedding.of(embeddable(query)).packed)
+    except NotEmbedded:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever an embedder raises: there are the words
+        core.message_vectors.report(error)
+        return None
 
 
 def _checked_roles(roles: object) -> Collection[int] | None:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from refold.engine.aio import AsyncWriter
     from refold.memory.earlier import EarlierMessages
     from refold.memory.message_indexes import MessageIndexes
+    from refold.memory.message_vectors import MessageVectors
 
 
 # Times and seqs as callers give them.
@@ -281,11 +282,13 @@ class Core:
     """The shared part of the handles of one memory: the engine, the branch, and the constructor's defaults."""
 
     __slots__ = (
+        "__weakref__",
         "_async_writer",
         "_earlier_messages",
         "_embedding",
         "_main",
         "_message_indexes",
+        "_message_vectors",
         "_switches",
         "_switching",
         "_unsettled",
@@ -325,6 +328,7 @@ class Core:
         self.path = path
         self._async_writer: AsyncWriter | None = None
         self._message_indexes: MessageIndexes | None = None
+        self._message_vectors: MessageVectors | None = None
         self._earlier_messages: EarlierMessages | None = None
         self._main = self if main is None else main
 
@@ -348,6 +352,16 @@ class Core:
 
             main._message_indexes = MessageIndexes()  # noqa: SLF001
         return main._message_indexes  # noqa: SLF001
+
+    @property
+    def message_vectors(self) -> "MessageVectors":
+        """What embeds messages in the background, the same for all branches."""
+        main = self._main
+        if main._message_vectors is None:  # noqa: SLF001 - its own kind
+            from refold.memory.message_vectors import MessageVectors  # noqa: PLC0415 - loaded only by those who embed
+
+            main._message_vectors = MessageVectors(main)  # noqa: SLF001
+        return main._message_vectors  # noqa: SLF001
 
     @property
     def earlier_messages(self) -> "EarlierMessages":
@@ -419,6 +433,8 @@ class Core:
         if self._main is not self:
             self.engine = cast("Engine", ClosedFork())
             return
+        if self._message_vectors is not None:
+            self._message_vectors.close(self.engine.reader)
         self.engine.close()
         if self._async_writer is not None:
             self._async_writer.close()
@@ -554,10 +570,15 @@ class Core:
         if at is not None:
             raise ReadOnly(f"{stream} is frozen at seq {at}; mutate the live handle, or fork the live one at this seq")
 
-    def opening(self, project: str | None = None, window_tokens: int | None = None) -> ConversationOpened:
+    def opening(
+        self,
+        project: str | None = None,
+        window_tokens: int | None = None,
+        embed: bool | None = None,  # noqa: FBT001 - as they are recorded
+    ) -> ConversationOpened:
         """Return the event that opens a conversation: with what was asked for, else with the memory's defaults."""
         budget = self.window_tokens if window_tokens is None else window_tokens
-        return ConversationOpened((), budget, self.counter.id, POLICY, project)
+        return ConversationOpened((), budget, self.counter.id, POLICY, project, embed or None)
 
     def version(self, stream: str) -> int:
         """Return the version of a stream, what this context's batch has added included."""
@@ -635,13 +656,19 @@ def _checked_expected(expected: object) -> object:
 
 
 class Claims:
-    """A caller's claims on a conversation when it took the handle: a project, a budget, or both."""
+    """A caller's claims on a conversation when it took the handle: a project, a budget, whether it is embedded."""
 
-    __slots__ = ("is_settled", "project", "window_tokens")
+    __slots__ = ("embed", "is_settled", "project", "window_tokens")
 
-    def __init__(self, project: str | None, window_tokens: int | None) -> None:
+    def __init__(
+        self,
+        project: str | None,
+        window_tokens: int | None,
+        embed: bool | None,  # noqa: FBT001 - as they are recorded
+    ) -> None:
         self.project = project
         self.window_tokens = window_tokens
+        self.embed = embed
         self.is_settled = False
 
     def check(self, core: Core, stream: str, at: int | None) -> None:
@@ -662,6 +689,10 @@ class Claims:
             raise InvalidInput(
                 f"{stream} has a budget of {budget} tokens, not {self.window_tokens}; "
                 f"use set_window_tokens to change it"
+            )
+        if self.embed is not None and self.embed is not known.embed:
+            raise InvalidInput(
+                f"{stream} was opened with embed={known.embed}, not {self.embed}; use set_embed to change it"
             )
 
     def settle(self, core: Core, stream: str, at: int | None) -> None:

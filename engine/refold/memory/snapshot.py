@@ -541,6 +541,12 @@ def _evicted(event: Event, stamp: Stamp, before: dict[str, Message], after: dict
         yield Message(event, stamp)
 
 
+def embeds(state: State, opening: ConversationOpened) -> bool:
+    """Return whether the messages of a conversation are embedded, or would be once it is opened."""
+    session = state.part(SESSION)
+    return session.embed if session.opened else bool(opening.embed)
+
+
 def project_of(state: State, opening: ConversationOpened) -> str | None:
     """Return the project of a conversation, or the one that it is about to be opened in."""
     session = state.part(SESSION)

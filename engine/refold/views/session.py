@@ -10,34 +10,46 @@ from refold.event import ConversationOpened, Event, ForkDropped, Forked, Located
 from refold.views.base import copy_slots
 
 
+class EmbeddingChanged(Event, frozen=True, tag=84):
+    """The messages of a conversation are embedded from here on, or no more."""
+
+    embed: bool
+
+    def repeat(self, chat: Any) -> None:
+        chat.set_embed(self.embed)
+
+
 class Session:
     """The identity of a conversation."""
 
-    __slots__ = ("depth", "opened", "project", "unknown")
+    __slots__ = ("depth", "embed", "opened", "project", "unknown")
 
     def __init__(self) -> None:
         self.opened = False
         self.project: str | None = None
         self.unknown = False  # Whether the name of the project, if it had one, was erased.
         self.depth = 0  # The number of forks between this conversation and its origin.
+        self.embed = False  # Whether its messages are embedded.
 
     copy = copy_slots
 
     def pack(self) -> tuple[Any, list[int]]:
-        return [self.opened, self.project, self.depth, *([True] if self.unknown else [])], []
+        packed = [self.opened, self.project, self.depth, self.unknown, self.embed]
+        return packed if self.embed else packed[: 4 if self.unknown else 3], []
 
     @classmethod
     def unpack(cls, inline: Any, events: Located) -> "Session":
         session = cls()
         session.opened, session.project, session.depth = msgspec.convert(inline[:3], tuple[bool, str | None, int])
-        session.unknown = len(inline) > 3  # noqa: PLR2004 - behind those three
+        session.unknown, session.embed = msgspec.convert([*inline[3:], False, False][:2], tuple[bool, bool])
         return session
 
     def logical(self) -> Any:
-        return [self.project] if self.opened else None
+        return [self.project, *([True] if self.embed else [])] if self.opened else None
 
     def plain(self) -> dict[str, Any]:
-        return {"project": self.project} if self.opened and self.project is not None else {}
+        plain = {"project": self.project, "embed": self.embed or None}
+        return {name: value for name, value in plain.items() if value is not None} if self.opened else {}
 
 
 SESSION = View("session", kinds=("conversation",), state=Session)
@@ -48,6 +60,7 @@ def _conversation_opened(session: Session, stamp: Stamp, event: ConversationOpen
     session.opened = True
     session.project = event.project or session.project
     session.unknown = stamp.erased and session.project is None
+    session.embed = bool(event.embed)
 
 
 @SESSION.on(Forked, Restored)
@@ -68,9 +81,14 @@ def _session_imported(session: Session, stamp: Stamp, event: StateImported) -> N
 
 @SESSION.on(ForkDropped)
 def _session_dropped(session: Session, stamp: Stamp, event: ForkDropped) -> None:
-    session.opened = session.unknown = False
+    session.opened = session.unknown = session.embed = False
     session.project = None
     session.depth = 0
+
+
+@SESSION.on(EmbeddingChanged)
+def _embedding_changed(session: Session, stamp: Stamp, event: EmbeddingChanged) -> None:
+    session.embed = event.embed
 
 
 # The work so far: the task, the files that were read, the findings, the number of calls of each tool.

@@ -1,0 +1,218 @@
+"""The vectors of messages: made on a thread of their own, and kept in the store, so that nothing is embedded twice.
+
+What this process writes is embedded a moment later, together with what came meanwhile. Whatever else lacks a vector is
+embedded once a search has come upon it, the newest first.
+"""
+
+import logging
+import time
+from collections.abc import Sequence
+from contextvars import Context
+from functools import partial
+from typing import TYPE_CHECKING, Final
+from weakref import ref
+
+from refold.engine import vectors
+from refold.engine.reader import Reader
+from refold.engine.streams import Stream, split_key
+from refold.engine.transaction import erased_count
+from refold.engine.vectors import Model
+from refold.errors import Closed
+from refold.event import Forked, Restored, Stamp, StateImported
+from refold.index.messages import packed_vectors
+from refold.limits import (
+    EMBED_CLOSE_SECONDS,
+    EMBED_LINGER_SECONDS,
+    EMBED_PAUSE_SECONDS_MAX,
+    EMBED_PAUSE_SECONDS_MIN,
+    EMBEDDED_CHARS_MAX,
+    REEMBEDDED_PAGE_COUNT,
+)
+from refold.memory.message_indexes import is_embedded, messages_of, text_of
+from refold.message import MessageAppended
+from refold.threads import Bell, Worker
+from refold.views.session import EmbeddingChanged
+
+if TYPE_CHECKING:
+    from refold.memory.options import Core
+
+_logger = logging.getLogger("refold")
+
+_STEP_SECONDS: Final = 0.01
+_LOOK_SECONDS: Final = 1.0  # How often the thread looks whether its memory is still there.
+_TURNING: Final = (EmbeddingChanged, Forked, Restored, StateImported)
+"""The events with which messages of before may be among those that are to be embedded."""
+
+
+def model_of(core: "Core") -> Model:
+    """Return the embedder of a memory, as the store names it."""
+    embedder = core.embedding.embedder
+    return Model.of(embedder.id, embedder.dim)
+
+
+def embeddable(text: str) -> str:
+    """Return what of a text is embedded: its beginning."""
+    return text.strip()[:EMBEDDED_CHARS_MAX]
+
+
+class MessageVectors:
+    """Embeds messages in the background; one for all branches of a memory, which it does not keep alive."""
+
+    def __init__(self, core: "Core") -> None:
+        self._core = ref(core)
+        self._bell = Bell()
+        self._thread: Worker | None = None
+        self._new: dict[str, int] = {}
+        """By key of a stream, the seq of its first event that was not looked at; the state lock guards it."""
+        self._wanted: dict[str, None] = {}
+        """The keys of the indexes in which messages without a vector were found."""
+        self._pause_seconds = 0.0
+        """How long nothing is embedded after a failure, 0 while it works."""
+        self._is_closed = False
+
+    def follow(self) -> None:
+        """Embed from now on what this process writes to conversations that are embedded."""
+        core = self._core()
+        if core is not None and core.engine.reader.is_writable:
+            core.engine.reader.follow = self._note
+
+    def want(self, key: str) -> None:
+        """Embed what an index lacks."""
+        core = self._core()
+        if core is not None and core.engine.reader.is_writable:
+            self._wanted[key] = None
+            with core.engine.reader.state_lock:
+                self.follow()
+                self._wake()
+
+    def _note(self, streams: Sequence[Stream], stamps: Sequence[Stamp]) -> None:
+        """Take note of events that were folded; the state lock is held, and whoever wrote them waits."""
+        new = self._new
+        for stream, stamp in zip(streams, stamps, strict=True):
+            new.setdefault(stream.key, stamp.seq)
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._thread is None or self._thread.is_over:
+            self._thread = Worker(partial(Context().run, self._run), "refold-embedding")
+            self._thread.start()
+        self._bell.ring()
+
+    def report(self, error: BaseException) -> None:
+        """Say in the log of the program that embedding failed, once until it has worked again."""
+        if not self._pause_seconds:
+            _logger.error("messages could not be embedded; they are found by words until it works", exc_info=error)
+        self._pause_seconds = min(max(2 * self._pause_seconds, EMBED_PAUSE_SECONDS_MIN), EMBED_PAUSE_SECONDS_MAX)
+
+    def close(self, reader: Reader) -> None:
+        """End the thread; what it is embedding right now is waited for, but not for ever."""
+        self._is_closed, reader.follow = True, None
+        if self._thread is None or reader.is_closed:
+            return
+        self._bell.ring()
+        until = time.monotonic() + EMBED_CLOSE_SECONDS
+        while not self._thread.is_over and time.monotonic() < until:
+            time.sleep(_STEP_SECONDS / 10)
+
+    # What the thread does.
+
+    def _run(self) -> None:
+        while self._is_needed:
+            if self._bell.wait(_LOOK_SECONDS) and self._waited(max(self._pause_seconds, EMBED_LINGER_SECONDS)):
+                try:
+                    self._round()
+                except Closed:
+                    return
+                except Exception as error:  # noqa: BLE001 - whatever an embedder raises; it is tried again
+                    self.report(error)
+                    self._bell.ring()
+
+    @property
+    def _is_needed(self) -> bool:
+        return not self._is_closed and self._core() is not None
+
+    def _waited(self, seconds: float) -> bool:
+        """Wait, and return whether it is still needed then."""
+        until = time.monotonic() + seconds
+        while self._is_needed and time.monotonic() < until:
+            time.sleep(_STEP_SECONDS)
+        return self._is_needed
+
+    def _round(self) -> None:
+        """Embed all that is known to lack a vector; where that fails, it is tried again."""
+        while not self._is_closed and (core := self._core()) is not None:
+            with core.engine.reader.state_lock:
+                new, self._new = self._new, {}
+            wanted = next(iter(self._wanted), None)
+            try:
+                if new:
+                    self._embed_new(core, new)
+                elif wanted is None:
+                    return
+                elif not self._embed_backlog(core, wanted):
+                    self._wanted.pop(wanted, None)
+            except BaseException:
+                with core.engine.reader.state_lock:
+                    self._new |= new
+                raise
+
+    def _embed_new(self, core: "Core", new: dict[str, int]) -> None:
+        """Embed the messages of conversations behind a seq of each, those of a branch together."""
+        reader = core.engine.reader
+        found: dict[int, list[tuple[int, int]]] = {}
+        for key, first in new.items():
+            branch, name = split_key(key)
+            if name.startswith("conversation/") and reader.read(key, is_embedded):
+                for event, stamp in reader.events(key, first - 1):
+                    if isinstance(event, MessageAppended):
+                        found.setdefault(branch, []).append((stamp.seq, 0))
+                    elif isinstance(event, _TURNING):
+                        self._wanted[key] = None
+        for branch, places in found.items():
+            for begin in range(0, len(places), REEMBEDDED_PAGE_COUNT):
+                self._embed(core.to(branch), places[begin : begin + REEMBEDDED_PAGE_COUNT])
+
+    def _embed_backlog(self, core: "Core", key: str) -> bool:
+        """Embed the newest messages of an index that lack a vector; return whether there were any."""
+        branch, name = split_key(key)
+        if name and not core.engine.reader.read(key, is_embedded):
+            return False
+        own = core.to(branch)
+        page = core.message_indexes.pending(core.engine.reader, key, model_of(own), REEMBEDDED_PAGE_COUNT)
+        if page:
+            self._embed(own, page)
+        return bool(page)
+
+    def _embed(self, core: "Core", page: Sequence[tuple[int, int]]) -> None:
+        """Embed messages, given by seq and place, as far as the store lacks their vectors."""
+        reader, is_stored = core.engine.reader, False
+        while not is_stored and not self._is_closed:
+            # Again where something was erased meanwhile, of which no vector must come.
+            before = erased_count(reader)
+            model = model_of(core)
+            known = vectors.stored(reader.log, model, page, is_dense=False)
+            texts = _texts(reader, [place for place in page if place not in known])
+            fresh: dict[tuple[int, int], bytes] = {}
+            if texts:
+                rows = core.embedding.embedder.embed(list(texts.values()))
+                fresh = dict(zip(texts, packed_vectors(rows, model.dimensions), strict=True))
+            sealed = [vectors.sealed(model, place, vector) for place, vector in fresh.items()]
+            is_stored = core.engine.writer.store(sealed, partial(_is_erased_count, reader, before))
+            if is_stored:
+                core.message_indexes.add_vectors(model, known | fresh)
+                self._pause_seconds = 0.0
+
+
+def _is_erased_count(reader: Reader, count: int) -> bool:
+    return erased_count(reader) == count
+
+
+def _texts(reader: Reader, page: Sequence[tuple[int, int]]) -> dict[tuple[int, int], str]:
+    """Return the texts of messages, given by seq and place; none of those that were erased or have none."""
+    seqs = list(dict.fromkeys(seq for seq, _ in page))
+    with reader.state_lock:
+        events = reader.loader.recorded(seqs)
+    messages = {seq: list(messages_of(recorded)) for seq, recorded in zip(seqs, events, strict=True)}
+    found = ((key, messages[key[0]][key[1]]) for key in page)
+    texts = {key: embeddable(text_of(message)) for key, message in found if not message.erased}
+    return {key: text for key, text in texts.items() if text}

@@ -33,7 +33,8 @@ from refold.memory.board_parts import (
     scoped,
 )
 from refold.memory.conversation import Conversation
-from refold.memory.options import Core, EventPlan, MutationOptions, Options, PlannedWrite, chosen, mutation, seq_at
+from refold.memory.options import Core, MutationOptions, Options, chosen, mutation, seq_at
+from refold.memory.plans import EventPlan, PlannedWrite
 from refold.message import Message
 from refold.views.board import (
     BOARD,

@@ -43,7 +43,8 @@ from refold.limits import (
     VALUE_BYTES_MAX,
 )
 from refold.memory.facts import FactInput, ProjectStream, Stale, fitting, refuse_twin
-from refold.memory.options import Core, EventPlan, Options, PlannedWrite, Progress, checked_embedder
+from refold.memory.options import Core, Options, Progress, checked_embedder
+from refold.memory.plans import EventPlan, PlannedWrite
 from refold.memory.search import look, pending_events
 from refold.results import Outcome, Reembedded, Upserted
 from refold.text import contradiction

@@ -4,7 +4,7 @@ import datetime as dates
 import inspect
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeAlias, TypedDict, TypeVar, cast
 
@@ -21,13 +21,11 @@ from refold.engine.transaction import (
     NO_STREAM,
     Decide,
     Mutation,
-    Transaction,
     check_version,
-    erased_count,
     place_of,
 )
 from refold.entry import EmbedderSwitched
-from refold.errors import Closed, InvalidInput, NotFound, ReadOnly, WrongVersion
+from refold.errors import Closed, InvalidInput, NotFound, ReadOnly
 from refold.event import ConversationOpened, Event, Recorded, Stamp, pack_json
 from refold.fold import State
 from refold.limits import NAME_BYTES_MAX, TIME_NS_MAX, VECTOR_DIMENSIONS_MAX
@@ -752,68 +750,3 @@ class Handle:
             expected=expected,
             request_id=request_id,
         )
-
-
-# Plans: several events, decided on what was read before, and written together or not at all.
-
-
-class EventPlan(NamedTuple):
-    """Events with their streams, in order, and the versions of the streams that they were decided on."""
-
-    events: Sequence[tuple[str, Event]]
-    reads: Mapping[str, int]
-
-
-class PlannedWrite(NamedTuple):
-    """A write of a plan; ``stream`` is the one that ``expected`` and the request are of."""
-
-    core: Core
-    stream: str
-    plan: Callable[[], EventPlan]
-    request: tuple[Any, ...]
-    options: Options
-
-    def run(self) -> list[Event] | None:
-        """Write the events as one commit, or add them to the open batch; ``None`` if others changed what was read."""
-        core, options = self.core, self.options
-        if options.request_id is not None:
-            answered = core.answered(options.request_id, self.stream, self.request)
-            if answered is not None:
-                return answered
-        batch = batches.active(core.engine)
-        if batch is not None:
-            return self._add(batch.transaction)
-        pending = Transaction(core.engine.reader)
-        pending.erased_count = erased_count(core.engine.reader)
-        plan = self.plan()
-        core.check_version(self.stream, options.expected)
-        pending.reads.update({core.key(name): version for name, version in plan.reads.items()})
-        for name, event in plan.events:
-            pending.add(core.key(name), event)
-        self._remember(pending, 0)
-        if not plan.events and options.request_id is None:
-            return []
-        try:
-            core.engine.commit(pending)
-        except WrongVersion:
-            return None
-        return pending.events
-
-    def _add(self, pending: Transaction) -> list[Event]:
-        begin, expected = len(pending.events), self.options.expected
-        events = self.plan().events
-        try:
-            for number, (name, event) in enumerate(events):
-                self.core.write(name, event, at=None, call=self.request, expected=ANY if number else expected)
-            if not events:
-                self.core.write(self.stream, lambda _: None, at=None, call=self.request, expected=expected)
-        except BaseException:
-            pending.truncate(begin)
-            raise
-        self._remember(pending, begin)
-        return [event for _, event in events]
-
-    def _remember(self, pending: Transaction, begin: int) -> None:
-        if self.options.request_id is not None:
-            request = self.core.request(self.options.request_id, self.stream, self.request)
-            pending.requests[request.id_hash] = (request, range(begin, len(pending.events)))

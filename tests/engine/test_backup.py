@@ -311,6 +311,6 @@ def test_no_byte_of_what_was_erased_travels(tmp_path: Path) -> None:
         recover(tmp_path / "store", tmp_path / "cut", to=memory.head - 6)
         assert [found_in(tmp_path / name, marks) for name in ("backup", "whole", "cut")] == [0, 0, 0]
         (tmp_path / "compact").mkdir()
-        memory._core.engine.reader.log._shared.env.copy(str(tmp_path / "compact"), compact=True)  # type: ignore[attr-defined]
+        memory._core.engine.reader.log.durability.env.copy(str(tmp_path / "compact"), compact=True)  # type: ignore[attr-defined]
         assert found_in(tmp_path / "compact", marks) > 0
         shutil.rmtree(tmp_path / "compact")

@@ -433,10 +433,11 @@ def test_a_request_that_another_thread_is_folding_is_answered_once_it_can_be_rea
 ) -> None:
     is_durable, may_fold, write = threading.Event(), threading.Event(), LmdbTurn.write
 
-    def write_and_wait(*arguments: Any, **options: Any) -> None:
-        write(*arguments, **options)
+    def write_and_wait(*arguments: Any, **options: Any) -> int:
+        number = write(*arguments, **options)
         is_durable.set()
         may_fold.wait(60)
+        return number
 
     with Memory(tmp_path / "store") as memory:
         chat = memory.conversation("chat")

@@ -12,6 +12,7 @@ from refold.log.lmdb_log import LmdbLog, LmdbTurn
 from tests.support.bounds import Clock, lowered
 from tests.support.memories import assert_sound
 from tests.support.other_process import Elsewhere, LengthCounter
+from tests.support.seams import reader_of
 
 EVERY_EVENT = {"CHECKPOINT_EVENTS": 1, "TAIL_EVENTS_MAX": 2, "PAGE_EVENTS": 1}
 SELDOM = {"CHECKPOINT_EVENTS": 1_000, "TAIL_EVENTS_MAX": 3, "PACKED_COUNT_MIN": 1}
@@ -70,7 +71,8 @@ def test_a_row_of_what_is_not_known_yet_is_caught_up_with(
         for number in range(1, 8):
             other.conversation("a").append("user", f"message {number}")
         with monkeypatch.context() as patch:
-            patch.setattr(LmdbLog, "changed", lambda _: False)
+            known = reader_of(memory).last_commit
+            patch.setattr(LmdbLog, "last_commit", lambda _: known)
             window = memory.conversation("a").window()
         assert [message.content for message in window] == [f"message {number}" for number in range(8)]
         other.conversation("a").append("user", "the last")
@@ -91,11 +93,12 @@ def test_a_commit_that_a_read_has_found_in_the_log_is_not_folded_twice(
         assert memory.head == 4
         write = LmdbTurn.write
 
-        def write_and_be_overtaken(turn: LmdbTurn, *arguments: Any) -> None:
-            write(turn, *arguments)
+        def write_and_be_overtaken(turn: LmdbTurn, *arguments: Any) -> int:
+            commit = write(turn, *arguments)
             for number in range(1, 4):
                 other.conversation("theirs").append("user", f"message {number}")
             assert len(memory.conversation("theirs").window()) == 4
+            return commit
 
         with monkeypatch.context() as patch:
             patch.setattr(LmdbTurn, "write", write_and_be_overtaken)

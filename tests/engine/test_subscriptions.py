@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from refold import Closed, InvalidInput, Memory, ReadOnly, Recorded, StoreError, StoreFull
-from refold.engine import subscriptions
 from refold.log.inspect import look
 from refold.memory import Subscription
 from tests.support.bounds import lowered
@@ -161,7 +160,7 @@ class TestEachEventOnce:
 
     def test_and_none_that_could_be_lost(self, memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
         durable = 3
-        monkeypatch.setattr(subscriptions, "durable_head", lambda log: min(durable, log.head()))
+        monkeypatch.setattr(log_of(memory).durability, "durable_until", lambda seq: min(durable, seq))
         seen = Seen()
         with memory.subscribe(seen, 0) as subscription:
             append(memory, 5)
@@ -177,7 +176,9 @@ class TestEachEventOnce:
             log = log_of(memory)
 
             def look(recorded: Recorded) -> None:
-                early.extend([recorded] if recorded.stamp.seq > log.durable_head() else [])
+                early.extend(
+                    [recorded] if recorded.stamp.seq > log.durability.durable_until(recorded.stamp.seq) else []
+                )
                 seen(recorded)
 
             with memory.subscribe(look, 0):
@@ -394,7 +395,7 @@ class TestTheEnd:
         memory = Memory(tmp_path / "store", durability="delayed")
         log: Any = log_of(memory)
         with monkeypatch.context() as patched:
-            patched.setattr(log._inner, "write", lambda *_: interrupt(StoreFull))
+            patched.setattr(log._inner, "in_turn", lambda *_: interrupt(StoreFull))
             append(memory, 1)
             first = memory.subscribe(seen, 0)
             with pytest.raises(StoreFull):

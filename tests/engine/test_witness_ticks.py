@@ -78,7 +78,7 @@ class TestTheRhythm:
             talk(memory)
             assert len(memory.conversation("chat").window()) == 5
             log: Any = log_of(memory)
-            assert log._shared.env.readers().count("\n") <= 2, "one line for this thread, under a head"
+            assert log.durability.env.readers().count("\n") <= 2, "one line for this thread, under a head"
             program = "import sys; from refold import Memory\nwith Memory(sys.argv[1]) as memory: "
             program += "print(memory.conversation('chat').append('user', 'x', tokens=1).seq)"
             with Child(program, str(place.store)) as child:

@@ -21,6 +21,7 @@ from refold.index.index import Indexes
 from refold.index.project import ProjectIndex
 from refold.index.ranking import Ranking
 from refold.index.table import Crossover, VectorTable
+from refold.log.protocol import write
 from tests.index.scan import needs_hnswlib, texts_like
 from tests.support.bounds import Clock
 from tests.support.seams import log_of, reader_of
@@ -328,7 +329,7 @@ def test_a_graph_that_does_not_fit_is_built_anew(store: Path, tmp_path: Path, ki
     blob = grown(store)
     other = grown(tmp_path / "other") if kind == "foreign" else mangled(blob, kind)
     with Memory(store) as memory:
-        log_of(memory).write_rows([("graphs", number_key(1), other)])
+        write(log_of(memory), (), [("graphs", number_key(1), other)])
         told_of = [(finding.check, "number 1" in finding.message) for finding in memory.verify().findings]
         assert told_of == ([] if kind == "foreign" else [("graphs", True)])
         expected = found(memory)
@@ -344,7 +345,7 @@ def test_a_graph_that_does_not_fit_is_built_anew(store: Path, tmp_path: Path, ki
 def test_a_graph_of_no_stream_is_found(store: Path) -> None:
     blob = grown(store)
     with Memory(store) as memory:
-        log_of(memory).write_rows([("graphs", number_key(7), blob)])
+        write(log_of(memory), (), [("graphs", number_key(7), blob)])
         (finding,) = memory.verify().findings
         assert (finding.check, finding.seq) == ("graphs", 0)
 

@@ -17,6 +17,7 @@ from refold.index.ranking import Query
 from refold.index.table import Crossover, VectorTable
 from refold.log.directory import directory_at
 from refold.log.lmdb_log import LmdbLog
+from refold.log.protocol import write
 from tests.index.scan import BEGIN_NS, MODEL, ask, filled, near, needs_hnswlib, searched, told
 from tests.support.seams import log_of
 
@@ -145,7 +146,7 @@ def test_a_graph_is_kept_in_a_store_with_the_position_of_its_log(tmp_path: Path)
     blob = shelf.graph_to_bytes(2)
     assert blob is not None
     log = LmdbLog(directory_at(str(tmp_path / "store"), readonly=False, seed={}))
-    log.write_rows([("graphs", number_key(1), blob)])
+    write(log, (), [("graphs", number_key(1), blob)])
     log.close()
     with Memory(tmp_path / "store") as memory:
         kept = log_of(memory).row("graphs", number_key(1))

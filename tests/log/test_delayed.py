@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from refold.log.delayed import DelayedLog
 from refold.log.directory import directory_at
 from refold.log.lmdb_log import LmdbLog
 from refold.log.memory_log import RamLog
-from refold.log.protocol import Log, Row
+from refold.log.protocol import Log, Row, write
 from refold.log.record import SEQ
 from tests.log.test_conformance import Conformance, command, events, fill, one_write
 from tests.support.memories import Child, erase
@@ -37,6 +38,10 @@ def until(holds: Callable[[], bool]) -> None:
     while not holds():
         assert time.monotonic() < give_up
         os.sched_yield()
+
+
+def durable_head(log: DelayedLog) -> int:
+    return log.durable_until(2**63 - 1)
 
 
 def may_open(path: Path) -> bool:
@@ -79,20 +84,20 @@ class TestDurability:
         log = opened(tmp_path / "store")
         fill(log, [2, 1])
         assert log.head() == 3
-        until(lambda: log.durable_head() == 3)
+        until(lambda: durable_head(log) == 3)
         assert arrays_in(log._inner.read(0, 5)) == events(1, 4)
         fill(log, [1])
-        until(lambda: log.durable_head() == 4)
+        until(lambda: durable_head(log) == 4)
         log.close()
 
     def test_waits_until_then(self, log: DelayedLog) -> None:
         written = fill(log, [2, 1])
-        assert (log.head(), log.durable_head(), log._inner.head()) == (3, 0, 0)
+        assert (log.head(), durable_head(log), log._inner.head()) == (3, 0, 0)
         log.flush()
-        assert (log.head(), log.durable_head(), log._inner.head()) == (3, 3, 3)
+        assert (log.head(), durable_head(log), log._inner.head()) == (3, 3, 3)
         assert log._inner.read(0, 5) == written
         log.flush()
-        assert log.durable_head() == 3
+        assert durable_head(log) == 3
 
     def test_comes_with_closing(self, tmp_path: Path, log: DelayedLog) -> None:
         fill(log, [3])
@@ -102,17 +107,14 @@ class TestDurability:
         assert again.head() == 3
         again.close()
         take_turn = partial(log.in_turn, lambda _: None)
-        for call in (log.head, log.flush, take_turn, log.changed, log.durable_head):
+        for call in (log.head, log.flush, take_turn, log.last_commit, partial(durable_head, log)):
             with pytest.raises(Closed):
                 call()
 
-    def test_comes_before_rows_and_erasures(self, log: DelayedLog) -> None:
-        fill(log, [1])
-        log.write_rows([("names", b"n", b"1")])
-        assert (log.durable_head(), log._inner.row("names", b"n")) == (1, b"1")
-        fill(log, [1])
+    def test_comes_before_erasures(self, log: DelayedLog) -> None:
+        fill(log, [1, 1])
         erase(log, sealed(2, [b"erased"]), [])
-        assert (log.durable_head(), arrays_in(log._inner.read(0, 5))) == (2, [b"event 1", b"erased"])
+        assert (durable_head(log), arrays_in(log._inner.read(0, 5))) == (2, [b"event 1", b"erased"])
 
     def test_comes_at_the_end_of_the_program(self, tmp_path: Path) -> None:
         program = PREAMBLE + "append(log, 3)\nprint('written', flush=True)"
@@ -124,14 +126,15 @@ class TestDurability:
         log.close()
 
     def test_comes_in_one_transaction_for_many_writes(self, log: DelayedLog) -> None:
-        before = log._inner._shared.env.info()["last_txnid"]
+        before = log._inner.durability.env.info()["last_txnid"]
         fill(log, [1] * 50)
         log.flush()
-        assert log._inner._shared.env.info()["last_txnid"] == before + 1
+        assert log._inner.durability.env.info()["last_txnid"] == before + 1
 
     def test_of_rows_takes_the_last_of_each(self, log: DelayedLog) -> None:
         fill(log, [1])
-        log.write_rows([("names", b"gone", b"1"), ("names", b"kept", b"1")])
+        write(log, (), [("names", b"gone", b"1"), ("names", b"kept", b"1")])
+        log.flush()
         rows: list[Row] = [("names", b"gone", None), ("names", b"kept", b"2"), ("names", b"new", b"3")]
         for row in rows:
             log.in_turn(one_write([], [row]))
@@ -147,7 +150,7 @@ class TestDurability:
         for seq in (1, 2):
             fill(log, [1])
             until(lambda: log._flusher is None)
-            assert log.durable_head() == seq
+            assert durable_head(log) == seq
         log.close()
 
     def test_of_a_log_that_nobody_holds_is_given_back(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,7 +182,7 @@ class TestReading:
             elif drawn < 0.13:
                 stuck = True
                 with monkeypatch.context() as patch:
-                    patch.setattr(log._inner, "write", refuse)
+                    patch.setattr(log._inner, "in_turn", refuse)
                     with pytest.raises(StoreFull):
                         log.flush()
                 log._failure = None
@@ -213,7 +216,7 @@ class TestReading:
             assert log.row(table, key) == model.row(table, key)
             assert log.rows(table, key, limit) == model.rows(table, key, limit)
             assert log.rows(table, b"", 100) == model.rows(table, b"", 100)
-            assert log.row_before(table, key) == model.row_before(table, key)
+            assert log.rows(table, key, limit, backwards=True) == model.rows(table, key, limit, backwards=True)
 
     def test_is_that_of_one_log_while_it_is_flushed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(delayed_module, "FLUSH_SECONDS", 0)
@@ -235,7 +238,7 @@ class TestReading:
     @staticmethod
     def look_until(is_done: threading.Event, log: DelayedLog, wrong: list[object]) -> None:
         while not is_done.is_set():
-            durable, head = log.durable_head(), log.head()
+            durable, head = durable_head(log), log.head()
             first = max(head - 10, 1)
             found = arrays_in(log.read(first - 1, head))
             if found != events(first, head + 1) or arrays_at(log, range(first, head + 1)) != found:
@@ -255,7 +258,7 @@ class TestFailedFlush:
     ) -> None:
         fill(log, [2])
         with monkeypatch.context() as patch:
-            patch.setattr(log._inner, "write", refuse)
+            patch.setattr(log._inner, "in_turn", refuse)
             for _ in range(2):
                 with pytest.raises(StoreFull):
                     log.flush()
@@ -263,10 +266,10 @@ class TestFailedFlush:
                     fill(log, [1])
             with pytest.raises(StoreFull):
                 log.close()
-            assert (log.head(), log.durable_head()) == (2, 0)
+            assert (log.head(), durable_head(log)) == (2, 0)
             assert arrays_in(log.read(0, 5)) == events(1, 3)
         fill(log, [1])
-        assert (log.head(), log.durable_head()) == (3, 2)
+        assert (log.head(), durable_head(log)) == (3, 2)
         log.flush()
         assert arrays_in(log._inner.read(0, 5)) == events(1, 4)
 
@@ -274,27 +277,27 @@ class TestFailedFlush:
         monkeypatch.setattr(delayed_module, "FLUSH_SECONDS", 0.001)
         log = opened(tmp_path / "store")
         with monkeypatch.context() as patch:
-            patch.setattr(log._inner, "write", refuse)
+            patch.setattr(log._inner, "in_turn", refuse)
             fill(log, [1])
             until(lambda: log._failure is not None)
             with pytest.raises(StoreFull):
                 fill(log, [1])
-        until(lambda: log.durable_head() == 1)
+        until(lambda: durable_head(log) == 1)
         fill(log, [1])
         log.close()
 
     def test_that_was_interrupted_after_its_end_is_not_repeated(
         self, log: DelayedLog, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        write = log._inner.write
+        in_turn = log._inner.in_turn
 
-        def write_and_break(*arguments: object) -> None:
-            write(*arguments)  # type: ignore[arg-type]
+        def write_and_break(use: Callable[[Any], Any]) -> None:
+            in_turn(use)
             raise KeyboardInterrupt
 
         fill(log, [2])
         with monkeypatch.context() as patch:
-            patch.setattr(log._inner, "write", write_and_break)
+            patch.setattr(log._inner, "in_turn", write_and_break)
             with pytest.raises(KeyboardInterrupt):
                 log.flush()
         assert arrays_in(log.read(0, 5)) == events(1, 3)
@@ -305,19 +308,19 @@ class TestFailedFlush:
     def test_cannot_be_brought_about_by_a_key(self, log: DelayedLog) -> None:
         for key in (b"", b"k" * 512):
             with pytest.raises(StoreError, match="LMDB_KEY_BYTES_MAX"):
-                log.write(command(1), [("names", key, b"1")])
+                write(log, command(1), [("names", key, b"1")])
         assert log.head() == 0
 
 
 def test_a_tail_that_is_too_long_makes_its_writer_wait(log: DelayedLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delayed_module, "TAIL_BYTES_MAX", 1_000)
-    log.write(sealed(1, [bytes(2_000)]))
-    assert (log.head(), log.durable_head()) == (1, 0)
-    log.write(sealed(2, [bytes(900)]))
-    assert (log.head(), log.durable_head()) == (2, 1)
-    log.write(sealed(3, [bytes(900)]))
-    log.write(sealed(4, [bytes(900)]))
-    assert log.durable_head() == 3
+    write(log, sealed(1, [bytes(2_000)]))
+    assert (log.head(), durable_head(log)) == (1, 0)
+    write(log, sealed(2, [bytes(900)]))
+    assert (log.head(), durable_head(log)) == (2, 1)
+    write(log, sealed(3, [bytes(900)]))
+    write(log, sealed(4, [bytes(900)]))
+    assert durable_head(log) == 3
 
 
 PREAMBLE = """
@@ -354,7 +357,7 @@ class TestProcesses:
     def test_killed_loses_the_tail_at_most_and_tears_no_command(self, tmp_path: Path) -> None:
         program = PREAMBLE + (
             "number = 0\nwhile True:\n    number += 1\n    append(log, number % 7 + 1)\n"
-            "    number % 50 or print(log.durable_head(), log.head(), flush=True)\n"
+            "    number % 50 or print(log.durable_until(log.head()), log.head(), flush=True)\n"
         )
         for round_number in range(5):
             path = tmp_path / f"store-{round_number}"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from refold import InvalidInput, Memory, StoreBusy, StoreFull
-from refold.log.lmdb_log import LmdbLog
+from refold.log.lmdb_log import LmdbTurn
 from tests.support.memories import assert_sound, remembering
 
 CHILD = """
@@ -114,12 +114,12 @@ def test_a_disk_that_is_full_loses_nothing_that_was_acknowledged(
     chat = memory.conversation("chat")
     chat.append("user", "before", tokens=1)
     memory.flush()
-    write = LmdbLog.write
+    write = LmdbTurn.write
 
     def refuse(*_: object) -> None:
         raise StoreFull("no space left; free disk space and call again")
 
-    monkeypatch.setattr(LmdbLog, "write", refuse)
+    monkeypatch.setattr(LmdbTurn, "write", refuse)
     chat.append("user", "acknowledged", tokens=1)
     with pytest.raises(StoreFull):
         memory.flush()
@@ -129,7 +129,7 @@ def test_a_disk_that_is_full_loses_nothing_that_was_acknowledged(
     with pytest.raises(StoreFull):
         memory.close()
     assert [message.content for message in chat.window()] == ["before", "acknowledged"], "it is still open"
-    monkeypatch.setattr(LmdbLog, "write", write)
+    monkeypatch.setattr(LmdbTurn, "write", write)
     chat.append("user", "again", tokens=1)
     memory.close()
     with Memory(tmp_path / "store") as again:

@@ -23,11 +23,11 @@ def test_who_was_refused_in_an_overtaken_turn_is_not_written_by_the_next(
     attempts: list[str] = []
     write = LmdbTurn.write
 
-    def overtaken_once(turn: LmdbTurn, *arguments: Any) -> None:
+    def overtaken_once(turn: LmdbTurn, *arguments: Any) -> int:
         attempts.append("write")
         if len(attempts) == 1:
             raise TurnLost("another process wrote while the map grew")
-        write(turn, *arguments)
+        return write(turn, *arguments)
 
     refusals = iter([InvalidInput("not this time")])
 

@@ -13,7 +13,7 @@ from refold import StoreFull
 from refold.log import lmdb_file
 from refold.log.directory import directory_at
 from refold.log.lmdb_log import LmdbLog
-from refold.log.protocol import LogTurn, TurnLost
+from refold.log.protocol import LogTurn, TurnLost, write
 from tests.log.test_conformance import command, fill, one_write
 from tests.support.memories import Child, erase
 from tests.support.records import arrays_at, arrays_in, sealed
@@ -66,7 +66,7 @@ def start():
 answer(start)
 VERBS = {
     "append": lambda size: append(log, int(size)),
-    "read": lambda: (log.head(), log.changed()),
+    "read": lambda: (log.head(), log.last_commit()),
     "free": lambda: limit(resource.RLIMIT_AS, resource.RLIM_INFINITY),
     "leave": lambda size: leave(int(size)),
 }
@@ -127,7 +127,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LmdbLog]:
     """A log whose map is full after a few megabytes."""
     monkeypatch.setattr(lmdb_file, "MAP_BYTES", SMALL_BYTES)
     log = opened(tmp_path / "store")
-    assert log._shared.map_bytes == SMALL_BYTES
+    assert log.durability.map_bytes == SMALL_BYTES
     yield log
     log.close()
 
@@ -149,7 +149,7 @@ class TestTheMap:
                     events = arrays_in(log.read(max(head - 21, 1), head + 80))
                     if any(event != event[:1] * size for event in events) or len(events) < min(head - 1, 20):
                         wrong.append((head, len(events)))
-                    log.changed()
+                    log.last_commit()
                     rounds[place] += 1
             except BaseException as error:
                 wrong.append(error)
@@ -165,23 +165,23 @@ class TestTheMap:
             thread.join()
         assert wrong == []
         assert min(rounds) > 0
-        assert small._shared.map_bytes > 75 * MIB
+        assert small.durability.map_bytes > 75 * MIB
         assert (small.head(), len(small.read(0, 1_000)), reader.head()) == (301, 301, 301)
         reader.close()
 
     def test_grows_for_one_write_that_is_larger_than_it(self, small: LmdbLog) -> None:
-        small.write(sealed(1, [bytes(50 * MIB), b"after"]), [("names", b"n", bytes(30 * MIB))])
+        number = write(small, sealed(1, [bytes(50 * MIB), b"after"]), [("names", b"n", bytes(30 * MIB))])
         assert sizes(small) == [50 * MIB, 5]
-        assert not small.changed()
+        assert small.last_commit() == number
 
-    @pytest.mark.parametrize("way", ["write_rows", "erase"])
+    @pytest.mark.parametrize("way", ["write", "erase"])
     def test_grows_for_every_kind_of_write(self, small: LmdbLog, way: str) -> None:
         fill(small, [1])
         if way == "erase":
             erase(small, sealed(1, [bytes(20 * MIB)]), [])
             assert arrays_at(small, [1]) == [bytes(20 * MIB)]
         else:
-            small.write_rows([("names", b"n", bytes(20 * MIB))])
+            write(small, (), [("names", b"n", bytes(20 * MIB))])
             assert small.row("names", b"n") == bytes(20 * MIB)
 
     def test_grows_for_threads_that_all_write(self, small: LmdbLog) -> None:
@@ -197,7 +197,7 @@ class TestTheMap:
             assert child.read() == "open"
             child.write(f"append {20 * MIB}")
             assert child.read() == "1"
-            assert small.changed()
+            known = small.last_commit()
             child.write(f"append {40 * MIB}")
             assert child.read() == "2"
             assert sizes(small) == [20 * MIB, 40 * MIB]
@@ -206,11 +206,11 @@ class TestTheMap:
 
             @small.in_turn
             def _(turn: LogTurn) -> None:
-                assert turn.moved
+                assert turn.last_commit == known + 2
                 turn.write(sealed(4, [bytes(160 * MIB)]))
 
             child.write("read")
-            assert child.read() == "(4, True)"
+            assert child.read() == f"(4, {known + 3})"
             child.write("append 5")
             assert child.read() == "5"
             reader = opened(tmp_path / "store", readonly=True)
@@ -222,24 +222,25 @@ class TestTheMap:
     ) -> None:
         with Child(OBEDIENT, str(tmp_path / "store"), "0") as child:
             assert child.read() == "open"
-            grow = small._shared.grow
+            grow = small.durability.grow
 
             def grow_slowly() -> bool:
-                small._shared.turnstile.unlock()  # As if the two did not know of each other.
-                small._shared.turnstile.is_held = False
+                small.durability.turnstile.unlock()  # As if the two did not know of each other.
+                small.durability.turnstile.is_held = False
                 child.write("append 7")
                 assert child.read() == "1"
                 return grow()
 
             with monkeypatch.context() as patch:
-                patch.setattr(small._shared, "grow", grow_slowly)
+                patch.setattr(small.durability, "grow", grow_slowly)
                 with pytest.raises(TurnLost, match="nothing was written, call again"):
                     small.in_turn(one_write(sealed(1, [bytes(20 * MIB)])))
             assert arrays_in(small.read(0, 5)) == [bytes(7)]
+            known = small.last_commit()
 
             @small.in_turn
             def _(turn: LogTurn) -> None:
-                assert turn.moved
+                assert turn.last_commit == known
                 turn.write(sealed(2, [bytes(20 * MIB)]))
 
             assert small.head() == 2
@@ -251,7 +252,7 @@ class TestTheMap:
 
         @small.in_turn
         def _(turn: LogTurn) -> None:
-            thread = threading.Thread(target=lambda: recovered.append(small._shared.recover(error)))
+            thread = threading.Thread(target=lambda: recovered.append(small.durability.recover(error)))
             thread.start()
             thread.join()
             turn.write(command(1))
@@ -272,7 +273,7 @@ class TestTheMap:
             child.write("free")
             assert child.read() == "None"
             child.write("read")
-            assert child.read() == "(1, True)"
+            assert child.read() == f"(1, {log.last_commit()})"
             child.write("append 5")
             assert child.read() == "2"
         log.close()
@@ -362,10 +363,10 @@ class TestReaders:
 
     @staticmethod
     def places(log: LmdbLog) -> int:
-        return int(log._shared.env.info()["max_readers"])
+        return int(log.durability.env.info()["max_readers"])
 
     def test_full_is_an_error_that_passes(self, few: LmdbLog, tmp_path: Path) -> None:
-        few.write(command(1))
+        write(few, command(1))
         with Child(READING, str(tmp_path / "store"), str(self.places(few) - 1)) as child:
             assert child.read() == "reading"
             assert few.read(0, 1) == command(1), "its own place is kept"
@@ -373,7 +374,7 @@ class TestReaders:
                 answer = third.read()
             assert answer.startswith("StoreBusy"), answer
             assert "close the store in one and call again" in answer
-            few.write(command(2))
+            write(few, command(2))
         assert few.head() == 2
 
     def test_killed_give_their_places_back(self, few: LmdbLog, tmp_path: Path) -> None:
@@ -382,6 +383,6 @@ class TestReaders:
             with Child(READING, str(tmp_path / "store"), str(self.places(few) - 2)) as child:
                 assert child.read() == "reading"
                 child.kill()
-            held = [few._shared.env.begin()]
+            held = [few.durability.env.begin()]
             assert few.head() == 0
             del held

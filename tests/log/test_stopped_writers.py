@@ -34,7 +34,7 @@ log = memory._core.engine.reader.log
 if sys.argv[2] == "turn":
     log.in_turn(hold)
 else:
-    file = log._shared.turnstile._file
+    file = log.durability.turnstile._file
     fcntl.lockf(file, fcntl.LOCK_EX, 1, 1)
     hold()
     fcntl.lockf(file, fcntl.LOCK_UN, 1, 1)

@@ -1,4 +1,4 @@
-"""Many processes take turns at one store: who moved it is told, nobody is hidden, and nobody waits for ever."""
+"""Many processes take turns at one store: commits are counted, none is hidden, and nobody waits for ever."""
 
 import os
 import signal
@@ -11,9 +11,9 @@ import pytest
 from refold import StoreBusy, StoreCorrupt
 from refold.log.directory import directory_at
 from refold.log.lmdb_log import LmdbLog
-from refold.log.protocol import LogTurn, Row
+from refold.log.protocol import LogTurn, Row, write
 from tests.log.test_conformance import command, fill, one_write
-from tests.support.memories import Child, erase
+from tests.support.memories import Child
 from tests.support.records import arrays_in, sealed
 
 OTHER = """
@@ -24,8 +24,7 @@ from tests.support.records import sealed
 log = LmdbLog(directory_at(sys.argv[1], readonly=False, seed={}))
 
 def append(turn, word):
-    seq = log.head() + 1
-    turn.write(sealed(seq, [word.encode()]))
+    return turn.write(sealed(log.head() + 1, [word.encode()]))
 
 print("open", flush=True)
 for line in sys.stdin:
@@ -33,8 +32,7 @@ for line in sys.stdin:
     if verb == "append":
         @log.in_turn
         def _(turn):
-            append(turn, words[0])
-            print(turn.moved, flush=True)
+            print(append(turn, words[0]), flush=True)
     elif verb == "hold":
         @log.in_turn
         def _(turn):
@@ -63,144 +61,85 @@ def log(tmp_path: Path) -> Iterator[LmdbLog]:
 @pytest.fixture
 def other(log: LmdbLog, tmp_path: Path) -> Iterator[Child]:
     """Another process that writes to the store of ``log``."""
-    assert not log.changed()
+    assert log.head() == 0
     with Child(OTHER, str(tmp_path / "store")) as child:
         assert child.read() == "open"
         yield child
 
 
-def is_moved(turn: LogTurn) -> bool:
-    return turn.moved
+def before(turn: LogTurn) -> int:
+    return turn.last_commit
 
 
-def append_there(other: Child, word: str = "word") -> bool:
+def append_there(other: Child, word: str = "word") -> int:
+    """Let the other process append, and return the number of its commit."""
     other.write(f"append {word}")
-    moved = other.read()
-    assert moved in {"True", "False"}
-    return moved == "True"
+    return int(other.read())
 
 
-class TestMoved:
-    def test_each_side_is_told_once_of_the_other(self, log: LmdbLog, other: Child) -> None:
-        assert not append_there(other)
+class TestLastCommit:
+    def test_each_side_sees_the_commits_of_the_other(self, log: LmdbLog, other: Child) -> None:
+        known = log.last_commit()
+        assert append_there(other) == known + 1
 
         @log.in_turn
-        def _(turn: LogTurn) -> None:
-            assert turn.moved
-            turn.write(sealed(log.head() + 1, [b"mine"]))
+        def mine(turn: LogTurn) -> int:
+            assert turn.last_commit == known + 1
+            return turn.write(sealed(log.head() + 1, [b"mine"]))
 
-        assert not log.in_turn(is_moved)
-        assert append_there(other)
-        assert not append_there(other)
+        assert mine == log.in_turn(before) == log.last_commit() == known + 2
+        assert [append_there(other), append_there(other)] == [known + 3, known + 4]
+        assert log.in_turn(before) == log.last_commit() == known + 4
         assert arrays_in(log.read(0, 10)) == [b"word", b"mine", b"word", b"word"]
 
-    def test_a_turn_that_has_caught_up_is_not_told_again(self, log: LmdbLog, other: Child) -> None:
-        append_there(other)
+    def test_a_turn_that_fails_is_no_commit(self, log: LmdbLog, other: Child) -> None:
+        known = append_there(other)
 
-        @log.in_turn
-        def _(turn: LogTurn) -> None:
-            assert turn.moved
-            log.saw(log.mark())
-
-        assert not log.changed()
-        assert not log.in_turn(is_moved)
-
-    def test_a_turn_that_ended_without_catching_up_is_told_again(self, log: LmdbLog, other: Child) -> None:
-        append_there(other)
-        assert log.in_turn(is_moved)
-        assert log.changed()
-        assert log.in_turn(is_moved)
-
-    def test_a_turn_that_failed_before_catching_up_is_told_again(self, log: LmdbLog, other: Child) -> None:
-        append_there(other)
-        told: list[bool] = []
-
-        def note_and_fail(turn: LogTurn) -> None:
-            told.append(turn.moved)
+        def fail(turn: LogTurn) -> None:
+            assert turn.last_commit == known
             raise ZeroDivisionError
 
         for _ in range(2):
             with pytest.raises(ZeroDivisionError):
-                log.in_turn(note_and_fail)
-        assert told == [True, True]
-        assert log.changed()
-        log.saw(log.mark())
-        assert not log.changed()
+                log.in_turn(fail)
+            with pytest.raises(StoreCorrupt):
+                log.in_turn(one_write(sealed(1, [b"in the way"])))
+        assert log.in_turn(before) == log.last_commit() == known
+        assert append_there(other) == known + 1
 
-    def test_a_turn_whose_write_failed_is_told_again(self, log: LmdbLog, other: Child) -> None:
-        append_there(other)
-        with pytest.raises(StoreCorrupt):
-            log.in_turn(one_write(sealed(1, [b"in the way"])))
-        assert log.in_turn(is_moved)
+    def test_a_number_taken_before_a_commit_is_never_that_of_the_last(self, log: LmdbLog, other: Child) -> None:
+        numbers = [log.last_commit()]
+        for number in range(5):
+            append_there(other)
+            numbers.append(log.last_commit())
+            if number % 2:
+                numbers.append(write(log, (), [("names", b"n", b"%d" % number)]))
+        assert numbers == sorted(set(numbers))
 
-    def test_a_look_at_changes_is_told_until_the_reader_says_what_it_knows(self, log: LmdbLog, other: Child) -> None:
-        append_there(other)
-        mark = log.mark()
-        assert log.changed()
-        assert log.changed()
-        assert log.in_turn(is_moved)
-        log.saw(mark)
-        assert not log.changed()
-        assert not log.in_turn(is_moved)
-
-    def test_what_came_behind_the_mark_is_still_told(self, log: LmdbLog, other: Child) -> None:
-        append_there(other)
-        mark = log.mark()
-        append_there(other)
-        log.saw(mark)
-        assert log.changed()
-        assert log.in_turn(is_moved)
-
-    @pytest.mark.parametrize("way", ["write", "write_rows"])
-    def test_writing_without_a_turn_hides_nobody(self, log: LmdbLog, other: Child, way: str) -> None:
-        row: Row = ("names", b"n", b"1")
-        ways = {
-            "write": lambda: log.write(sealed(2, [b"mine"])),
-            "write_rows": lambda: log.write_rows([row]),
-        }
-        append_there(other)
-        ways[way]()
-        assert log.in_turn(is_moved)
-        log.saw(log.mark())
-        assert not log.changed()
-
-    @pytest.mark.parametrize("way", ["write", "write_rows", "erase"])
-    def test_own_writing_is_no_news(self, log: LmdbLog, way: str) -> None:
+    def test_every_kind_of_write_is_a_commit(self, log: LmdbLog) -> None:
         fill(log, [1])
         row: Row = ("names", b"n", b"1")
-        if way == "write":
-            fill(log, [2])
-        elif way == "write_rows":
-            log.write_rows([row])
-        else:
-            erase(log, sealed(1, [b"erased"]), [row])
-        assert not log.changed()
-        assert not log.in_turn(is_moved)
+        known = log.last_commit()
+        assert log.in_turn(one_write(command(2))) == known + 1
+        assert log.in_turn(one_write([], [row])) == known + 2
+        assert log.in_turn(one_write([], [row], sealed(1, [b"erased"]))) == known + 3
+        assert log.in_turn(one_write([], [("names", b"n", None)])) == known + 4
 
     def test_a_transaction_that_changed_nothing_hides_nobody(self, log: LmdbLog, other: Child) -> None:
         """LMDB gives its number to the next transaction, which is the other process's."""
         nothing: tuple[list[Row], ...] = ([], [("names", b"absent", None)])
         for rows in nothing:
-            log.in_turn(one_write([], rows))
-            append_there(other)
-            assert log.changed()
-            log.saw(log.mark())
-            log.write_rows(rows)
-            append_there(other)
-            assert log.in_turn(is_moved)
-            log.saw(log.mark())
+            known = log.in_turn(one_write([], rows))
+            assert append_there(other) == log.last_commit() == known + 1
 
-    def test_a_reader_in_the_writers_process_is_told(self, log: LmdbLog, tmp_path: Path) -> None:
+    def test_a_reader_in_the_writers_process_sees_it(self, log: LmdbLog, tmp_path: Path) -> None:
         reader = opened(tmp_path / "store", readonly=True)
 
         @log.in_turn
-        def _(turn: LogTurn) -> None:
-            turn.write(command(1))
-            assert reader.changed()
+        def number(turn: LogTurn) -> int:
+            return turn.write(command(1))
 
-        assert reader.changed()
-        reader.saw(reader.mark())
-        assert not reader.changed()
+        assert reader.last_commit() == number
         reader.close()
 
 
@@ -208,12 +147,13 @@ class TestWaiting:
     def test_a_turn_waits_for_that_of_another_process(self, log: LmdbLog, other: Child) -> None:
         other.write("hold theirs")
         assert other.read() == "holding"
-        assert (log.head(), log.changed()) == (0, False)
+        known = log.last_commit()
+        assert log.head() == 0
         entered = threading.Event()
 
         def take(turn: LogTurn) -> None:
             entered.set()
-            assert turn.moved
+            assert turn.last_commit == known + 1
             turn.write(sealed(log.head() + 1, [b"mine"]))
 
         thread = threading.Thread(target=log.in_turn, args=(take,))
@@ -258,7 +198,7 @@ class TestWaiting:
 
     def test_a_turn_ends_without_a_write_while_others_read_all_the_time(self, log: LmdbLog) -> None:
         """The binding's own abort waits for a moment without readers, which never comes."""
-        log.write(sealed(1, [bytes(500_000)] * 40))
+        write(log, sealed(1, [bytes(500_000)] * 40))
         is_done = threading.Event()
 
         def look() -> None:
@@ -269,7 +209,7 @@ class TestWaiting:
         for thread in threads:
             thread.start()
         for _ in range(10):
-            assert not log.in_turn(is_moved)
+            assert log.in_turn(before) == log.last_commit()
             with pytest.raises(StoreCorrupt):
                 log.in_turn(one_write(sealed(7, [b"in the way"])))
         is_done.set()

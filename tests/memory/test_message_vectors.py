@@ -13,6 +13,7 @@ import pytest
 from refold import Hits, InvalidInput, Memory, Snapshot, recover
 from refold.embedders import HashedEmbedder
 from refold.limits import EMBEDDED_CHARS_MAX
+from refold.log.protocol import write
 from tests.support.bounds import lowered
 from tests.support.memories import assert_sound, refused, remembering
 
@@ -358,7 +359,7 @@ def test_a_damaged_vector_is_found_by_verify_and_made_anew() -> None:
         settled(chat.search)
         log = memory._core.engine.reader.log
         (first, value), *_, (last, other) = log.rows("vectors", b"", 100)
-        log.write_rows([("vectors", first, value[:-1] + b"\x55"), ("vectors", b"\xff" + last[1:], other)])
+        write(log, (), [("vectors", first, value[:-1] + b"\x55"), ("vectors", b"\xff" + last[1:], other)])
         assert [finding.check for finding in memory.verify().findings] == ["vectors", "vectors"]
         assert memory.verify().fault == "cache"
         memory._core.message_indexes.clear()

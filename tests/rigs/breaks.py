@@ -26,6 +26,7 @@ from refold.errors import StoreError
 from refold.log import clean_copy, delayed, directory, disk, environment, lmdb_log, witness
 from refold.log.delayed import Tail
 from refold.log.lmdb_log import LmdbLog, LmdbTurn
+from refold.log.protocol import Durability, Files, Log
 from refold.log.record import Record, erased_from
 from refold.message import MessageAppended
 from refold.results import Receipt
@@ -101,9 +102,9 @@ def forget_to_sweep() -> None:
     """Erase without a row that says that the file is still to be swept."""
     write = LmdbTurn.write
 
-    def write_without(turn: LmdbTurn, records: Any, rows: Any = (), *more: Any) -> None:
+    def write_without(turn: LmdbTurn, records: Any, rows: Any = (), *more: Any) -> int:
         kept = [row for row in rows if row[1] != UNSWEPT_KEY or row[2] is None]
-        write(turn, records, kept, *more)
+        return write(turn, records, kept, *more)
 
     setattr(LmdbTurn, "write", method_of(write_without))  # noqa: B010 - as it is done below
 
@@ -147,11 +148,7 @@ class EarlyTurns:
         self._write_turn = LmdbTurn.write
 
     def _write(self, log: LmdbLog, *arguments: Any, **options: Any) -> None:
-        def use(turn: LmdbTurn) -> None:
-            turn.is_blind = turn.moved
-            self._write_turn(turn, *arguments, **options)
-
-        log.in_turn(use)
+        log.in_turn(lambda turn: self._write_turn(turn, *arguments, **options))
 
     def write_held(self) -> None:
         """Write what is held back, in order; inside a turn there is nothing."""
@@ -174,35 +171,36 @@ class EarlyTurns:
             while True:
                 self.write_held()
                 used: list[Any] = []
-                in_turn(log, partial(self._use, use, used))
+                in_turn(log, partial(self._use, log, use, used))
                 if used:
                     return used[0]
 
         return taken
 
-    def _use(self, use: Verb, used: list[Any], turn: LmdbTurn) -> None:
+    def _use(self, log: LmdbLog, use: Verb, used: list[Any], turn: LmdbTurn) -> None:
         """Use a turn if nothing is held back; take the lock that its ``write`` gave back again, for the end."""
         if self._held:
             return
-        self._inside.turn = True
+        self._inside.turn, self._inside.log = True, log
         try:
             used.append(use(turn))
         finally:
             if not self._inside.turn:
-                turn._shared.writing.acquire()
+                turn._environment.writing.acquire()
             self._inside.turn = False
 
-    def hold(self, turn: LmdbTurn, *arguments: Any, **options: Any) -> None:
-        """End a turn and hold back what it should have written."""
+    def hold(self, turn: LmdbTurn, *arguments: Any, **options: Any) -> int:
+        """End a turn and hold back what it should have written; return the number that its commit is to get."""
         assert self._inside.turn, "a turn writes once"
-        self._held.append(partial(self._write, turn._log, *arguments, **options))
+        self._held.append(partial(self._write, self._inside.log, *arguments, **options))
         turn.txn, turn.is_open = None, False
-        shared = turn._shared
+        shared = turn._environment
         if shared.turnstile.is_held:
             shared.turnstile.unlock()
             shared.turnstile.is_held = False
         shared.writing.release()
         self._inside.turn = False
+        return turn.last_commit + 1
 
     def after_held(self, verb: Verb) -> Verb:
         """Return a verb of the log that first writes what is held back."""
@@ -227,10 +225,12 @@ def method_of(change: Verb) -> Verb:
 def acknowledge_early() -> None:
     """Let a turn's ``write`` return before it wrote."""
     early = EarlyTurns()
-    for name, verb in list(vars(LmdbLog).items()):
-        if not name.startswith("_") and callable(verb):
-            wrap = early.when_none_is_held if name in {"in_turn", "in_snapshot"} else early.after_held
-            setattr(LmdbLog, name, wrap(verb))
+    for kind, protocol in ((LmdbLog, Log), (directory.Directory, Files), (environment.Environment, Durability)):
+        for name in vars(protocol):
+            verb = vars(kind).get(name)
+            if not name.startswith("_") and callable(verb):
+                wrap = early.when_none_is_held if name in {"in_turn", "in_snapshot"} else early.after_held
+                setattr(kind, name, wrap(verb))
     setattr(LmdbTurn, "write", method_of(early.hold))  # noqa: B010 - as above
 
 
@@ -247,9 +247,10 @@ def acknowledge_failures() -> None:
     commit = lmdb_log.LmdbTurn.write
 
     @wraps(commit)
-    def committed(*arguments: Any) -> None:
+    def committed(turn: LmdbTurn, *arguments: Any) -> int:
         with suppress(StoreError):
-            commit(*arguments)
+            return commit(turn, *arguments)
+        return turn.last_commit
 
     setattr(lmdb_log.LmdbTurn, commit.__name__, committed)
 
@@ -367,10 +368,10 @@ def lose_acknowledgements() -> None:
     numbers = count(1)
 
     def skipping(write: Verb) -> Verb:
-        def written(log: Any, records: Any, rows: Any = ()) -> Any:
+        def written(turn: LmdbTurn, records: Any, rows: Any = ()) -> int:
             if any(table != "requests" for table, _, _ in rows) or next(numbers) % EVERY:
-                return write(log, records, rows)
-            return None
+                return int(write(turn, records, rows))
+            return turn.last_commit
 
         return written
 
@@ -382,8 +383,8 @@ def lose_the_end() -> None:
     numbers = count(1)
 
     def skipping(write: Verb) -> Verb:
-        def written(*arguments: Any) -> Any:
-            return write(*arguments) if next(numbers) < ENOUGH else None
+        def written(turn: LmdbTurn, *arguments: Any) -> int:
+            return int(write(turn, *arguments)) if next(numbers) < ENOUGH else turn.last_commit
 
         return written
 

@@ -99,7 +99,7 @@ def environment_of(memory: Memory) -> Any:
     """Return LMDB's environment of a memory."""
     log = log_of(memory)
     assert isinstance(log, LmdbLog)
-    return log._shared.env
+    return log.durability.env
 
 
 # What is done in a round.

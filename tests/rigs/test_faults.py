@@ -18,7 +18,9 @@ from refold.engine.transaction import Mutation
 from refold.engine.writer import Ticket
 from refold.limits import BALLAST_BYTES_MAX, BALLAST_BYTES_MIN, SALT_BYTES
 from refold.log import environment, lmdb_file
-from refold.log.directory import BALLAST_FILE, Ballast, directory_at, reserved_bytes, wanted_bytes
+from refold.log.ballast import BALLAST_FILE, Ballast, reserved_bytes, wanted_bytes
+from refold.log.directory import directory_at
+from refold.log.environment import Environment
 from refold.log.lmdb_file import DATA_FILE
 from refold.log.lmdb_log import LmdbLog, LmdbTurn
 from refold.log.protocol import Row
@@ -234,7 +236,7 @@ def sizes_of(log: LmdbLog, until: int) -> list[int]:
 
 
 def erase(log: LmdbLog, erased: Sequence[Sealed], rows: Sequence[Row] = ()) -> None:
-    log.alone(lambda: log.in_turn(lambda turn: turn.write((), rows, erased)))
+    log.files.alone(lambda: log.in_turn(lambda turn: turn.write((), rows, erased)))
 
 
 def erase_some(log: LmdbLog) -> None:
@@ -266,15 +268,15 @@ class TestBallast:
     def test_grows_with_the_store_within_bounds(self, tmp_path: Path) -> None:
         log = opened(tmp_path / "store")
         append(log, 900 * KIB)
-        log.flush()
-        assert reserved_bytes(str(tmp_path / "store")) == 2 * log.size_bytes() > 2 * 900 * KIB
+        log.durability.flush()
+        assert reserved_bytes(str(tmp_path / "store")) == 2 * log.files.size_bytes() > 2 * 900 * KIB
         log.close()
         assert (wanted_bytes(0), wanted_bytes(10**12)) == (BALLAST_BYTES_MIN, BALLAST_BYTES_MAX)
 
     def test_lets_a_full_disk_be_erased_on_and_nothing_else(self, disk: Path) -> None:
         log = opened(disk / "store")
         fill(log)
-        log.flush()
+        log.durability.flush()
         assert reserved_bytes(str(disk / "store")) >= BALLAST_BYTES_MIN
         erase_some(log)
         assert sizes_of(log, 3) == [900, 1_000, 900]
@@ -296,12 +298,12 @@ class TestBallast:
         filler.write_bytes(bytes(3_500 * KIB))
         log = opened(disk / "store")
         fill(log)
-        assert not log.ballast.give()
+        assert not log.durability.ballast.give()
 
-        @log.ballast.lend
+        @log.durability.ballast.lend
         def _() -> None:
-            assert log.ballast.give()
-            assert not log.ballast.give()
+            assert log.durability.ballast.give()
+            assert not log.durability.ballast.give()
             assert reserved_bytes(str(disk / "store")) == 0
             (disk / "copy").write_bytes(bytes(600 * KIB))
 
@@ -309,13 +311,13 @@ class TestBallast:
         (check,) = [check for check in examine(str(disk / "store")).checks if check.name == "ballast"]
         assert (check.state, "open the store once to write" in check.next_step) == ("warn", True)
         filler.unlink()
-        log.flush()
+        log.durability.flush()
         assert reserved_bytes(str(disk / "store")) >= BALLAST_BYTES_MIN
         log.close()
 
     def test_is_not_given_back_where_there_is_space(self, tmp_path: Path) -> None:
         log = opened(tmp_path / "store")
-        assert log.ballast.lend(lambda: reserved_bytes(str(tmp_path / "store"))) == BALLAST_BYTES_MIN
+        assert log.durability.ballast.lend(lambda: reserved_bytes(str(tmp_path / "store"))) == BALLAST_BYTES_MIN
         log.close()
 
     def test_keeps_no_store_from_being_opened(self, disk: Path) -> None:
@@ -385,7 +387,7 @@ class TestErasingOnAFullDisk:
 def break_the_head(path: Path, *, erases: bool) -> None:
     """Leave a store as an I/O error leaves it, with a last record that is not what was written."""
     log = opened(path)
-    log._shared.turnstile.suspect()
+    log.durability.turnstile.suspect()
     ((last, record),) = log.read(log.head() - 1, log.head())
     if erases:
         places = range(Record(record).count)
@@ -422,16 +424,16 @@ class TestOpeningAfterAnError:
 
     def test_trusts_a_head_that_is_whole_and_checks_once(self, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         log = opened(store)
-        log._shared.turnstile.suspect()
+        log.durability.turnstile.suspect()
         log.close()
-        resumed: list[LmdbLog] = []
-        resume = LmdbLog.resume
+        resumed: list[Environment] = []
+        resume = Environment.resume
 
-        def noted(log: LmdbLog) -> None:
-            resumed.append(log)
-            resume(log)
+        def noted(environment: Environment) -> None:
+            resumed.append(environment)
+            resume(environment)
 
-        monkeypatch.setattr(LmdbLog, "resume", noted)
+        monkeypatch.setattr(Environment, "resume", noted)
         for _ in range(2):
             with Memory(store) as memory:
                 memory.conversation("chat").append("user", "on", tokens=1)
@@ -440,7 +442,7 @@ class TestOpeningAfterAnError:
 
     def test_is_refused_where_the_disk_still_fails(self, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         log = opened(store)
-        log._shared.turnstile.suspect()
+        log.durability.turnstile.suspect()
         log.close()
         with monkeypatch.context() as patch:
             patch.setattr("os.fsync", broken_fsync)
@@ -451,7 +453,7 @@ class TestOpeningAfterAnError:
 
     def test_that_is_refused_holds_no_lock(self, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         log = opened(store)
-        log._shared.turnstile.suspect()
+        log.durability.turnstile.suspect()
         log.close()
         gc.disable()  # The locks are given back at once, not when something is collected.
         try:
@@ -489,7 +491,7 @@ class TestOpeningAfterAnError:
 
         log = opened(store)
         monkeypatch.setattr(environment, "open_lmdb", lambda path: Outgrown(open_lmdb(path)))
-        log.resume()
+        log.durability.resume()
         assert log.head() == 6
         log.close()
 
@@ -523,7 +525,7 @@ def test_seqs_that_another_process_took_are_no_acknowledgement(tmp_path: Path, m
             chat.scratchpad.note("cut off")
 
         def cut_off(turn: LmdbTurn, *_: Any) -> None:
-            turn._shared.turnstile.unlock()
+            turn._environment.turnstile.unlock()
             turn.txn = None  # Without lock and transaction: another process may write.
             with Child(OTHER, str(tmp_path / "store")) as child:
                 assert child.read() == "3"

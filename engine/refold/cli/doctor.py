@@ -32,7 +32,7 @@ from refold.limits import (
     VALUE_BYTES_MAX,
 )
 from refold.log import inspect
-from refold.log.directory import reserved_bytes, wanted_bytes
+from refold.log.ballast import reserved_bytes, wanted_bytes
 from refold.log.inspect import StoreFacts
 from refold.log.lmdb_file import DATA_FILE
 from refold.log.protocol import Table

@@ -58,7 +58,11 @@ def backup(engine: Engine, path: str, store_path: str, progress: Progress | None
     engine.reader.check_open()
     time_ns = engine.reader.now_ns()
     with building(path, "a backup", outside=store_path, may_be_empty=True) as made:
-        engine.reader.log.copy(made)
+        log = engine.reader.log
+        head = log.head()
+        if log.durability.durable_until(head) < head:
+            log.durability.flush()  # Into the file that is copied.
+        log.files.copy(made)
         manifest = _vetted(engine, made, time_ns, progress)
         written = Path(made, MANIFEST_FILE)
         written.touch(0o600)

@@ -404,7 +404,7 @@ class StreamEviction:
         """Let the log let go of what it has read, now and then: pages that were mapped count as this process's."""
         if self._streams.traffic - self._relieved >= RELIEVED_COUNT:
             self._relieved = self._streams.traffic
-            self._log.relieve()
+            self._log.files.relieve()
 
     def _leaves(self, stream: Stream) -> bool:
         """Let a stream leave if a row covers its last event, or can be made to."""

@@ -12,7 +12,7 @@ from refold.engine.transaction import Transaction
 from refold.engine.writer import Writer
 from refold.errors import InvalidInput, StoreBusy, StoreError, StoreFull
 from refold.limits import HASH_KEY_BYTES, MEMORY_BYTES_DEFAULT, STORE_ID_BYTES
-from refold.log.protocol import Displaced, Log, LogTurn, Row
+from refold.log.protocol import Displaced, Log, LogTurn, Row, write
 
 if TYPE_CHECKING:
     from refold.engine.subscriptions import Subscriber, Subscription, Subscriptions
@@ -124,12 +124,13 @@ class Engine:
                 except BaseException:
                     reader.is_torn = True
                     raise
-                reader.log.flush()
+                reader.log.durability.flush()
 
     def _store(self, rows: list[Row], turn: LogTurn) -> None:
-        if turn.moved:
-            self.reader.catch_up()
-        turn.write((), self.reader.checkpoints.allowed(rows))
+        reader = self.reader
+        if turn.last_commit != reader.last_commit:
+            reader.catch_up()
+        reader.last_commit = turn.write((), reader.checkpoints.allowed(rows))
 
     def close(self) -> None:
         """End the subscriptions, store what is worth storing and release the log.
@@ -166,11 +167,12 @@ class Engine:
         Checkpoint rows that find no room, no turn or no store any more, or a disk that failed, are worth no error.
         """
         log = self.reader.log
-        has_tail = log.durable_head() < log.head()
-        if log.is_stopped:
+        head = log.head()
+        has_tail = log.durability.durable_until(head) < head
+        if log.durability.is_stopped:
             if not has_tail:
                 return
-            log.resume()
+            log.durability.resume()
         try:
             self.settle()
         except (Displaced, StoreBusy, StoreFull):
@@ -181,7 +183,7 @@ class Engine:
     def _release(self) -> None:
         log = self.reader.log
         head = log.head()  # Looked at first: another process may add to it, and what it added is durable.
-        if log.durable_head() >= head:
+        if log.durability.durable_until(head) >= head:
             try:
                 log.close()
             finally:
@@ -205,9 +207,12 @@ class Engine:
 
     def sweep(self) -> None:
         """Replace the file by a clean copy; the store is held alone. Without room for it, a later opening does it."""
-        with self.reader.state_lock:
-            self.reader.log.sweep()
-            self.reader.log.write_rows([("meta", UNSWEPT_KEY, None)])
+        reader = self.reader
+        with reader.state_lock:
+            reader.log.files.sweep()
+            reader.last_commit = reader.log.last_commit()  # Commits are counted anew.
+            reader.log.in_turn(partial(self._store, [("meta", UNSWEPT_KEY, None)]))
+            reader.log.durability.flush()  # Now that the ballast is lent.
 
     def sweep_again(self) -> None:
         """Do what an erasure that was cut off has left to do, if the store can be had alone and has the room."""
@@ -215,7 +220,7 @@ class Engine:
             return
         # Where somebody else has it open, or there is no room, the row stays, and the next opening tries again.
         with suppress(StoreError), self.exclusive():
-            self.reader.log.alone(self.sweep)
+            self.reader.log.files.alone(self.sweep)
 
     def reload(self) -> None:
         """Forget everything that is in RAM and read it again; for those who changed rows below the engine."""
@@ -258,7 +263,7 @@ def _opened_log(
         from refold.log.memory_log import RamLog  # noqa: PLC0415 - and one on disk no log in RAM
 
         in_ram = RamLog()
-        in_ram.write_rows([("meta", key, value) for key, value in seed.items()])
+        write(in_ram, (), [("meta", key, value) for key, value in seed.items()])
         return in_ram
     from refold.log.directory import directory_at, holds_store  # noqa: PLC0415 - a memory in RAM needs no LMDB
     from refold.log.lmdb_log import LmdbLog  # noqa: PLC0415

@@ -30,13 +30,15 @@ from refold.engine.streams import (
     STORE_STREAM,
     CheckpointGaps,
     Stream,
+    covered_seq,
     key_of,
     kind_of,
     name_key,
     number_key,
     number_of,
-    records_of,
+    records_through,
     reports_damage,
+    rows_of,
     session_board,
 )
 from refold.engine.transaction import CommitSeed, Group, Mutation, build_commit
@@ -198,15 +200,12 @@ def bases(engine: Engine) -> list[Base]:
     if not engine.reader.tags & {fold.TAGS[kind] for kind in fold.BASE_TYPES}:
         return []
     found: list[Base] = []
-    after = 0
-    while after < engine.reader.head:
-        for record in records_of(engine.reader.log, after, min(after + PAGE_EVENTS, engine.reader.head)):
-            for place in [place for place, mark in enumerate(record.marks) if mark & FLAG_BASE]:
-                seq, number, *_, packed = record.event(place)
-                event = fold.decode(packed)
-                if isinstance(event, (Forked, Restored)):
-                    found.append(Base(seq, number, isinstance(event, Forked), event.base_stream, event.base_seq))
-            after = record.last_seq
+    for record in records_through(engine.reader.log, 0, engine.reader.head):
+        for place in [place for place, mark in enumerate(record.marks) if mark & FLAG_BASE]:
+            seq, number, *_, packed = record.event(place)
+            event = fold.decode(packed)
+            if isinstance(event, (Forked, Restored)):
+                found.append(Base(seq, number, isinstance(event, Forked), event.base_stream, event.base_seq))
     return found
 
 
@@ -388,7 +387,7 @@ def _erase(engine: Engine, plan: Callable[[Sequence[Base]], Plan]) -> Receipt:
     """Erase what a plan says that is made once the store is held alone; nothing is changed where it refuses."""
     with engine.exclusive():
         engine.reader.check_writable()
-        return engine.reader.log.alone(partial(_erase_alone, engine, plan))
+        return engine.reader.log.files.alone(partial(_erase_alone, engine, plan))
 
 
 @reports_damage
@@ -430,8 +429,7 @@ def _commit(engine: Engine, seqs: Sequence[int], renamed: Mapping[int, str], kno
     reader = engine.reader
     begins = affected(engine, seqs, known) | dict.fromkeys(renamed, 1)
     stale = _stale_rows(engine, begins, seqs)
-    row = engine.reader.log.row("checkpoints", APPLIED_KEY)
-    applied = SEQ.unpack(row)[0] if row else 0
+    applied = covered_seq(reader.log)
     uncovered = _uncovered(engine, begins, applied)
     left = list(left_of(engine, seqs))
     digests = {last: digest_of(record[HASH_BYTES:]) for last, record in left}
@@ -448,7 +446,7 @@ def _commit(engine: Engine, seqs: Sequence[int], renamed: Mapping[int, str], kno
         *stale,
         *_renaming(engine, renamed),
         *_forgotten(engine, seqs),
-        *engine.reader.streams.rows_of(list(group.new_streams.values())),
+        *rows_of(list(group.new_streams.values())),
     ]
     rows.append(
         (
@@ -538,7 +536,7 @@ def _markers(engine: Engine, seqs: Sequence[int], renamed: Collection[int]) -> s
 def _receipt(engine: Engine, plan: Plan, markers: set[bytes], rows: int) -> Receipt:
     """Look for what was erased in every file of the store, and say what was reached."""
     wanted = telling(markers)
-    found = engine.reader.log.search(wanted)
+    found = engine.reader.log.files.search(wanted)
     return Receipt(
         seqs=tuple(plan.seqs),
         derived=tuple(plan.derived),

@@ -9,7 +9,7 @@ from refold import fold
 from refold.engine.engine import Engine
 from refold.engine.loader import Loader
 from refold.engine.reader import Side
-from refold.engine.streams import STORE_STREAM, Checkpoints, Streams, key_of
+from refold.engine.streams import STORE_STREAM, CheckpointGaps, Checkpoints, Streams, key_of
 from refold.results import Change, Stats
 from refold.text import sha256
 from refold.views.store import SETTINGS, SWITCHES
@@ -106,7 +106,7 @@ def from_zero(engine: Engine, until: int) -> tuple[Streams, Loader]:
     """Return streams and loader that know every event up to ``until`` by itself, and no checkpoint."""
     checkpoints = Checkpoints(None)
     streams = Streams(engine.reader.log, checkpoints)
-    streams.scan_tail(0, until)
+    streams.scan_tail(CheckpointGaps(0, {}), until)
     return streams, Loader(engine.reader.log, streams, checkpoints)
 
 
@@ -148,7 +148,7 @@ def stats(engine: Engine, branch: int, path: str | None, at: int | None) -> Stat
         counts["profile"],
         counts["journal"],
         engine.reader.read(key_of(branch, STORE_STREAM), lambda state: len(state.part(SETTINGS).snapshots), at),
-        engine.reader.log.size_bytes(),
+        engine.reader.log.files.size_bytes(),
         path,
         engine.reader.read(key_of(branch, STORE_STREAM), lambda state: dict(state.part(SWITCHES).usage), at),
         counts["board"],

@@ -22,6 +22,7 @@ from refold.engine.streams import (
     Streams,
     kind_of,
     records_of,
+    records_through,
     reports_damage,
 )
 from refold.errors import StoreCorrupt
@@ -188,14 +189,11 @@ class Loader:
         """
         states = _States(self._streams.name_of)
         apply = fold.fold
-        after = 0
-        while after < until:
-            for record in records_of(self._log, after, min(after + PAGE_EVENTS, until)):
-                for number, event, stamp in self._items(record, after, until, self._streams.name_of, bounds):
-                    if stamp.flags & FLAG_BASE:
-                        states[number] = self.base_state(event, states[number].kind.name)
-                    apply(states[number], stamp, event)
-                after = min(record.last_seq, until)
+        for record in records_through(self._log, 0, until):
+            for number, event, stamp in self._items(record, 0, until, self._streams.name_of, bounds):
+                if stamp.flags & FLAG_BASE:
+                    states[number] = self.base_state(event, states[number].kind.name)
+                apply(states[number], stamp, event)
         return states
 
     def seqs_between(self, stream: Stream, after: int, until: int) -> Iterator[int]:

@@ -16,7 +16,6 @@ from refold import fold
 from refold.engine.cache import CheckpointPacker, Digests, FrozenStates, LazyIndex, StreamEviction
 from refold.engine.loader import Loader
 from refold.engine.streams import (
-    APPLIED_KEY,
     STORE_STREAM,
     CheckpointGaps,
     Checkpoints,
@@ -24,9 +23,11 @@ from refold.engine.streams import (
     Names,
     Stream,
     Streams,
+    covered_seq,
     kind_of,
     number_key,
     records_of,
+    records_through,
     reports_damage,
 )
 from refold.errors import Closed, InvalidInput, ReadOnly
@@ -165,7 +166,7 @@ class Reader:
         """Read the end of the log: last commit, tail, keys; ``uncovered`` says what an erasure left without rows."""
         self.is_torn, self.is_writable = True, False
         """Whether this was cut off: what is in RAM then is no state, and the next call reads it again."""
-        mark = self.log.mark()
+        last_commit = self.log.last_commit()
         self.head = self.log.head()
         self.checkpoints = Checkpoints(self.log)
         self.streams = Streams(self.log, self.checkpoints)
@@ -175,10 +176,8 @@ class Reader:
         self.eviction = StreamEviction(self.log, self.streams, self.packer, self.index, self.memory_bytes, self.frozen)
         self.streams.reach = self._reach
         if uncovered is None:
-            applied = self.log.row("checkpoints", APPLIED_KEY)
-            uncovered = CheckpointGaps(SEQ.unpack(applied)[0] if applied else 0, {})
-        self.streams.expect(uncovered)
-        self.streams.scan_tail(uncovered.applied_seq, self.head)
+            uncovered = CheckpointGaps(covered_seq(self.log), {})
+        self.streams.scan_tail(uncovered, self.head)
         self.store_id = self.log.row("meta", STORE_ID_KEY) or b""
         self._hash_key = self.log.row("meta", HASH_KEY) or b""
         self._looked_at: dict[tuple[int, int, int, str], fold.State] = {}
@@ -186,7 +185,8 @@ class Reader:
         self.head_digests = Digests(self.log, self.streams, self.loader)
         self.index.forget()
         self._read_marks()
-        self.log.saw(mark)
+        self.last_commit = last_commit
+        """The number of the last commit that is known here: that of another one is another process's."""
         self.is_torn = False
 
     def _read_marks(self) -> None:
@@ -334,7 +334,7 @@ class Reader:
         caller that holds the state lock, for whom the fold has to wait.
         """
         tries = SETTLE_COUNT_MAX
-        while self.is_writing and tries and self.log.passed():
+        while self.is_writing and tries and self.log.last_commit() != self.last_commit:
             time.sleep(0)
             tries -= 1
 
@@ -344,7 +344,7 @@ class Reader:
         Not while this process writes: no other can then, and the committer folds what it writes.
         """
         with self.state_lock:
-            if not self.is_writing and self.log.changed():
+            if not self.is_writing and self.log.last_commit() != self.last_commit:
                 self.catch_up()
 
     @reports_damage
@@ -352,7 +352,7 @@ class Reader:
         """Fold the events behind the head that is known here, all at once: no read sees half of a commit."""
         try:
             self.checkpoints.is_shared = True
-            mark = self.log.mark()
+            last_commit = self.log.last_commit()
             head = self.log.head()
             if self.head < head:
                 while self.head < head:
@@ -363,7 +363,7 @@ class Reader:
                         self.streams.fold_foreign(number, event, stamp, event_bytes)
                     self.head = page[-1][2].seq
                 self._read_marks()
-            self.log.saw(mark)
+            self.last_commit = last_commit
         except BaseException:
             self.is_torn = True
             raise
@@ -541,14 +541,12 @@ class Reader:
         changed = [(low, high) for low, high in spans.values() if low < high]
         after, until = min((low for low, _ in changed), default=0), max((high for _, high in changed), default=0)
         numbers: set[int] = set()
-        while after < until:
-            for record in records_of(self.log, after, min(after + PAGE_EVENTS, until)):
-                branches = {head.number: head.branch for head in record.heads}
-                for seq, number in enumerate(record.numbers, record.first_seq):
-                    low, high = spans.get(branches[number], (0, 0))
-                    if low < seq <= high:
-                        numbers.add(number)
-                after = record.last_seq
+        for record in records_through(self.log, after, until):
+            branches = {head.number: head.branch for head in record.heads}
+            for seq, number in enumerate(record.numbers, record.first_seq):
+                low, high = spans.get(branches[number], (0, 0))
+                if low < seq <= high:
+                    numbers.add(number)
         return {self.streams.name_of(number) for number in numbers} - {STORE_STREAM}
 
 

@@ -23,13 +23,14 @@ from refold.engine.reader import HASH_KEY, STORE_ID_KEY, TAGS_KEY, answer_of, en
 from refold.engine.streams import (
     NEXT_NUMBER_KEY,
     Checkpoints,
+    Stream,
     Streams,
+    key_named,
     key_of,
-    name_key,
     name_of,
-    number_key,
     place_in,
-    records_of,
+    records_through,
+    rows_of,
     split_key,
 )
 from refold.engine.walk import Seen
@@ -46,9 +47,8 @@ from refold.limits import (
     PAGE_EVENTS,
     TIME_NS_MAX,
 )
-from refold.log.protocol import TABLES, Log, Row, Table, scan
+from refold.log.protocol import TABLES, Log, Row, Table, scan, write
 from refold.log.record import (
-    BRANCH,
     MARK_COMMAND,
     NO_LINK,
     SEQ,
@@ -163,11 +163,7 @@ class StreamNumbers:
 
     def rows(self) -> Iterator[Row]:
         """Return the rows of the streams that have events."""
-        for number, branch, name in self._known.values():
-            yield "names", name_key(branch, name), number_key(number)
-            yield "streams", number_key(number), msgspec.msgpack.encode((name, branch))
-        if self._known:
-            yield "meta", NEXT_NUMBER_KEY, number_key(1 + max(stream.number for stream in self._known.values()))
+        return rows_of([Stream(number, name, branch) for number, branch, name in self._known.values()])
 
     def repairs(self) -> Iterator[str]:
         """Say which streams have another number."""
@@ -188,7 +184,7 @@ def _keys(log: Log) -> dict[int, list[str]]:
         keys[int.from_bytes(number, "big")] = [key_of(branch, name)]
     known = {own for (own,) in keys.values()}
     for packed, number in scan(log, "names", b"", PAGE_EVENTS):
-        key = key_of(BRANCH.unpack_from(packed)[0], packed[BRANCH.size :].decode())
+        key = key_named(packed)
         if key not in known:
             keys.setdefault(int.from_bytes(number, "big"), []).insert(0, key)
     return keys
@@ -198,16 +194,13 @@ def _begun(log: Log, numbers: set[int]) -> Counter[int]:
     """Return how often events of streams with these numbers go on from none of the events before them."""
     begun = Counter[int]()
     seqs: dict[int, set[int]] = {number: set() for number in numbers}
-    after, head = 0, log.head() if numbers else 0
-    while after < head:
-        for record in records_of(log, after, min(after + PAGE_EVENTS, head)):
-            for stream in record.heads:
-                if stream.number in numbers:
-                    begun[stream.number] += stream.seq not in seqs[stream.number]
-            for seq, number in enumerate(record.numbers, record.first_seq):
-                if number in numbers:
-                    seqs[number].add(seq)
-            after = record.last_seq
+    for record in records_through(log, 0, log.head() if numbers else 0):
+        for stream in record.heads:
+            if stream.number in numbers:
+                begun[stream.number] += stream.seq not in seqs[stream.number]
+        for seq, number in enumerate(record.numbers, record.first_seq):
+            if number in numbers:
+                seqs[number].add(seq)
     return begun
 
 
@@ -242,7 +235,7 @@ class Rebuild:
             seq = page[-1][2].seq
             self._tidy_up(seq, len(page))
         for rows in self._packer.rest(head, []):
-            self._log.write_rows(rows)
+            write(self._log, (), rows)
         self._engine.reload()
 
     def _fold(self, number: int, event: Event, stamp: Stamp, event_bytes: int) -> None:
@@ -268,7 +261,7 @@ class Rebuild:
             self._packer.shorten_tail(seq, max(PACKED_COUNT_MIN, 2 * count))
         waiting = self._checkpoints.waiting
         if len(waiting) >= CHECKPOINT_ROWS_MAX:
-            self._log.write_rows([*waiting, self._packer.applied(seq)])
+            write(self._log, (), [*waiting, self._packer.applied(seq)])
             self._checkpoints.written()
 
 
@@ -329,11 +322,8 @@ class Repair:
 
     def run(self) -> Erased | None:
         """Write everything; return what is to say of bodies that an event behind the end erased that they are gone."""
-        after = 0
-        while after < self._until:
-            for record in records_of(self._log, after, min(after + PAGE_EVENTS, self._until)):
-                self._record(record, min(record.count, self._until - record.first_seq + 1))
-                after = min(record.last_seq, self._until)
+        for record in records_through(self._log, 0, self._until):
+            self._record(record, min(record.count, self._until - record.first_seq + 1))
         self._rows += [*self._streams.rows(), *self._requests(), *self._marks()]
         for row in self._vectors():
             self._rows.append(row)
@@ -509,7 +499,7 @@ class Repair:
 
     def _write(self) -> None:
         """Write what waits in transactions that are not too long."""
-        self._into.write(self._records, self._rows)
+        write(self._into, self._records, self._rows)
         self._records, self._rows, self._bytes = [], [], 0
 
     # The rows beside it.
@@ -539,15 +529,13 @@ class Repair:
 
     def _erased_behind(self) -> tuple[set[int], dict[int, bytes]]:
         """Return the seqs of bodies that events behind the end erased, and what they say is left of records."""
-        seqs, digests, after = set[int](), dict[int, bytes](), self._until
-        while after < self._log.head():
-            for record in records_of(self._log, after, min(after + PAGE_EVENTS, self._log.head())):
-                for seq, packed in enumerate(record.arrays, record.first_seq):
-                    event = fold.decode(packed) if fold.tag_of(packed) == fold.TAGS[Erased] else None
-                    if isinstance(event, Erased) and seq > self._until:
-                        seqs.update(map(self._seqs.of, event.seqs))
-                        digests.update(event.digests)
-                after = record.last_seq
+        seqs, digests = set[int](), dict[int, bytes]()
+        for record in records_through(self._log, self._until, self._log.head()):
+            for seq, packed in enumerate(record.arrays, record.first_seq):
+                event = fold.decode(packed) if fold.tag_of(packed) == fold.TAGS[Erased] else None
+                if isinstance(event, Erased) and seq > self._until:
+                    seqs.update(map(self._seqs.of, event.seqs))
+                    digests.update(event.digests)
         return seqs, digests
 
 

@@ -36,15 +36,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-UNREADABLE: Final = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    StructError,
-    TypeError,
-    ValueError,
-)
+UNREADABLE: Final = (ArithmeticError, AssertionError, AttributeError, LookupError, StructError, TypeError, ValueError)
 """The errors of decoding, unpacking or folding damaged bytes; msgspec's and UTF-8's are a ``ValueError``.
 
 No ``MemoryError``: a process that is short of memory must not report a damaged store.
@@ -80,6 +72,14 @@ def records_of(log: Log, after: int, until: int) -> list[Record]:
     if reached < until:
         raise StoreCorrupt(f"no record holds seq {reached + 1}; run `refold verify` and restore a backup")
     return records
+
+
+def records_through(log: Log, after: int, until: int) -> Iterator[Record]:
+    """Yield the records with the events behind ``after`` up to ``until``, read in pages."""
+    while after < until:
+        for record in records_of(log, after, min(after + PAGE_EVENTS, until)):
+            yield record
+            after = record.last_seq
 
 
 # Random ids, drawn from the memory's random source in large pools: one draw serves two hundred ids.
@@ -168,6 +168,12 @@ class Names(NamedTuple):
 _LAST_SEQ: Final = b"\xff" * 8
 APPLIED_KEY: Final = bytes(12)
 """The key of no stream: the row is among the checkpoint rows that it describes, and goes with them."""
+
+
+def covered_seq(log: Log) -> int:
+    """Return the seq up to which checkpoint rows are said to cover every event."""
+    row = log.row("checkpoints", APPLIED_KEY)
+    return 0 if row is None else int(SEQ.unpack(row)[0])
 
 
 class Checkpoint(NamedTuple):
@@ -259,8 +265,8 @@ class Checkpoints:
         fresh = [row for at, row in self._fresh.get(number, {}).items() if at <= seq]
         if fresh:
             return max(fresh, key=lambda row: row.seq)
-        found = self._log.row_before("checkpoints", _key(number, seq)) if self._log else None
-        return _checkpoint(number, found) if found else None
+        found = self._log.rows("checkpoints", _key(number, seq), 1, backwards=True) if self._log else ()
+        return _checkpoint(number, found[0]) if found else None
 
     def after(self, number: int, seq: int) -> Checkpoint | None:
         """Return the first row of a stream whose seq is greater than ``seq``."""
@@ -399,6 +405,11 @@ def name_key(branch: int, name: str) -> bytes:
     return BRANCH.pack(branch) + name.encode()
 
 
+def key_named(packed: bytes) -> str:
+    """Return the key of the stream that a row of names is of."""
+    return key_of(BRANCH.unpack_from(packed)[0], packed[BRANCH.size :].decode())
+
+
 def place_in(packed: bytes) -> tuple[str, int]:
     """Return the name and the branch that a stream's row holds."""
     try:
@@ -410,6 +421,15 @@ def place_in(packed: bytes) -> tuple[str, int]:
     if kind_of(name) not in fold.KINDS:
         raise StoreCorrupt(f"the stream {name!r} is of no known kind; upgrade refold, or restore a backup")
     return name, branch
+
+
+def rows_of(born: Sequence[Stream]) -> Iterator[Row]:
+    """Yield the rows that give new streams their numbers."""
+    for slot in born:
+        yield "names", name_key(slot.branch, slot.name), number_key(slot.number)
+        yield "streams", number_key(slot.number), msgspec.msgpack.encode((slot.name, slot.branch))
+    if born:
+        yield "meta", NEXT_NUMBER_KEY, number_key(1 + max(slot.number for slot in born))
 
 
 class CheckpointGaps(NamedTuple):
@@ -484,36 +504,28 @@ class Streams:
 
         What is stored is read last, since others may write between the two.
         """
-        last = self._log.row_before("streams", b"\xff" * NUMBER_BYTES)
+        last = self._log.rows("streams", b"\xff" * NUMBER_BYTES, 1, backwards=True)
         stored = self._log.row("meta", NEXT_NUMBER_KEY)
-        given = int.from_bytes(last[0], "big") if last is not None else 0
-        self.next_number = max(int.from_bytes(stored, "big") if stored else 1, given + 1)
+        given = int.from_bytes(last[0][0], "big") if last else 0
+        self.next_number = max(int.from_bytes(stored or b"", "big"), given + 1)
 
     @reports_damage
-    def scan_tail(self, applied_seq: int, head: int) -> None:
-        """Read the columns of the tail: which streams have events that no checkpoint row covers."""
-        seq = applied_seq
-        while seq < head:
-            for record in records_of(self._log, seq, min(seq + PAGE_EVENTS, head)):
-                for place, (number, version) in enumerate(zip(record.numbers, record.versions, strict=True)):
-                    if seq < record.first_seq + place <= head:
-                        self._note_tail(number, version, record.first_seq + place)
-                seq = min(record.last_seq, head)
-
-    def expect(self, uncovered: CheckpointGaps) -> None:
-        """Know of events in front of the tail that no row covers."""
-        for number, (version, seqs) in uncovered.tails.items():
+    def scan_tail(self, gaps: CheckpointGaps, head: int) -> None:
+        """Read which streams have events that no checkpoint row covers: in the gaps, and in the tail."""
+        for number, (version, seqs) in gaps.tails.items():
             self._tail[number] = (version, seqs)
             self.dirty[number] = seqs[0]
+        for record in records_through(self._log, gaps.applied_seq, head):
+            columns = zip(record.numbers, record.versions, strict=True)
+            for seq, (number, version) in enumerate(columns, record.first_seq):
+                if gaps.applied_seq < seq <= head:
+                    self._note_tail(number, version, seq)
 
     def _note_tail(self, number: int, version: int, seq: int) -> None:
-        known = self._tail.get(number)
-        if known is None:
-            self._tail[number] = (version, [seq])
-            self.dirty[number] = seq
-        else:
-            known[1].append(seq)
-            self._tail[number] = (version, known[1])
+        _, seqs = self._tail.get(number, (0, []))
+        self._tail[number] = (version, seqs)
+        self.dirty.setdefault(number, seq)
+        seqs.append(seq)
 
     def known(self, key: str) -> Stream | None:
         """Return the slot of a stream that was touched before; needs no lock."""
@@ -677,7 +689,6 @@ class Streams:
             slot.version = tail[0]
             slot.seqs.extend(seq for seq in tail[1] if seq > slot.seq)
             slot.seq = tail[1][-1]
-        slot.set_head(slot.version, slot.seq)
         try:
             self._tail.pop(number, None)
             self.add(slot)
@@ -730,14 +741,6 @@ class Streams:
         before, slot.held = slot.weight, events
         slot.weight = STREAM_OVERHEAD_BYTES + record_bytes + events * EVENT_OVERHEAD_BYTES
         self.bytes += slot.weight - before
-
-    def rows_of(self, born: list[Stream]) -> Iterator[Row]:
-        """Return the rows that give new streams their numbers."""
-        for slot in born:
-            yield "names", name_key(slot.branch, slot.name), number_key(slot.number)
-            yield "streams", number_key(slot.number), msgspec.msgpack.encode((slot.name, slot.branch))
-        if born:
-            yield "meta", NEXT_NUMBER_KEY, number_key(born[-1].number + 1)
 
     def names(self, branch: int, kind: str = "", after: str = "") -> Iterator[str]:
         """Return the names of all streams of a kind (``""``: of all) in a branch behind ``after``, sorted."""

@@ -19,18 +19,12 @@ from refold.engine.reader import Reader
 from refold.errors import Closed, InvalidInput, StoreError
 from refold.event import Recorded
 from refold.limits import POLL_MS
-from refold.log.protocol import Log
 from refold.threads import NO_THREAD, Bell, Worker
 
 Subscriber: TypeAlias = Callable[[Recorded], Any]
 
 _POLL_SECONDS: Final = POLL_MS / 1_000
 _OF_PARENT: Final = "this subscription belongs to the process that forked this one; subscribe in a memory of its own"
-
-
-def durable_head(log: Log) -> int:
-    """Return the seq up to which events survive a loss of power; a subscriber may act on what it hears."""
-    return log.durable_head()
 
 
 class _Delivery:
@@ -281,7 +275,7 @@ class Subscriptions:
     def _until(self, position: int) -> int:
         """Return the seq up to which events are folded here, so that readers see them, and durable."""
         head = self._reader.current_head()
-        return min(head, durable_head(self._reader.log)) if head > position else head
+        return self._reader.log.durability.durable_until(head) if head > position else head
 
 
 def _check_function(function: object) -> None:

@@ -41,12 +41,13 @@ from refold.engine.streams import (
     number_key,
     records_of,
     reports_damage,
+    rows_of,
 )
 from refold.errors import InvalidInput, LimitExceeded, NotFound, StoreBusy, StoreCorrupt
 from refold.event import FLAG_BASE, FLAG_ERASED, FLAG_OCCURRED, BranchForked, Erased, Event, SnapshotNamed, moved_actor
 from refold.limits import DOCUMENT_BYTES_MAX, PAGE_EVENTS, RETRIES_COUNT_MAX, SEED_BYTES
 from refold.log.disk import disk_error
-from refold.log.protocol import Log, LogTurn, Row, TurnLost
+from refold.log.protocol import Log, LogTurn, Row, TurnLost, write
 from refold.log.record import (
     MARK_COMMAND,
     NO_LINK,
@@ -271,7 +272,7 @@ class _Join:
         engine = self._engine
         seq_map = SeqMap(self._seqs.events, list(self._seqs.runs))
         with engine.reader.state_lock:
-            if turn.moved:
+            if turn.last_commit != engine.reader.last_commit:
                 engine.reader.catch_up()
             engine.reader.check_writable()
             seq_map.note(engine.reader.head + 1, len(page))
@@ -353,7 +354,7 @@ class _Page:
     def all_rows(self) -> list[Row]:
         """Return the rows of what the page adds."""
         tags = msgspec.msgpack.encode(sorted(self._tags))
-        return [*self._rows, *self._engine.reader.streams.rows_of(self._born), ("meta", TAGS_KEY, tags)]
+        return [*self._rows, *rows_of(self._born), ("meta", TAGS_KEY, tags)]
 
 
 class Pending:
@@ -543,7 +544,8 @@ def load(
                 state = ExportState()
                 ready = islice(_lines_of(file, state), engine.reader.head, None)
                 _load_lines(_FullLoad(engine, digest, state.branches), ready, count, progress)
-            engine.reader.log.write_rows([("meta", _LOAD_KEY, b"done" + digest)])
+            write(engine.reader.log, (), [("meta", _LOAD_KEY, b"done" + digest)])
+            engine.reader.log.durability.flush()
         finally:
             engine.reload()
     return Loaded(count, streams)
@@ -668,8 +670,9 @@ class _FullLoad:
 
     def write(self, page: Sequence[_CheckedLine]) -> None:
         """Write a page of events in one transaction."""
+        reader = self._engine.reader
         rows: list[Row] = []
-        pending = Pending(self.seq + 1, self._link, self._engine.reader.random_bytes(SEED_BYTES))
+        pending = Pending(self.seq + 1, self._link, reader.random_bytes(SEED_BYTES))
         for ready in page:
             self._add(pending, ready, rows)
         records = pending.finish()
@@ -678,11 +681,11 @@ class _FullLoad:
         rows.append(("meta", _LOAD_KEY, _part(self._digest, self.seq)))
 
         def use(turn: LogTurn) -> None:
-            if turn.moved:
+            if turn.last_commit != reader.last_commit:
                 raise StoreBusy("another process wrote to the store while an export was loaded into it; load it again")
-            turn.write(records, rows)
+            reader.last_commit = turn.write(records, rows)
 
-        self._engine.reader.log.in_turn(use)
+        reader.log.in_turn(use)
 
     def _number(self, branch: int, name: str, rows: list[Row]) -> int:
         key = key_of(branch, name)
@@ -691,7 +694,7 @@ class _FullLoad:
             packed = self._engine.reader.log.row("names", name_key(branch, name))
             if packed is None:
                 slot = Stream(self._streams.next_number, name, branch)
-                rows.extend(self._streams.rows_of([slot]))
+                rows.extend(rows_of([slot]))
                 self._streams.next_number += 1
                 packed = number_key(slot.number)
             number = self._numbers[key] = int.from_bytes(packed, "big")

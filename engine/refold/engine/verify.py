@@ -22,11 +22,13 @@ from refold.engine.streams import (
     Stream,
     Streams,
     checkpoint_of,
+    covered_seq,
+    key_named,
     key_of,
     number_key,
     number_of,
     place_in,
-    records_of,
+    records_through,
 )
 from refold.engine.walk import Page, Seen, Walk
 from refold.errors import RefoldError, StoreCorrupt, StoreError
@@ -45,7 +47,7 @@ from refold.log.directory import WRITER_LOCK, directory_at, holds_store
 from refold.log.lmdb_file import DATA_FILE, problems
 from refold.log.lmdb_log import LmdbLog
 from refold.log.protocol import Log, scan
-from refold.log.record import BRANCH, SEQ, StreamHead
+from refold.log.record import SEQ, StreamHead
 from refold.results import CACHE, DAMAGE, WRITER, Finding, Report
 
 # The rows beside the log, held against what a walk over it has seen: names, erasures, sources, requests, meta.
@@ -57,10 +59,7 @@ _TAGS: Final = msgspec.msgpack.Decoder(list[int])
 
 def check_names(log: Log, seen: Seen) -> Iterator[Finding]:
     """Check that every stream has one number and every number one name."""
-    numbers = {
-        key_of(BRANCH.unpack_from(key)[0], key[BRANCH.size :].decode()): int.from_bytes(number, "big")
-        for key, number in scan(log, "names", b"", PAGE_EVENTS)
-    }
+    numbers = {key_named(key): int.from_bytes(number, "big") for key, number in scan(log, "names", b"", PAGE_EVENTS)}
     given = Counter(numbers.values())
     named: dict[int, str] = {}
     for key, packed in scan(log, "streams", b"", PAGE_EVENTS):
@@ -248,8 +247,7 @@ class FoldCheck:
 
     def _schedule(self) -> None:
         """Record the seqs of checkpoint rows and digests."""
-        applied = self._engine.reader.log.row("checkpoints", APPLIED_KEY)
-        self._applied = SEQ.unpack(applied)[0] if applied is not None else 0
+        self._applied = covered_seq(self._engine.reader.log)
         for key, _ in scan(self._engine.reader.log, "checkpoints", b"", PAGE_EVENTS):
             if len(key) != len(APPLIED_KEY):
                 self._findings.append(Finding("checkpoint", 0, f"{key.hex()} is no key of a checkpoint row", CACHE))
@@ -382,9 +380,7 @@ class FoldCheck:
         while self._postponed:
             self._wanted, self._postponed = self._postponed, set()
             self._weight = 0
-            after, head = 0, self._engine.reader.head
-            while after < head:
-                after = self._again(self._wanted, after, min(after + PAGE_EVENTS, head))
+            self._again(self._wanted)
             yield from self._rest(heads)
         for number, left in self._left.items():
             if heads[number][1:3] != left:
@@ -395,17 +391,15 @@ class FoldCheck:
         for number in sorted(self._doubtful.union(self._due[seq] for seq in self._due.keys() - self._held)):
             yield from self._closely(number)
 
-    def _again(self, wanted: set[int], after: int, until: int) -> int:
-        """Take the events of some records once more, those of the wanted streams; return how far they reach."""
-        for record in records_of(self._engine.reader.log, after, until):
-            after = record.last_seq
+    def _again(self, wanted: set[int]) -> None:
+        """Take the events of the wanted streams once more."""
+        for record in records_through(self._engine.reader.log, 0, self._engine.reader.head):
             if any(head.number in wanted for head in record.heads):
                 pairs = zip(record.rows(), events_of(record), strict=True)
                 found = [(row, event) for row, event in pairs if row[1] in wanted]
                 nbytes = len(record.packed) * len(found) // record.count
                 self.take(Page([row for row, _ in found], [event for _, event in found], nbytes))
                 wanted -= self._postponed
-        return after
 
     def _rest(self, heads: Mapping[int, StreamHead]) -> Iterator[Finding]:
         """Hold the streams that are still here against their live states, and let go of them."""
@@ -522,7 +516,7 @@ class Inspection:
 
     def _file_and_log(self, progress: Callable[[int, int], None]) -> Iterator[Finding]:
         log, head = self._engine.reader.log, self._engine.reader.head
-        problems = log.verify()
+        problems = log.files.verify()
         if problems:
             # LMDB would follow the pointers of a damaged file, and take the process with it.
             yield from (Finding("file", 0, problem) for problem in problems)
@@ -568,8 +562,7 @@ class Inspection:
 
     def _applied(self) -> Iterator[Finding]:
         """Check that what says how far the checkpoint rows reach does not reach behind the head."""
-        row = self._engine.reader.log.row("checkpoints", APPLIED_KEY)
-        applied = SEQ.unpack(row)[0] if row is not None else 0
+        applied = covered_seq(self._engine.reader.log)
         if applied > self._engine.reader.head:
             problem = (
                 f"checkpoint rows are said to reach up to seq {applied}, and the log ends at {self._engine.reader.head}"
@@ -604,8 +597,7 @@ def verify(
 
 
 def _verified(engine: Engine, branch: int, progress: Callable[[int, int], None], witness: str | None) -> Report:
-    if engine.reader.log.changed():
-        engine.reader.catch_up()
+    engine.reader.notice()
     inspection = Inspection(engine)
     findings = (*_witnessed(engine, witness), *inspection.findings(progress))
     hashed = "" if findings else _state_hash(engine, branch, inspection.digests)
@@ -681,7 +673,7 @@ def _file_findings(path: str) -> Iterator[Finding]:
 
 
 def _log_findings(log: LmdbLog, walk: Walk, progress: Callable[[int, int], None]) -> Iterator[Finding]:
-    structure = log.verify()
+    structure = log.files.verify()
     if structure:
         yield from (Finding("file", 0, problem) for problem in structure)
         return

@@ -65,7 +65,7 @@ class Witness:
                     return
                 _refuse(reader, known, self.path)
                 reader.notice()
-                if reader.log.is_suspect:
+                if reader.log.durability.is_suspect:
                     return  # What the log shows since the disk failed, a loss of power may take.
                 seen = _seen(reader)
             if seen.seq <= known.seq or witness.replace(self.path, known, seen):
@@ -153,7 +153,7 @@ def _seen(reader: Reader) -> Witnessed:
 
     What is not folded yet may be a commit that is about to fail.
     """
-    seq = min(reader.log.durable_head(), reader.head)
+    seq = reader.log.durability.durable_until(reader.head)
     return Witnessed(reader.store_id, seq, _link_at(reader.log, seq) if seq else NO_LINK)
 
 

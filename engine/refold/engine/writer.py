@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from refold import fold
 from refold.engine.reader import TAGS_KEY, Reader, Request, checked_time
-from refold.engine.streams import Streams, notify
+from refold.engine.streams import Streams, notify, rows_of
 from refold.engine.transaction import (
     Commit,
     CommitSeed,
@@ -146,12 +146,12 @@ class Writer:
         reader.check_writable()
         try:
             with reader.state_lock:
-                if turn.moved:
+                if turn.last_commit != reader.last_commit:
                     reader.catch_up()
                 if not is_current():
                     return False
                 reader.is_writing = True
-            turn.write((), rows)
+            reader.last_commit = turn.write((), rows)
             return True
         finally:
             reader.is_writing = False
@@ -272,12 +272,12 @@ class Writer:
         """Admit the tickets and commit them in one turn at the log; ``TurnLost`` leaves them to another turn."""
         reader = self._reader
         try:
-            self._is_crowded = turn.moved
+            self._is_crowded = turn.last_commit != reader.last_commit
             with reader.state_lock:
                 if reader.is_torn or reader.streams.is_torn or not reader.is_writable:
                     reader.check_open()
                 # Until the turn ends no other process writes, and no read need look for it.
-                if turn.moved:
+                if self._is_crowded:
                     reader.catch_up()
                 self._streams = reader.streams
                 reader.is_writing = True
@@ -371,7 +371,7 @@ class Writer:
             if new_tags:
                 rows.append(("meta", TAGS_KEY, msgspec.msgpack.encode(sorted(reader.tags | new_tags))))
             if group.new_streams:
-                rows += reader.streams.rows_of(list(group.new_streams.values()))
+                rows += rows_of(list(group.new_streams.values()))
             waiting = reader.checkpoints.waiting
             if waiting:
                 rows += reader.checkpoints.allowed(waiting)
@@ -381,7 +381,7 @@ class Writer:
             for ticket, begin, end in admitted:
                 ticket.claim = Claim(group, commit, begin, end)
             try:
-                turn.write(commit.records, rows)
+                reader.last_commit = turn.write(commit.records, rows)
             except StoreError:
                 # What the store could not write is durable for no caller, whatever the log shows.
                 for ticket, _, _ in admitted:

@@ -13,7 +13,6 @@ import lmdb
 
 from refold.errors import StoreFull
 from refold.limits import RETRIES_COUNT_MAX
-from refold.log.directory import Ballast
 from refold.log.disk import disk_error, flush, remove
 from refold.log.environment import Environment
 from refold.log.lmdb_file import DATA_FILE, open_alone, translated
@@ -90,7 +89,7 @@ COPY: Final = "sweep"
 """The directory inside the store in which the copy is made; what a crash leaves of it is unused."""
 
 
-def sweep(environment: Environment, ballast: Ballast) -> None:
+def sweep(environment: Environment) -> None:
     """Replace the data file by a clean copy; the caller holds the store alone and allows no reads meanwhile.
 
     Where that fails the old file stays, whole: ``StoreFull`` where there is no room for the copy, with the ballast's.
@@ -100,7 +99,7 @@ def sweep(environment: Environment, ballast: Ballast) -> None:
         try:
             _sweep(environment)
         except StoreFull:
-            if not ballast.give():
+            if not environment.ballast.give():
                 raise
         else:
             return

@@ -8,7 +8,7 @@ import atexit
 import os
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from operator import itemgetter
@@ -18,7 +18,7 @@ from weakref import WeakSet
 from refold.errors import Closed, StoreError
 from refold.limits import DELAY_MS_MAX, LMDB_KEY_BYTES_MAX, TAIL_BYTES_MAX
 from refold.log.lmdb_log import LmdbLog
-from refold.log.protocol import TABLES, Found, Row, Table
+from refold.log.protocol import TABLES, Row, Table, write
 from refold.log.record import EventBytes, Record, Sealed, events_in
 from refold.threads import NO_THREAD, Bell, Worker
 
@@ -101,29 +101,19 @@ _KEY: Final = itemgetter(0)
 """The seq of a record's last event."""
 
 
-def just_below(key: bytes) -> bytes:
-    """Return the last possible key before a key."""
-    if key.endswith(b"\0"):
-        return key[:-1]
-    return (key[:-1] + bytes([key[-1] - 1])).ljust(LMDB_KEY_BYTES_MAX, b"\xff")
-
-
-# Turns at writing: to LMDB, which is a write transaction, and to the tail of a log that delays its writes.
-
-
 class DelayedTurn:
     """A turn at writing to the tail: it waits for other threads alone, as no other process may write."""
 
     __slots__ = ("_log", "is_open")
 
-    moved = False
+    last_commit = 0
 
     def __init__(self, log: "DelayedLog") -> None:
         self._log = log
         self.is_open = True
 
-    def write(self, records: Sequence[Sealed], rows: Sequence[Row] = (), erased: Sequence[Sealed] = ()) -> None:
-        """Put everything at the end of the tail, not durable on return; what erases goes past it, and is."""
+    def write(self, records: Sequence[Sealed], rows: Sequence[Row] = (), erased: Sequence[Sealed] = ()) -> int:
+        """Put everything at the end of the tail, not durable on return; what erases goes past it, and is. Return 0."""
         if not self.is_open:
             raise AssertionError("a turn is open once and writes once; take another turn")
         self.is_open = False
@@ -131,6 +121,7 @@ class DelayedTurn:
             self._log.erase(records, rows, erased)
         else:
             self._log.append(records, rows)
+        return self.last_commit
 
 
 T = TypeVar("T")
@@ -145,13 +136,15 @@ FLUSH_SECONDS: Final = DELAY_MS_MAX / 2 / 1_000
 class DelayedLog:
     """A log in a directory that this process alone writes to; see ``protocol.Log`` for what each method promises.
 
-    Only that ``write`` is durable is promised later: once ``flush`` or ``close`` returned, or as ``durable_head`` says.
+    Only that a turn is durable is promised later: once ``flush`` or ``close`` returned, or as ``durable_until`` says.
+    The files are those of the log below, without the tail.
     """
 
     def __init__(self, inner: LmdbLog) -> None:
         self.readonly = False
-        assert inner.exclusive, "a log that delays its writes has to be alone: no other process sees its tail"
+        assert inner.files.exclusive, "a log that delays its writes has to be alone: no other process sees its tail"
         self._inner = inner
+        self.files = inner.files
         self._owner = os.getpid()
         self._is_closed = False
         self.turns = threading.RLock()
@@ -200,10 +193,6 @@ class DelayedLog:
         with self.turns:
             return use(DelayedTurn(self))
 
-    def write(self, records: Sequence[Sealed], rows: Sequence[Row] = ()) -> None:
-        """Put everything at the end of the tail; not durable on return."""
-        self.in_turn(lambda turn: turn.write(records, rows))
-
     def append(self, records: Sequence[Sealed], rows: Sequence[Row]) -> None:
         """Put everything at the end of the tail, once it is not too long; the thread has its turn.
 
@@ -216,9 +205,9 @@ class DelayedLog:
         if any(not 0 < len(key) <= LMDB_KEY_BYTES_MAX for _, key, _ in rows):
             # It would fail in every flush, and everything behind it with it.
             raise StoreError(f"a key written behind seq {self.head()} has no byte or more than LMDB_KEY_BYTES_MAX")
-        if self._failure is not None or self._inner.is_stopped or self._tail_bytes() > TAIL_BYTES_MAX:
+        if self._failure is not None or self._inner.durability.is_stopped or self._tail_bytes() > TAIL_BYTES_MAX:
             self.flush()
-            self._inner.check_writing()
+            self._inner.durability.check_writing()
         with self._state:
             # Before the append, so that an interrupt between the two leaves no tail without a thread.
             if self._flusher is None or self._flusher.is_over:
@@ -235,6 +224,18 @@ class DelayedLog:
     def _tails(self) -> tuple[Tail, ...]:
         """Return the tails that hold something, the older one first."""
         return tuple(tail for tail in (self._written, self._waiting) if tail)
+
+    # What is durable.
+
+    @property
+    def durability(self) -> "DelayedLog":
+        """This log: it makes its own tail durable."""
+        return self
+
+    def durable_until(self, seq: int) -> int:
+        """Return up to where events are in the log below."""
+        self._check_usable()
+        return min(self._durable, seq)
 
     def flush(self) -> None:
         """Write the tail; what was written before the call is durable when it returns.
@@ -256,12 +257,11 @@ class DelayedLog:
         tail = self._written
         assert tail is not None
         try:
-            if self._inner.is_stopped:
-                # What the log below shows of the tail is not known to be durable.
-                self._inner.check_writing()
+            # What a log that was stopped shows of the tail is not known to be durable.
+            self._inner.durability.check_writing()
             # A flush that was interrupted may have come to its end.
             if tail.head == self._durable or self._inner.head() < tail.head:
-                self._inner.write(tail.records(), tail.all_rows())
+                write(self._inner, tail.records(), tail.all_rows())
         except StoreError as error:
             self._failure = self._with_waiting(error)
             raise self._failure from error
@@ -284,18 +284,18 @@ class DelayedLog:
     @property
     def is_stopped(self) -> bool:
         """Whether an I/O error has stopped writing until the store is closed or opened again."""
-        return self._inner.is_stopped
+        return self._inner.durability.is_stopped
 
     @property
     def is_suspect(self) -> bool:
         """Whether an I/O error has left the end of the log below in doubt."""
-        return self._inner.is_suspect
+        return self._inner.durability.is_suspect
 
     def resume(self) -> None:
         """Check the end of the log below, and let the tail be written to it; raises ``StoreError`` if it may not."""
         self._check_usable()
         with self._flushing:
-            self._inner.resume()
+            self._inner.durability.resume()
 
     def _run(self) -> None:
         """Flush again and again, until there was nothing to flush for a while."""
@@ -319,12 +319,6 @@ class DelayedLog:
             self._flusher = None
             return True
 
-    def write_rows(self, rows: Sequence[Row]) -> None:
-        """Put rows of tables, durably, after all that was written before."""
-        with self.turns:
-            self.flush()
-            self._inner.write_rows(rows)
-
     def erase(self, records: Sequence[Sealed], rows: Sequence[Row], erased: Sequence[Sealed]) -> None:
         """Put everything and replace records, durably, after all that was written before; the thread has its turn."""
         self.flush()
@@ -336,17 +330,6 @@ class DelayedLog:
             finally:
                 self._find_end()
 
-    def alone(self, use: Callable[[], T]) -> T:
-        """Call ``use`` while no other handle has the store open."""
-        return self._inner.alone(use)
-
-    def sweep(self) -> None:
-        """Put a clean copy of the data file in its place; no thread flushes meanwhile."""
-        with self.turns:
-            self.flush()
-            with self._flushing, self._state:
-                self._inner.sweep()
-
     # Reading.
 
     def head(self) -> int:
@@ -354,22 +337,10 @@ class DelayedLog:
         self._check_usable()
         return self._waiting.head
 
-    def durable_head(self) -> int:
-        """Return the seq of the last event that a crash leaves."""
+    def last_commit(self) -> int:
+        """Return 0: no other process may write here."""
         self._check_usable()
-        return self._durable
-
-    def changed(self) -> bool:
-        """Return ``False``: no other process may write here."""
-        self._check_usable()
-        return False
-
-    def mark(self) -> int:
-        """Return 0: there are no commits of others."""
         return 0
-
-    def saw(self, mark: int) -> None:
-        """Do nothing, as above."""
 
     def read(self, after: int, until: int) -> list[Sealed]:
         """Return the records with the events behind ``after`` up to ``until``."""
@@ -408,59 +379,22 @@ class DelayedLog:
                     return rows[key]
             return self._inner.row(table, key)
 
-    def _rows_of_tails(self, table: Table) -> dict[bytes, bytes | None]:
-        rows: dict[bytes, bytes | None] = {}
-        for tail in self._tails():
-            rows |= tail.rows(table)
-        return rows
-
-    def rows(self, table: Table, first: bytes, limit: int) -> list[tuple[bytes, bytes]]:
-        """Return up to ``limit`` rows with keys from ``first`` on."""
+    def rows(self, table: Table, first: bytes, limit: int, *, backwards: bool = False) -> list[tuple[bytes, bytes]]:
+        """Return up to ``limit`` rows with keys from ``first`` on, or down."""
         self._check_usable()
         with self._state:
-            above = {key: value for key, value in self._rows_of_tails(table).items() if key >= first}
+            above = {
+                key: value
+                for tail in self._tails()
+                for key, value in tail.rows(table).items()
+                if (key <= first if backwards else key >= first)
+            }
             # So many rows from below that what the tail deletes of them does not make the answer too short.
-            below = self._inner.rows(table, first, limit + len(above))
+            deleted = sum(value is None for value in above.values())
+            below = self._inner.rows(table, first, limit + deleted, backwards=backwards)
         merged: dict[bytes, bytes | None] = {**dict(below), **above}
-        return [(key, value) for key, value in sorted(merged.items()) if value is not None][:limit]
-
-    def row_before(self, table: Table, key: bytes) -> tuple[bytes, bytes] | None:
-        """Return the last row whose key is at most ``key``."""
-        self._check_usable()
-        with self._state:
-            above = self._rows_of_tails(table)
-            below = self._inner.row_before(table, key)
-            while below is not None and below[0] in above:
-                below = self._inner.row_before(table, just_below(below[0]))
-        found = [(known, value) for known, value in above.items() if value is not None and known <= key]
-        return max([*found, below] if below is not None else found, default=None)
-
-    def search(self, markers: Collection[bytes]) -> Found:
-        """Return how often the markers stand in the files, once the tail is in them."""
-        self.flush()
-        return self._inner.search(markers)
-
-    def passed(self) -> bool:
-        """Return whether another process has committed since this one's last turn at writing began and committed."""
-        return False
-
-    def relieve(self) -> None:
-        """Let go of the pages that were read through the memory map."""
-        self._inner.relieve()
-
-    def size_bytes(self) -> int:
-        """Return the size of the data file and of the tail."""
-        return self._inner.size_bytes() + self._tail_bytes()
-
-    def copy(self, into: str) -> None:
-        """Write everything to a new data file in a directory, the tail included."""
-        self.flush()
-        self._inner.copy(into)
-
-    def verify(self) -> list[str]:
-        """Return the findings of LMDB's offline verifier, once the tail is in the file."""
-        self.flush()
-        return self._inner.verify()
+        found = [(key, value) for key, value in merged.items() if value is not None]
+        return sorted(found, reverse=backwards)[:limit]
 
     def close(self) -> None:
         """Write the tail and release everything; where the tail cannot be written, raise and stay open.

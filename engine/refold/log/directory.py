@@ -1,4 +1,4 @@
-"""The directory of a store: created atomically, opened, locked, with a reserve for a full disk.
+"""The directory of a store: created atomically, opened, locked, and the upkeep of its files.
 
 Any number of processes may write to a store in turns, unless one has opened it for itself alone.
 """
@@ -7,131 +7,17 @@ import fcntl
 import io
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final, TypeVar
 
-from refold.errors import InvalidInput, NotFound, StoreBusy, StoreVersion
-from refold.limits import BALLAST_BYTES_MAX, BALLAST_BYTES_MIN, MAP_WAIT_SECONDS, OWNER_WAIT_SECONDS_MAX
+from refold.errors import Closed, InvalidInput, NotFound, StoreBusy, StoreError, StoreVersion
+from refold.limits import MAP_WAIT_SECONDS, OWNER_WAIT_SECONDS_MAX
 from refold.log.disk import building, disk_error
 from refold.log.environment import TURN_LOCK, Environment, create_databases, open_lock, share, unshare
-from refold.log.lmdb_file import DATA_FILE, LOCK_FILE
-
-# Ballast: bytes of the disk that a store reserves, so that erasing, which makes room, has room when the disk is full.
-#
-# It is a file next to the data. When erasing, or the clean copy that follows, meets a full disk, its bytes are given
-# back to the disk; they are taken again once the disk has room. No verb that only adds may have them: it would use
-# them up, and a full store could not be emptied any more. A disk without room for ballast is no reason to refuse a
-# store.
+from refold.log.lmdb_file import DATA_FILE, LOCK_FILE, problems, unmap
+from refold.log.protocol import Found
 
 T = TypeVar("T")
-
-BALLAST_FILE: Final = "ballast"
-_BLOCK_BYTES: Final = 512
-"""The unit of ``st_blocks``."""
-_CHUNK: Final = bytes(64 * 1024)
-
-
-def wanted_bytes(data_bytes: int) -> int:
-    """Return how much a store with a data file of this size reserves: room to rewrite it and to copy it, in bounds."""
-    return min(max(2 * data_bytes, BALLAST_BYTES_MIN), BALLAST_BYTES_MAX)
-
-
-def reserved_bytes(path: str) -> int:
-    """Return how many bytes of the disk are reserved in a store's directory."""
-    try:
-        status = os.stat(os.path.join(path, BALLAST_FILE))
-    except OSError:
-        return 0
-    return min(status.st_size, status.st_blocks * _BLOCK_BYTES)
-
-
-class Ballast:
-    """The ballast of the store in a directory."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._file = os.path.join(path, BALLAST_FILE)
-        self._is_lent = self._is_given = False
-        self.written_bytes = 0
-        """The bytes written since it was last compared with the data: it is compared after ``BALLAST_BYTES_MIN``."""
-
-    def _wanted_bytes(self) -> int:
-        return wanted_bytes(os.stat(os.path.join(self._path, DATA_FILE)).st_size)
-
-    def fill(self) -> bool:
-        """Reserve what is missing, or the least of it, if the disk has twice as much; return whether all is there."""
-        if self._is_lent:
-            return False
-        self.written_bytes = 0
-        wanted, reserved = self._wanted_bytes(), reserved_bytes(self._path)
-        for size_bytes in (wanted, BALLAST_BYTES_MIN):
-            if reserved >= size_bytes:
-                break
-            try:
-                if _free_bytes(self._path) >= 2 * (size_bytes - reserved):
-                    _reserve(self._file, size_bytes)
-                    return size_bytes == wanted
-            except OSError:
-                continue
-        return reserved >= wanted
-
-    def lend(self, use: Callable[[], T]) -> T:
-        """Call ``use``, which may have the ballast's room if it asks for it; take the room again afterwards."""
-        self._is_lent = True
-        try:
-            return use()
-        finally:
-            self._is_lent, is_given, self._is_given = False, self._is_given, False
-            if is_given:
-                self._retake()
-            self.fill()
-
-    def give(self) -> bool:
-        """Give the disk its bytes back, where the ballast is lent; return whether that is worth another try."""
-        if not self._is_lent or not self._release():
-            return False
-        self._is_given = True
-        return True
-
-    def _release(self) -> bool:
-        if not reserved_bytes(self._path):
-            return False
-        try:
-            os.truncate(self._file, 0)
-        except OSError:
-            return False
-        return True
-
-    def _retake(self) -> None:
-        """Reserve again what is left of the ballast, before verbs that only add find it."""
-        size_bytes = self._wanted_bytes()
-        while size_bytes >= len(_CHUNK):
-            try:
-                _reserve(self._file, size_bytes)
-            except OSError:
-                self._release()
-                size_bytes //= 2
-            else:
-                return
-
-
-def _free_bytes(path: str) -> int:
-    disk = os.statvfs(path)
-    return disk.f_bavail * disk.f_frsize
-
-
-def _reserve(file: str, size_bytes: int) -> None:
-    """Make the file so long, with blocks of the disk behind all of its bytes."""
-    descriptor = os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    try:
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(descriptor, 0, size_bytes)
-        else:
-            for begin in range(0, size_bytes, len(_CHUNK)):
-                os.pwrite(descriptor, _CHUNK[: size_bytes - begin], begin)
-    finally:
-        os.close(descriptor)
-
 
 OWNER_LOCK: Final = "owner.lock"
 WRITER_LOCK: Final = "writer.lock"
@@ -142,44 +28,47 @@ _NUMBER_BYTES_MAX: Final = 32
 
 
 class Directory:
-    """An opened store directory: its environment and the locks that this handle holds."""
+    """A store directory: its environment, once it is open, and the locks that this handle holds; a log's files."""
+
+    environment: Environment
 
     def __init__(self, path: str, *, readonly: bool, exclusive: bool) -> None:
         self.path = path
         self.readonly = readonly
         self.exclusive = exclusive
-        self.ballast = Ballast(path)
+        self.is_closed = False
         self._locks: list[io.FileIO] = []
-        self._environment: Environment | None = None
 
     def open(self) -> None:
         """Take the locks and the environment; what is there is given back by ``release``, wherever this ends."""
         if self.readonly and _is_sealed(self.path):
             self._locks.append(_open_lock(self.path, DATA_FILE, os.O_RDONLY))
             _keep_writers_out(self._locks[0], self.path)
-            self._environment = share(self.path, self, readonly=True, is_sealed=True)
+            self.environment = share(self.path, self, readonly=True, is_sealed=True)
             return
         self._locks.append(_open_lock(self.path, OWNER_LOCK))
         # Whoever holds it alone is about to replace the file, and soon done.
         _lock_soon(self._locks[0], self.path, fcntl.LOCK_SH, OWNER_WAIT_SECONDS_MAX)
-        self._environment = share(self.path, self, readonly=self.readonly)
+        self.environment = share(self.path, self, readonly=self.readonly)
         if not self.readonly:
             self._locks.append(_open_lock(self.path, WRITER_LOCK))
             (_lock_alone if self.exclusive else _lock_beside_others)(self._locks[1], self.path)
             _check_unread(self.path)
-            self.ballast.fill()
+            self.environment.ballast.fill()
+            if self.environment.stopped or self.environment.is_suspect:
+                self.environment.resume()
 
-    @property
-    def environment(self) -> Environment:
-        """The environment of LMDB."""
-        assert self._environment is not None, "the directory is not open"
-        return self._environment
+    def check_open(self) -> None:
+        """Raise ``Closed`` once the directory was released."""
+        if self.is_closed:
+            raise Closed(f"the store in {self.path} is closed; open it again with Memory({self.path!r})")
 
     def alone(self, use: Callable[[], T]) -> T:
         """Call ``use`` while every other handle on the store is kept out; ``StoreBusy`` where there is one.
 
         Who asks for that makes room, so the ballast is lent to the call.
         """
+        self.check_open()
         owner, environment = self._locks[0], self.environment
         try:
             with environment.writing:
@@ -193,13 +82,45 @@ class Directory:
                     if environment.turnstile.is_held:
                         environment.turnstile.unlock()
                         environment.turnstile.is_held = False
-            return self.ballast.lend(use)
+            return environment.ballast.lend(use)
         finally:
             fcntl.flock(owner, fcntl.LOCK_SH)
+
+    def sweep(self) -> None:
+        """Put a clean copy of the data file in its place."""
+        from refold.log.clean_copy import sweep  # noqa: PLC0415 - loaded only by those who erase
+
+        with self.environment.writing:
+            sweep(self.environment)
+
+    def search(self, markers: Collection[bytes]) -> Found:
+        """Return how often the markers stand in the files of the store."""
+        from refold.log.search import search  # noqa: PLC0415 - as above
+
+        return search(self.path, markers)
+
+    def relieve(self) -> None:
+        """Let go of the pages that were read through the memory map."""
+        unmap(os.path.join(self.path, DATA_FILE))
 
     def size_bytes(self) -> int:
         """Return the size of the data file."""
         return os.stat(os.path.join(self.path, DATA_FILE)).st_size
+
+    def copy(self, into: str) -> None:
+        """Write everything that is committed to a new data file in a directory."""
+        from refold.log.clean_copy import copy  # noqa: PLC0415 - loaded only by those who ask
+
+        self.check_open()
+        try:
+            copy(self.environment, into)
+        except StoreError:
+            self.check_open()  # Closed meanwhile, it is no fault of the disk.
+            raise
+
+    def verify(self) -> list[str]:
+        """Return the findings of LMDB's offline verifier, which reads the file as it is on the disk."""
+        return problems(self.path)
 
     def __del__(self) -> None:
         """Release what was never closed: a handle that is gone must not keep the store from being opened again.
@@ -217,6 +138,7 @@ class Directory:
 
         A second call does nothing, and one after a call that was cut off does the rest.
         """
+        self.is_closed = True
         unshare(self)
         for lock in self._locks:
             lock.close()

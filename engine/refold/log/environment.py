@@ -22,7 +22,7 @@ from weakref import WeakSet
 import lmdb
 import msgspec
 
-from refold.errors import StoreBusy, StoreCorrupt, StoreError, StoreVersion
+from refold.errors import StoreBusy, StoreError, StoreVersion
 from refold.limits import (
     COMMIT_WAIT_SECONDS_MAX,
     LMDB_KEY_BYTES_MAX,
@@ -31,19 +31,24 @@ from refold.limits import (
     RETRIES_COUNT_MAX,
     STRUCTURE_BYTES_MAX,
 )
+from refold.log.ballast import Ballast
 from refold.log.disk import disk_error, flush
 from refold.log.lmdb_file import (
     DATA_FILE,
     LOCK_FILE,
     allocate_lock_file,
+    check_end,
     check_structure,
+    is_cut_off,
     is_granted,
+    is_of_disk,
     of_stopped,
+    of_unknown_outcome,
     of_unknown_place,
     open_lmdb,
     open_sealed,
     open_to_read,
-    problems,
+    settle,
     translated,
 )
 from refold.log.protocol import TABLES, Displaced
@@ -254,6 +259,8 @@ class Environment:
         """Whether LMDB's environment was closed to be opened anew, and that has not succeeded yet."""
         self.stopped = ""
         """The I/O error after which nothing is written here any more, empty while there was none."""
+        self.ballast = Ballast(path)
+        """What a turn that meets a full disk may ask for room: it is lent to those who have the store alone."""
         self.turnstile = cast("Turnstile", NoTurnstile()) if is_sealed else Turnstile(path)
         self._txnids = _NO_TXNIDS
         # The environment is opened last, and closed by whatever goes wrong from here: the process may not open the
@@ -280,17 +287,14 @@ class Environment:
         self.env.close()
         self.turnstile.close()
 
-    def begin_write(self) -> "lmdb.Transaction[bytes]":
-        """Return a write transaction, once no other is open; for this thread alone, which holds ``writing``."""
-        self.turnstile.enter()
-        self.check_place()
-        return self._begun("beginning to write", write=True)
+    def begin(self, *, write: bool) -> "lmdb.Transaction[bytes]":
+        """Return a transaction that writes, for this thread alone, once no other is open, or one that reads.
 
-    def begin_read(self) -> "lmdb.Transaction[bytes]":
-        """Return a transaction that reads; its holder has ``writing``, or nobody else has the environment yet."""
-        return self._begun("beginning to read", write=False)
-
-    def _begun(self, doing: str, *, write: bool) -> "lmdb.Transaction[bytes]":
+        The caller holds ``writing``, or nobody else has the environment yet.
+        """
+        if write:
+            self.turnstile.enter()
+            self.check_place()
         attempts = RETRIES_COUNT_MAX
         while True:
             try:
@@ -298,10 +302,81 @@ class Environment:
             except lmdb.Error as error:
                 attempts -= 1
                 if not attempts or not self.recover(error):
-                    raise translated(error, doing, self.path) from error
+                    raise translated(error, f"beginning to {'write' if write else 'read'}", self.path) from error
+
+    # What is durable, and what becomes of writing after an I/O error.
+    #
+    # After one it is unknown what has reached the disk: the system may have forgotten pages that it could not write,
+    # and LMDB's last page may be there or not. So writing stops in this process until the store is opened again,
+    # which reads its end from the disk and checks it.
+
+    def durable_until(self, seq: int) -> int:
+        """Return ``seq``: what was written is durable."""
+        return seq
+
+    def flush(self) -> None:
+        """Fill the ballast if the disk has room again; what was written is durable."""
+        if not self._is_readonly:
+            self.check_place()
+            self.ballast.fill()
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether an I/O error has stopped writing until the store is opened again."""
+        return bool(self.stopped)
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether an I/O error, of this process or of another, has left the end of the log in doubt."""
+        return self.turnstile.is_suspect
+
+    def failure(self, error: lmdb.Error, doing: str, txnid: int) -> StoreError:
+        """Return the error of a commit that failed; the thread has its turn.
+
+        A full disk is an end that is known, and writing goes on when there is space: unless LMDB failed at its last
+        page and others see the commit all the same, which is unknown again.
+        """
+        is_visible = False
+        if self.is_panicked():
+            try:
+                self.renew()
+                is_visible = self.env.info()["last_txnid"] >= txnid
+            except (StoreError, lmdb.Error, OSError):
+                is_visible = True  # It cannot be read now; who reads next tries again.
+        if is_visible or is_of_disk(error, self.path):
+            self.stop(str(error))
+            return of_unknown_outcome(error, doing, self.path)
+        return translated(error, doing, self.path)
+
+    def stop(self, reason: str) -> None:
+        """Let nothing be written any more until the store is opened again, because of an error of the disk."""
+        self.stopped = self.stopped or reason
+        self.turnstile.suspect()
+
+    def check_writing(self) -> None:
+        """Raise after an I/O error, which stops writing until the store is opened again."""
+        if self.stopped:
+            raise of_stopped(self.stopped, self.path)
+
+    def resume(self) -> None:
+        """Check the end of the log as the disk holds it, and let writing go on; raises ``StoreError`` if it may not."""
+        with self.writing:
+            try:
+                self.turnstile.enter()
+                self.renew(lambda: settle(self.path))
+                with self.begin(write=False) as txn:
+                    check_end(txn.cursor(self.databases["log"]).iterprev(), self.path)
+                self.stopped = ""
+                self.turnstile.trust()
+            except lmdb.Error as error:
+                raise translated(error, "checking the end of the log", self.path) from error
+            finally:
+                if self.turnstile.is_held:
+                    self.turnstile.unlock()
+                    self.turnstile.is_held = False
 
     def allow_writing(self) -> None:
-        """Open LMDB's environment anew if it cannot write, in bounds; raises what ``begin_write`` raises."""
+        """Open LMDB's environment anew if it cannot write, in bounds; raises what ``begin`` raises."""
         with self.writing:
             if not self._is_readonly:
                 return
@@ -414,11 +489,6 @@ class Environment:
             return self._regain()
         return self._map_changes > 0
 
-    def stop(self, reason: str) -> None:
-        """Let nothing be written any more until the store is opened again, because of an error of the disk."""
-        self.stopped = self.stopped or reason
-        self.turnstile.suspect()
-
     def check_place(self) -> None:
         """Raise ``Displaced`` where the file at the path is another one than was opened, or none."""
         try:
@@ -430,11 +500,6 @@ class Environment:
                 f"the store that was opened at {self.path} was moved, removed or replaced, and nothing more is "
                 f"written to it; close this memory and open it where it is"
             )
-
-    def check_writing(self) -> None:
-        """Raise after an I/O error, which stops writing until the store is opened again."""
-        if self.stopped:
-            raise of_stopped(self.stopped, self.path)
 
     def grow(self) -> bool:
         """Make the map that is full larger, and return whether the system grants it.
@@ -562,9 +627,9 @@ class Environment:
         is_held = self.turnstile.is_held
         try:
             self.turnstile.enter()
-            if _is_cut_off(self.env, self.path):
+            if is_cut_off(self.env, self.path):
                 os.truncate(os.path.join(self.path, DATA_FILE), self._whole_bytes())
-            with self.begin_write() as txn:
+            with self.begin(write=True) as txn:
                 check_structure(self.path, STRUCTURE_BYTES_MAX)
                 databases = {name: self.env.open_db(name.encode(), txn=txn, create=False) for name in NAMES}
                 _check_format(txn.get(FORMAT_KEY, db=databases["meta"]), self.path)
@@ -576,11 +641,11 @@ class Environment:
 
     def _databases_read(self) -> dict[str, Any]:
         """Return the handles of an environment that cannot write, whose binding waits for nobody."""
-        _is_cut_off(self.env, self.path)
-        with self.begin_read():  # Which keeps every page in its place that the check walks.
+        is_cut_off(self.env, self.path)
+        with self.begin(write=False):  # Which keeps every page in its place that the check walks.
             check_structure(self.path, STRUCTURE_BYTES_MAX)
         databases = {name: self.env.open_db(name.encode(), create=False) for name in NAMES}
-        with self.begin_read() as txn:
+        with self.begin(write=False) as txn:
             _check_format(txn.get(FORMAT_KEY, db=databases["meta"]), self.path)
         return databases
 
@@ -709,25 +774,6 @@ def create_databases(path: str, seed: dict[bytes, bytes]) -> None:
         raise translated(error, "creating a store", path) from error
     finally:
         env.close()
-
-
-def _is_cut_off(env: lmdb.Environment, path: str) -> bool:
-    """Return whether the file lacks pages at its end that nobody needs; ``StoreCorrupt`` if it lacks others.
-
-    Touching what is mapped behind its end would kill the process. LMDB may leave pages there unwritten that were freed
-    in the commit that took them.
-    """
-    file = os.path.join(path, DATA_FILE)
-    expected = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
-    found = os.stat(file).st_size
-    if found >= expected:
-        return False
-    found_problems = problems(path)
-    if found_problems:
-        raise StoreCorrupt(
-            f"{file} was cut off: {found} of {expected} bytes are there ({found_problems[0]}); restore a backup"
-        )
-    return True
 
 
 def _check_format(packed: bytes | None, path: str) -> None:

@@ -5,13 +5,15 @@ verifier's own: a page that is not plain, or in which anything is off, is left t
 those that refold sets, and a search has to turn to the page that holds what it is for.
 """
 
+import ctypes
 import errno
 import mmap
 import os
 import resource
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from struct import Struct
+from struct import error as StructError  # noqa: N812 - struct names its exception in lower case
 from typing import Any, Final
 
 import lmdb
@@ -23,7 +25,8 @@ from refold.limits import (
     MAP_BYTES_MIN,
     READERS_MAX,
 )
-from refold.log.disk import FULL, NO_FILES, NO_FILES_NEXT, disk_error
+from refold.log.disk import FULL, NO_FILES, NO_FILES_NEXT, disk_error, flush
+from refold.log.record import NO_LINK, SEQ, Record, link_after
 
 _HEADER_BYTES: Final = 16
 """The head of a page of LMDB 0.9 on a machine of 64 bits."""
@@ -220,6 +223,102 @@ def is_granted(more_bytes: int) -> bool:
     return True
 
 
+# Giving mapped pages back: what LMDB has once read through its memory map counts as this process's memory.
+#
+# The pages are clean copies of the file and the system takes them back when it runs short; but who looks at a process
+# from outside, a container's limit included, sees them. Where the system has no ``madvise`` nothing happens.
+
+_MAPS: Final = "/proc/self/maps"
+_DONT_NEED: Final = 4
+"""``MADV_DONTNEED`` on Linux: for a shared map of a file, forget the mapping, keep the file's cached pages."""
+
+
+def unmap(path: str) -> bool:
+    """Unmap the pages of a file that are in RAM; return whether the system has a way to do so."""
+    if not os.path.exists(_MAPS):
+        return False
+    advise = ctypes.CDLL(None, use_errno=True).madvise
+    advise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    results = [advise(begin, end - begin, _DONT_NEED) for begin, end in _maps_of(os.path.realpath(path))]
+    return bool(results) and not any(results)
+
+
+def _maps_of(path: str) -> Iterator[tuple[int, int]]:
+    """Return where a file is mapped: the first and the last address of each map."""
+    with open(_MAPS, encoding="utf-8", errors="surrogateescape") as file:
+        for line in file:
+            addresses, permissions, *_, name = [*line.rstrip("\n").split(None, 5), ""][:6]
+            if name == path:
+                assert permissions.endswith("s"), f"{path} is mapped privately"
+                begin, end = addresses.split("-")
+                yield int(begin, 16), int(end, 16)
+
+
+# The end of a file after an I/O error: read from the disk, and checked whether its last records are what their links
+# say.
+#
+# Everything before them was durable before they began, and LMDB never writes to a page that a commit still needs. So
+# this is what an I/O error leaves in doubt, and all that has to be read before writing goes on.
+
+_KEEPS_CACHE: Final = not hasattr(os, "posix_fadvise")
+
+
+def settle(path: str) -> None:
+    """Write what is not on the disk yet and forget what is, so that the file is read from the disk; it is not open.
+
+    Raises ``StoreError`` where the disk still fails.
+    """
+    file = os.path.join(path, DATA_FILE)
+    try:
+        descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+            if not _KEEPS_CACHE:
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+        flush(path)  # The file may have got its name from a sweep whose last flush failed.
+    except OSError as error:
+        raise StoreError(
+            f"{file} cannot be flushed ({error}), so nothing is written to it; check the disk and open it again"
+        ) from error
+
+
+_CHECKED_RECORDS: Final = 256
+
+
+def check_end(records: Iterator[tuple[bytes, bytes]], path: str) -> None:
+    """Raise ``StoreCorrupt`` unless the last 256 records, the last one first, are what their links say."""
+    item = next(records, None)
+    for _ in range(_CHECKED_RECORDS):
+        if item is None:
+            return
+        before = next(records, None)
+        try:
+            problem = _problem(item, before)
+        except (ArithmeticError, LookupError, TypeError, ValueError, StructError) as error:
+            problem = str(error)
+        if problem:
+            raise StoreCorrupt(
+                f"the end of the log in {path} was checked after an I/O error, and seq "
+                f"{int.from_bytes(item[0], 'big')} is damaged: {problem}; open it with readonly=True to read what is "
+                f"there, run `refold verify`, restore a backup"
+            )
+        item = before
+
+
+def _problem(item: tuple[bytes, bytes], before: tuple[bytes, bytes] | None) -> str:
+    """Return what is wrong with a record, given the one before it; empty if nothing is."""
+    record, (last,) = Record(item[1]), SEQ.unpack(item[0])
+    if record.last_seq != last:
+        return f"its record says that it ends at seq {record.last_seq}"
+    if (SEQ.unpack(before[0])[0] if before else 0) != record.first_seq - 1:
+        return f"no record ends at seq {record.first_seq - 1}, in front of its own"
+    if link_after(Record(before[1]).link if before else NO_LINK, record.covered()) != record.link:
+        return "the link of its record does not fit what is in it"
+    return ""
+
+
 _NODE: Final = Struct("=HHHH")
 """The head of a row: size of its value, low and high half, flags, size of its key."""
 
@@ -255,6 +354,25 @@ def check_structure(path: str, bytes_max: int) -> None:
     found = problems(path)
     if found:
         raise StoreCorrupt(f"the data file of {path} is damaged ({found[0]}); restore a backup")
+
+
+def is_cut_off(env: lmdb.Environment, path: str) -> bool:
+    """Return whether the file lacks pages at its end that nobody needs; ``StoreCorrupt`` if it lacks others.
+
+    Touching what is mapped behind its end would kill the process. LMDB may leave pages there unwritten that were freed
+    in the commit that took them.
+    """
+    file = os.path.join(path, DATA_FILE)
+    expected = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
+    found = os.stat(file).st_size
+    if found >= expected:
+        return False
+    found_problems = problems(path)
+    if found_problems:
+        raise StoreCorrupt(
+            f"{file} was cut off: {found} of {expected} bytes are there ({found_problems[0]}); restore a backup"
+        )
+    return True
 
 
 @cache

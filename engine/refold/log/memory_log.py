@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple, TypeVar
 
 from refold.errors import InvalidInput, ReadOnly
-from refold.log.protocol import TABLES, Found, Row, Table
+from refold.log.protocol import TABLES, AlwaysDurable, Found, Row, Table
 from refold.log.record import EventBytes, Record, Sealed, events_in
 
 T = TypeVar("T")
@@ -25,18 +25,19 @@ class RamTurn:
 
     __slots__ = ("_log", "_was_written")
 
-    moved = False
+    last_commit = 0
 
     def __init__(self, log: "RamLog") -> None:
         self._log = log
         self._was_written = False
 
-    def write(self, records: Sequence[Sealed], rows: Sequence[Row] = (), erased: Sequence[Sealed] = ()) -> None:
-        """Put everything at once."""
+    def write(self, records: Sequence[Sealed], rows: Sequence[Row] = (), erased: Sequence[Sealed] = ()) -> int:
+        """Put everything at once; return 0, as no other process commits."""
         if self._was_written:
             raise AssertionError("a turn writes once; take another turn")
         self._was_written = True
         self._log.commit(_Change(tuple(records), tuple(rows), tuple(erased)))
+        return self.last_commit
 
 
 class RamLog:
@@ -48,6 +49,7 @@ class RamLog:
 
     def __init__(self, *, readonly: bool = False) -> None:
         self.readonly = readonly
+        self.durability = AlwaysDurable()
         self._lock = threading.Lock()
         self._change: _Change | None = None
         self._records: list[bytes] = []
@@ -58,7 +60,6 @@ class RamLog:
 
     def commit(self, change: _Change) -> None:
         """Put everything: all of it or, where this is cut off before, nothing."""
-        self._refuse_readonly()
         head = self.head()
         if change.records and Record(change.records[0][1]).first_seq != head + 1:
             raise AssertionError(f"the record that ends at seq {change.records[0][0]} is not behind the last, {head}")
@@ -101,12 +102,9 @@ class RamLog:
         self._whole()
         return self._lasts[-1] if self._lasts else 0
 
-    def durable_head(self) -> int:
-        """Return the seq of the last event."""
-        return self.head()
-
-    def flush(self) -> None:
-        """Do nothing: there is no disk."""
+    def last_commit(self) -> int:
+        """Return 0: no other process can write here."""
+        return 0
 
     def in_snapshot(self, use: Callable[[], T]) -> T:
         """Call ``use``: the caller keeps other threads from writing."""
@@ -114,20 +112,9 @@ class RamLog:
 
     def in_turn(self, use: Callable[[RamTurn], T]) -> T:
         """Call ``use`` with a turn at writing and return its result."""
-        self._refuse_readonly()
-        return use(RamTurn(self))
-
-    def write(self, records: Sequence[Sealed], rows: Sequence[Row] = ()) -> None:
-        """Append records and put the rows."""
-        self.commit(_Change(tuple(records), tuple(rows), ()))
-
-    def write_rows(self, rows: Sequence[Row]) -> None:
-        """Put rows of tables."""
-        self.write((), rows)
-
-    def _refuse_readonly(self) -> None:
         if self.readonly:
             raise ReadOnly("this log is read-only; open it without readonly=True to write")
+        return use(RamTurn(self))
 
     def read(self, after: int, until: int) -> list[Sealed]:
         """Return the records with the events behind ``after`` up to ``until``."""
@@ -151,19 +138,24 @@ class RamLog:
         self._whole()
         return self._tables[table].get(key)
 
-    def rows(self, table: Table, first: bytes, limit: int) -> list[tuple[bytes, bytes]]:
-        """Return up to ``limit`` rows with keys from ``first`` on."""
+    def rows(self, table: Table, first: bytes, limit: int, *, backwards: bool = False) -> list[tuple[bytes, bytes]]:
+        """Return up to ``limit`` rows with keys from ``first`` on, or down."""
         self._whole()
         keys = self._keys[table]
-        begin = bisect_left(keys, first)
-        return [(key, self._tables[table][key]) for key in keys[begin : begin + limit]]
+        if backwards:
+            end = bisect_right(keys, first)
+            found = keys[max(end - limit, 0) : end][::-1]
+        else:
+            begin = bisect_left(keys, first)
+            found = keys[begin : begin + limit]
+        return [(key, self._tables[table][key]) for key in found]
 
-    def row_before(self, table: Table, key: bytes) -> tuple[bytes, bytes] | None:
-        """Return the last row whose key is at most ``key``."""
-        self._whole()
-        keys = self._keys[table]
-        place = bisect_right(keys, key)
-        return (keys[place - 1], self._tables[table][keys[place - 1]]) if place else None
+    # The upkeep of what is in RAM.
+
+    @property
+    def files(self) -> "RamLog":
+        """This log: what it keeps is its own."""
+        return self
 
     def alone(self, use: Callable[[], T]) -> T:
         """Call ``use``: no other process can have the log open."""
@@ -177,34 +169,6 @@ class RamLog:
         self._whole()
         held = [*self._records, *(value for rows in self._tables.values() for value in rows.values())]
         return Found(0, sum(map(len, held)), sum(part.count(marker) for part in held for marker in markers))
-
-    def changed(self) -> bool:
-        """Return ``False``: no other process can write here."""
-        return False
-
-    def mark(self) -> int:
-        """Return 0: there are no commits of others."""
-        return 0
-
-    def saw(self, mark: int) -> None:
-        """Do nothing, as above."""
-
-    def passed(self) -> bool:
-        """Return whether another process has committed since this one's last turn at writing began and committed."""
-        return False
-
-    @property
-    def is_stopped(self) -> bool:
-        """Return ``False``: there is no disk that could fail."""
-        return False
-
-    @property
-    def is_suspect(self) -> bool:
-        """Return ``False``, as above."""
-        return False
-
-    def resume(self) -> None:
-        """Do nothing: writing never stops."""
 
     def relieve(self) -> None:
         """Do nothing: all of it is meant to be in RAM."""

@@ -44,15 +44,15 @@ class Displaced(StoreError):
 
 
 class LogTurn(Protocol):
-    """One writer's turn among all processes: no other writer commits until it ends.
+    """One writer's turn: while it is open its thread may use the log's reads, which do not see what it will write.
 
-    While it is open its thread may use the log's ordinary reads; they do not see what the turn has not yet written.
-    Ending it without ``write`` changes nothing.
+    No other writer commits until it ends; a log that takes no lock raises ``TurnLost`` in ``write`` if one did. Ending
+    it without ``write`` changes nothing.
     """
 
     @property
-    def moved(self) -> bool:
-        """Whether another process committed since the last ``saw``, or since this log last wrote."""
+    def last_commit(self) -> int:
+        """The number of the last commit before this turn: another one than its reader knows is another writer's."""
         ...
 
     def write(
@@ -60,42 +60,21 @@ class LogTurn(Protocol):
         records: Sequence[Sealed],
         rows: Sequence[Row] = (),
         erased: Sequence[Sealed] = (),
-    ) -> None:
-        """Do what ``Log.write`` does and give the turn back; at most once.
+    ) -> int:
+        """Append records and put the rows, in one transaction; return the number of the last commit then.
 
-        ``erased`` records take the place of those with the same keys in the same transaction, which then is durable in
-        any case.
-        Raises ``TurnLost`` in the rare case that nothing was written, the log moved, and another turn will do.
+        At most once: it gives the turn back. ``erased`` records take the place of those with the same keys in the same
+        transaction, which then is durable in any case. Raises ``TurnLost`` where nothing was written, another writer
+        committed, and another turn will do.
         """
         ...
 
 
-class Log(Protocol):
-    """An append-only sequence of records, each under the seq of its last event, and tables of rows.
+class Durability(Protocol):
+    """What a loss of power leaves of a log, and what becomes of writing after an error of the disk."""
 
-    ``write`` is atomic, and durable when it returns, unless the log delays its writes: ``durable_head`` tells. Every
-    read is short: no transaction outlives the call.
-    """
-
-    @property
-    def readonly(self) -> bool:
-        """Whether this log refuses to write."""
-        ...
-
-    def head(self) -> int:
-        """Return the seq of the last event, 0 in an empty log."""
-        ...
-
-    def in_turn(self, use: Callable[[LogTurn], T]) -> T:
-        """Call ``use`` with a turn at writing, after the turns of all others, and return its result.
-
-        A call and not a context manager: a signal may split a ``with`` statement from the Python function that ends
-        it, and the locks of the turn would be held for good.
-        """
-        ...
-
-    def durable_head(self) -> int:
-        """Return the seq of the last event that a crash leaves: that of ``head``, unless the log delays its writes."""
+    def durable_until(self, seq: int) -> int:
+        """Return up to where events are durable, ``seq`` at most: that is all of them, unless writes are delayed."""
         ...
 
     def flush(self) -> None:
@@ -116,19 +95,96 @@ class Log(Protocol):
         """Check the end of the log as the disk holds it, and let writing go on; raises ``StoreError`` if it may not."""
         ...
 
-    def in_snapshot(self, use: Callable[[], T]) -> T:
-        """Call ``use``, which writes nothing and whose reads on this thread see the log as it is now.
 
-        It waits for no other process, and none waits for it; the caller keeps threads of this one from writing.
+class AlwaysDurable:
+    """The durability of a log whose writes are durable on return, and whose disk is not this process's to mend."""
+
+    is_stopped = False
+    is_suspect = False
+
+    def durable_until(self, seq: int) -> int:
+        """Return ``seq``."""
+        return seq
+
+    def flush(self) -> None:
+        """Do nothing."""
+
+    def resume(self) -> None:
+        """Do nothing: writing never stops."""
+
+
+class Files(Protocol):
+    """The upkeep of what a log keeps, on disk or elsewhere: what is not durable yet is not in it."""
+
+    def alone(self, use: Callable[[], T]) -> T:
+        """Call ``use`` while no other handle, of any process, has the log open; ``StoreBusy`` where one has.
+
+        A log that nobody else can open just calls it.
         """
         ...
 
-    def write(self, records: Sequence[Sealed], rows: Sequence[Row] = ()) -> None:
-        """Append records and put the rows, in one transaction."""
+    def sweep(self) -> None:
+        """Leave nothing of what was deleted or replaced; the caller is ``alone``, without reads.
+
+        Commits may be counted anew from then on. A log that keeps nothing of it does nothing.
+        """
         ...
 
-    def write_rows(self, rows: Sequence[Row]) -> None:
-        """Put rows of tables in one transaction."""
+    def search(self, markers: Collection[bytes]) -> Found:
+        """Return how often byte strings, of ``MARKER_BYTES_MIN`` bytes at least, stand in what the log keeps."""
+        ...
+
+    def relieve(self) -> None:
+        """Let go of what is held in RAM only because it was read once; nothing, where nothing is."""
+        ...
+
+    def size_bytes(self) -> int:
+        """Return the bytes that the log takes."""
+        ...
+
+    def copy(self, into: str) -> None:
+        """Write the log to a new file in a directory, while others go on writing.
+
+        Nothing that the log has replaced or deleted is in the file. ``InvalidInput`` of a log that has no file.
+        """
+        ...
+
+    def verify(self) -> list[str]:
+        """Verify the file by the storage engine's own means, and return what is wrong; nothing, without a file."""
+        ...
+
+
+class Log(Protocol):
+    """An append-only sequence of records, each under the seq of its last event, and tables of rows.
+
+    A turn's ``write`` is atomic, and durable when it returns, unless the log delays its writes. Every read is short: no
+    transaction outlives the call.
+    """
+
+    @property
+    def readonly(self) -> bool:
+        """Whether this log refuses to write."""
+        ...
+
+    @property
+    def durability(self) -> Durability:
+        """What is durable, and what becomes of writing after an error of the disk."""
+        ...
+
+    @property
+    def files(self) -> Files:
+        """The upkeep of what the log keeps."""
+        ...
+
+    def head(self) -> int:
+        """Return the seq of the last event, 0 in an empty log."""
+        ...
+
+    def last_commit(self) -> int:
+        """Return the number of the last commit, whoever made it; cheap enough for every read.
+
+        It grows with every commit, and with nothing else. A log that nobody else can write to may say 0 for ever.
+        """
         ...
 
     def read(self, after: int, until: int) -> list[Sealed]:
@@ -143,67 +199,34 @@ class Log(Protocol):
         """Return the value of a row, ``None`` where there is none."""
         ...
 
-    def rows(self, table: Table, first: bytes, limit: int) -> list[tuple[bytes, bytes]]:
-        """Return up to ``limit`` rows with keys from ``first`` on, in order."""
+    def rows(self, table: Table, first: bytes, limit: int, *, backwards: bool = False) -> list[tuple[bytes, bytes]]:
+        """Return up to ``limit`` rows with keys from ``first`` on, in order; ``backwards``, from ``first`` down."""
         ...
 
-    def row_before(self, table: Table, key: bytes) -> tuple[bytes, bytes] | None:
-        """Return the last row whose key is at most ``key``."""
-        ...
+    def in_turn(self, use: Callable[[LogTurn], T]) -> T:
+        """Call ``use`` with a turn at writing, after the turns of all others, and return its result.
 
-    def alone(self, use: Callable[[], T]) -> T:
-        """Call ``use`` while no other handle, of any process, has the log open; ``StoreBusy`` where one has."""
-        ...
-
-    def sweep(self) -> None:
-        """Leave nothing of what was deleted or replaced in the files; the caller is ``alone``, without reads."""
-        ...
-
-    def search(self, markers: Collection[bytes]) -> Found:
-        """Return how often byte strings, of ``MARKER_BYTES_MIN`` bytes at least, stand in what the log keeps."""
-        ...
-
-    def changed(self) -> bool:
-        """Return whether others may have written since the last ``saw``; cheap enough for every read.
-
-        What this log writes itself never hides a commit of others that came before it.
+        A call and not a context manager: a signal may split a ``with`` statement from the Python function that ends
+        it, and the locks of the turn would be held for good.
         """
         ...
 
-    def mark(self) -> int:
-        """Return a mark of what is committed now, for ``saw``."""
-        ...
+    def in_snapshot(self, use: Callable[[], T]) -> T:
+        """Call ``use``, which writes nothing and whose reads on this thread see the log as it is now.
 
-    def saw(self, mark: int) -> None:
-        """Take note that the reader knows everything that was committed when it took the mark."""
-        ...
-
-    def passed(self) -> bool:
-        """Return whether another process has committed since this one's last turn at writing began and committed."""
-        ...
-
-    def relieve(self) -> None:
-        """Let go of what is held in RAM only because it was read once."""
-        ...
-
-    def size_bytes(self) -> int:
-        """Return the bytes that the log takes on disk, or in RAM."""
-        ...
-
-    def copy(self, into: str) -> None:
-        """Write everything that was acknowledged to a new file in a directory, while others go on writing.
-
-        Nothing that the log has replaced or deleted is in the file. ``InvalidInput`` of a log that has no file.
+        What is written is durable then. It waits for no other process, and none waits for it; the caller keeps threads
+        of this one from writing.
         """
-        ...
-
-    def verify(self) -> list[str]:
-        """Verify the file by the storage engine's own means, and return what is wrong."""
         ...
 
     def close(self) -> None:
         """Release everything; a second call does nothing."""
         ...
+
+
+def write(log: Log, records: Sequence[Sealed], rows: Sequence[Row] = ()) -> int:
+    """Append records and put rows in a turn of their own, whoever wrote before; return the number of the commit."""
+    return log.in_turn(lambda turn: turn.write(records, rows))
 
 
 def scan(log: Log, table: Table, prefix: bytes, page: int, first: bytes = b"") -> Iterator[tuple[bytes, bytes]]:

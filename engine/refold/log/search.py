@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refold.limits import MARKER_BYTES_MIN, OCCURRENCES_COUNT_MAX
-from refold.log.directory import BALLAST_FILE
+from refold.log.ballast import BALLAST_FILE
 from refold.log.environment import TURN_LOCK
 from refold.log.lmdb_file import LOCK_FILE
 from refold.log.protocol import Found

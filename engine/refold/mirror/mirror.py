@@ -94,8 +94,9 @@ class LogReader:
         engine.reader.check_open()
         seq = engine.reader.current_head()
         state = self._read(seq, None)
-        durable = engine.reader.log.durable_head()
-        return state if durable >= engine.reader.head else self._read(durable, durable)
+        head = engine.reader.head
+        durable = engine.reader.log.durability.durable_until(head)
+        return state if durable == head else self._read(durable, durable)
 
     def _read(self, seq: int, at: int | None) -> LogState:
         profile, journal = self._streams
@@ -356,7 +357,7 @@ class Rounds:
         except (InvalidInput, LimitExceeded) as error:
             for plan in edited:
                 plan.leave(f"cannot be taken: {error}")
-        self._core.engine.reader.log.flush()
+        self._core.engine.reader.log.durability.flush()
         return True
 
     # Files.

@@ -24,7 +24,7 @@ from msgspec import Struct
 from refold import InvalidInput, Memory, StoreBusy, StoreError
 from refold.engine.reader import UNSWEPT_KEY
 from refold.log import clean_copy, disk, environment
-from refold.log.lmdb_log import LmdbLog, LmdbTurn
+from refold.log.lmdb_log import LmdbTurn
 from refold.memory import store
 from tests.rigs.breaks import BUILDS
 
@@ -92,8 +92,8 @@ def _doomed(times: int, *, after: bool, when: Callable[..., bool] = lambda *_, *
     return wrapping
 
 
-def _is_sweep(_log: Any, rows: Any) -> bool:
-    return any(key == UNSWEPT_KEY for _, key, _ in rows)
+def _is_sweep(_turn: Any, _records: Any, rows: Any = (), _erased: Any = ()) -> bool:
+    return any(key == UNSWEPT_KEY and value is None for _, key, value in rows)
 
 
 def _is_erasure(_turn: Any, _records: Any, _rows: Any = (), erased: Any = ()) -> bool:
@@ -117,12 +117,8 @@ MOMENTS: Final[dict[str, Callable[[int], None]]] = {
     "once the copy is whole": lambda n: _in_class(clean_copy, "copy", _doomed(n, after=True)),
     "before the copy takes its place": lambda n: _in_os(environment, "rename", _doomed(n, after=False)),
     "once the copy has its place": lambda n: _in_os(environment, "rename", _doomed(n, after=True)),
-    "before it says that all is swept": lambda n: _in_class(
-        LmdbLog, "write_rows", _doomed(n, after=False, when=_is_sweep)
-    ),
-    "once it says that all is swept": lambda n: _in_class(
-        LmdbLog, "write_rows", _doomed(n, after=True, when=_is_sweep)
-    ),
+    "before it says that all is swept": lambda n: _in_class(LmdbTurn, "write", _doomed(n, after=False, when=_is_sweep)),
+    "once it says that all is swept": lambda n: _in_class(LmdbTurn, "write", _doomed(n, after=True, when=_is_sweep)),
     "before a backup takes its place": lambda n: _in_class(disk, "_put_in_place", _doomed(n, after=False)),
     "once a backup has its place": lambda n: _in_class(disk, "_put_in_place", _doomed(n, after=True)),
 }

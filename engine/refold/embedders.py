@@ -52,7 +52,7 @@ class Embedder(Protocol):
     An embedder may also have ``merge_threshold`` and ``compact_threshold``, the cosines above which two of its texts
     say the same: they differ between models. Without them ``MERGE_COSINE`` and ``COMPACT_COSINE`` hold. With a
     ``floor_rate``, a search by ``"hybrid"`` finds nothing where its best score is below that rate times the natural
-    logarithm of one and the number of memories; without one it has no floor.
+    logarithm of 1 + the number of memories; without one it has no floor.
     """
 
     @property

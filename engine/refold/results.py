@@ -111,10 +111,10 @@ class Receipt(Struct, frozen=True):
     """The reach of an erasure: the given seqs and those derived from them, new names of streams, removed cached rows.
 
     ``naming`` are the seqs of the events that ``derived="keep"`` kept and that name the erased conversation, those of
-    its board included. ``occurrences`` is how often one of ``markers`` texts and values of the erased bodies, those
-    inside of others too, or an erased name was found afterwards in ``files`` files of the store, as they are or in
-    base64: 0, unless something that was not erased says the same, such as the name of a tool that others call. Those in
-    ``markers_too_short`` were not looked for. ``beyond_reach`` names where copies may be that no store can reach.
+    its board included. Afterwards the ``files`` of the store were searched, as they are and in base64, for erased names
+    and for ``markers`` texts and values of the erased bodies; ``markers_too_short`` were not looked for.
+    ``occurrences`` is how often one was found: 0, unless something that was not erased says the same, such as the name
+    of a tool. ``beyond_reach`` names where copies may be that no store can reach.
     """
 
     seqs: tuple[int, ...]
@@ -131,11 +131,11 @@ class Receipt(Struct, frozen=True):
 
 
 class Upserted(Struct, frozen=True):
-    """The result of an upsert: ``outcome`` is inserted, merged or skipped, the last with its ``reason``.
+    """The result of an upsert: ``outcome`` is inserted, merged or skipped.
 
-    So is an inserted one that is alike to another memory and contradicts it.
-
-    ``entry`` is the memory as it is now, of a skipped one that which is there already; ``cosine`` is how alike it was.
+    ``reason`` says why it was skipped, or why it was inserted although another memory is alike: they contradict each
+    other. ``entry`` is the memory as it is now, after a skip the one that is there already; ``cosine`` is how alike the
+    two were.
     """
 
     outcome: str

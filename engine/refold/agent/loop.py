@@ -57,7 +57,7 @@ class Reply(Struct, frozen=True):
 
 
 class Model(Protocol):
-    """A model as the loop asks it."""
+    """What the loop needs of a model: an object of yours that asks a provider."""
 
     def reply(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Reply:
         """Reply to messages, both in OpenAI's form, with these tools at hand."""

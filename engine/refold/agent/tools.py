@@ -433,6 +433,9 @@ class ToolRegistry:
     >>> memory = Memory()
     >>> memory.tools.execute("memory_set", {"key": "theme", "value": "dark"}).value["status"]
     'ok'
+    >>> add = FunctionTool("add", "Add two numbers.", {"type": "object"}, lambda given, _: given["a"] + given["b"])
+    >>> memory.tools.register(add).name, memory.tools.execute("add", {"a": 1, "b": 2}).text
+    ('add', '3')
     """
 
     __slots__ = ("_memory", "_tools")

@@ -501,8 +501,7 @@ def mirror_command(*, directory: str, watch: bool, check: bool, db: str, as_json
     show: Callable[[MirrorReport], None] = output.print_json if as_json else _print_report
     # A check writes nothing, not even a first time.
     with (reading if check else writing)(db) as memory:
-        options = {"on_report": show} if watch else {}
-        with memory.mirror(directory, writes=not check, **options, **names) as mirror:
+        with memory.mirror(directory, writes=not check, on_report=show if watch else None, **names) as mirror:
             if watch:
                 output.tell(f"mirroring in {mirror.path}; ctrl-C ends it")
                 _wait(mirror)

@@ -182,8 +182,10 @@ class Conversation(Handle):
 
         ``tokens=None`` counts with the memory's token counter, and the count is recorded. ``pinned=None`` pins a system
         prompt: a system or developer message that comes before all others and fits the window. ``occurred`` is when it
-        happened (nanoseconds or an aware datetime). Raises ``InvalidInput`` for a wrong type or role,
-        ``LimitExceeded`` when pinned messages alone would exceed the budget, ``WrongVersion`` when ``expected`` fails.
+        happened (nanoseconds or an aware datetime). ``role`` is system, developer, user, assistant, tool or function.
+        Messages leave in groups: calls of tools go with their answers. Raises ``InvalidInput`` for a wrong type or
+        role, ``LimitExceeded`` when pinned messages alone would exceed the budget, ``WrongVersion`` when ``expected``
+        fails.
 
         >>> chat.append("user", "Hello!", tokens=3).role
         'user'
@@ -221,7 +223,7 @@ class Conversation(Handle):
         return message
 
     def window(self, last: int | None = None) -> list[Message]:
-        """Return the live messages, oldest first, as a new list; ``last`` keeps only the newest ones, 0 none.
+        """Return the messages in the window, oldest first, as a new list; of them the ``last`` so many, if given.
 
         >>> [message.content for message in chat.window(last=1)]
         ['Hello!']
@@ -237,13 +239,16 @@ class Conversation(Handle):
 
         In the forms of ``"anthropic"`` and ``"gemini"``, system and developer messages are left out: those APIs take
         them beside the messages. ``InvalidInput`` for a content block that a form has no place for.
+
+        >>> chat.messages("anthropic")[-1]["role"]
+        'user'
         """
         return wires.rendered(format, self.window())
 
     def search(
         self, query: str, *, top_k: int = 10, roles: Sequence[str] | None = None, explain: bool = False
     ) -> "Hits":
-        """Find messages by their words in all that it ever held, also what has left the window or was forked from.
+        """Find messages by their words, those that have left the window and those from before a fork included.
 
         A hit's ``entry`` is a ``Message``; the best come first, and of equal ones the newest. ``roles`` leaves out
         others; ``explain`` adds the share of each word to a hit's ``parts``. Erased messages are not found. Raises
@@ -258,7 +263,7 @@ class Conversation(Handle):
         return messages.search(self._core, self._stream, self._at, query, top_k=top_k, roles=roles, explain=explain)
 
     def token_count(self) -> int:
-        """Return the tokens of the live messages, a running sum."""
+        """Return the tokens of the messages in the window; no message is counted anew."""
         return self._read(lambda state: state.part(WINDOW).tokens)
 
     @property
@@ -283,7 +288,10 @@ class Conversation(Handle):
 
     @mutation
     def set_window_tokens(self, window_tokens: int, **options: Unpack[MutationOptions]) -> None:
-        """Change the token budget; what no longer fits is evicted at that seq."""
+        """Change the token budget of the window, from which messages that no longer fit leave at once.
+
+        Raises ``LimitExceeded`` where pinned messages alone would exceed it.
+        """
         window_tokens, cited = checks.window_tokens(window_tokens), self._cited(options)
 
         def decide(state: State) -> Event | None:
@@ -423,14 +431,23 @@ class Conversation(Handle):
         return self._core.engine.reader.events(self._core.key(self._stream), after, self._at)
 
     def at(self, at: "int | datetime.datetime") -> "Conversation":
-        """Return the conversation as it was at a seq or an aware datetime; mutating it raises ``ReadOnly``."""
+        """Return the conversation as it was at a seq or an aware datetime; mutating it raises ``ReadOnly``.
+
+        >>> first = chat.window()[0]
+        >>> [message.content for message in chat.at(first.seq).window()]
+        ['Hello!']
+        """
         return Conversation(self._core, self.id, self._opening, seq_at(self._core.engine, at, self._at))
 
     @mutation
     def snapshot(self, name: str | None = None, **options: Unpack[MutationOptions]) -> Snapshot:
-        """Take a pointer to the present state; a named one is recorded, an unnamed one writes nothing.
+        """Take a pointer to the present state; one with a name is recorded, and stays.
 
-        A named one takes ``expected``, ``request_id`` and ``sources`` like every mutation.
+        >>> before = chat.snapshot()
+        >>> _ = chat.append("user", "Forget it.")
+        >>> chat.restore(before)
+        >>> chat.window()[-1].content
+        'Hello!'
         """
         return memory_snapshot.snapshot(self._core, self._stream, name, self._at, chosen(options))
 
@@ -457,7 +474,12 @@ class Conversation(Handle):
     def fork(
         self, new_id: str, *, at: "int | datetime.datetime | None" = None, **options: Unpack[MutationOptions]
     ) -> "Conversation":
-        """Begin another conversation from this one's state, now or at a seq; one event, nothing is copied."""
+        """Begin another conversation from this one's state, now or at a seq; one event, nothing is copied.
+
+        >>> _ = chat.fork("chat-43").append("user", "Another way.")
+        >>> len(chat.fork("chat-44").window()) == len(chat.window())
+        True
+        """
         self._core.refuse_frozen(self._stream, self._at)
         seq = None if at is None else seq_at(self._core.engine, at)
         stream = f"conversation/{checks.name(new_id, 'new_id')}"
@@ -466,13 +488,17 @@ class Conversation(Handle):
 
     @mutation
     def close(self, *, drop: bool = False, **options: Unpack[MutationOptions]) -> None:
-        """Be done with the handle; ``drop=True`` ends a fork for good: its state is empty from then on."""
+        """Release the handle; with ``drop=True``, end a fork for good: its state is empty from then on."""
         if checks.flag(drop, "drop"):
             decide = memory_snapshot.dropping(self._stream, self._cited(options))
             self._write(decide, ("close", drop), options)
 
     def replay(self, *, after: int = 0, until: int | None = None) -> "Iterator[Step]":
-        """Return the steps with ``after < seq <= until``: event, changes, evictions, and the states around each."""
+        """Return the steps with ``after < seq <= until``: event, changes, evictions, and the states around each.
+
+        >>> [step.after.token_count() - step.before.token_count() for step in chat.replay()][:2]
+        [0, 2]
+        """
         checks.count(after, "after")
         end = self._at if until is None else seq_at(self._core.engine, until, self._at)
         return steps(self._core.engine, self._core.key(self._stream), self.at, after, end)
@@ -484,6 +510,9 @@ def _entries(state: State) -> Keyed[str]:
 
 class Scratchpad(Handle):
     """The keys and notes of one conversation: values are ``str``, keys are sorted, notes stay in order.
+
+    A key has at most ``KEY_BYTES_MAX`` = 4,096 bytes of UTF-8, a value or a note ``VALUE_BYTES_MAX`` = 16 MiB; else
+    ``LimitExceeded``.
 
     >>> from refold import Memory
     >>> scratchpad = Memory().conversation("chat-42").scratchpad

@@ -63,6 +63,9 @@ def _facts(state: State) -> Keyed[str]:
 class Profile(Handle):
     """A handle on one profile: flat key/value facts, in the order in which they were first set.
 
+    A key has at most ``KEY_BYTES_MAX`` = 4,096 bytes of UTF-8, a value ``VALUE_BYTES_MAX`` = 16 MiB; else
+    ``LimitExceeded``.
+
     >>> from refold import Memory
     >>> profile = Memory().profile()
     >>> profile.set("theme", "dark mode")
@@ -178,7 +181,10 @@ def _values(state: State) -> Keyed[bytes]:
 
 
 class ScopedState(Handle):
-    """A mapping of JSON values: ``temp:`` until the round ends, ``session:`` (or no prefix), ``project:`` beyond.
+    """A mapping of JSON values, ``chat.state``; the prefix of a key says how long its value stays.
+
+    ``temp:`` is until ``chat.end_round()``, ``session:``, or none, as long as the conversation, ``project:`` for all
+    conversations of the project. Only ``set`` and ``delete`` take ``**options``.
 
     >>> from refold import Memory
     >>> chat = Memory().conversation("chat-42", project="acme")
@@ -227,7 +233,7 @@ class ScopedState(Handle):
         self._change(stream, decide, ("state.set", name, packed), options)
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return the value of a key, fresh, or ``default``."""
+        """Return the value of a key, a new one at each call, or ``default``."""
         stream, name = self._place(key)
         packed = self._core.read(stream, lambda state: state.part(STATE).entries.values.get(name), self._at)
         return default if packed is None else unpack_json(packed)
@@ -526,6 +532,10 @@ def _json(value: object, what: str) -> bytes:
 
 class Settings(Handle):
     """A handle on the settings of a store: each has a default, and a change of one is an event.
+
+    They are memory_enabled (memories are shown and made), memory_auto_extract (at the end of a session),
+    memory_review_extracted (they wait for a review), memory_max_injected and messages_max_injected (shown at most),
+    skills_enabled, skills_auto_generate (skills are learned) and skills_max_injected_chars.
 
     >>> from refold import Memory
     >>> settings = Memory().settings

@@ -130,6 +130,8 @@ def _checked_counter(counter: object) -> TokenCounter:
 class Memory:
     """An agent's memory: a directory, created or opened; without a path it lives in RAM and keeps nothing.
 
+    ``add``, ``upsert``, ``search`` and ``recall`` are those of ``project()``.
+
     ``durability`` is ``"durable"``: what a call returned for survives a power loss; or ``"delayed"``: calls return at
     once, the disk has it 50 ms later at most, and no other process may write. ``window_tokens`` is the budget of the
     conversations that begin here, ``timezone`` says which day a note of a journal is of, ``memory_bytes`` bounds the
@@ -243,9 +245,12 @@ class Memory:
     ) -> Conversation:
         """Return a handle on a conversation; nothing is written before its first mutation.
 
-        ``project``, ``window_tokens`` and ``embed`` are recorded when it is opened; other values than the recorded ones
-        raise ``InvalidInput``. With ``embed=True`` its messages are embedded in the background, and searches find them
-        by their meaning too; ``set_embed`` changes that.
+        ``project``, ``window_tokens`` and ``embed`` are recorded with that mutation; from then on, other values raise
+        ``InvalidInput``. With ``embed=True`` its messages are embedded in the background, and searches find them by
+        their meaning too; ``set_embed`` changes that.
+
+        >>> Memory().conversation("chat-42", project="acme/api", window_tokens=4_000).window_tokens
+        4000
         """
         checks.name(conversation_id, "conversation_id")
         if project is not None:
@@ -261,19 +266,19 @@ class Memory:
 
     @property
     def aio(self) -> "AsyncMemory":
-        """The same memory for asyncio: reads answer at once, mutations are awaited."""
+        """The same memory for asyncio: what writes, embeds or searches is awaited, other reads answer at once."""
         from refold.memory.aio import AsyncMemory
 
         return AsyncMemory(self._core, self)
 
     def profile(self, name: str = "default") -> "Profile":
-        """Return a handle on a profile."""
+        """Return a handle on a profile: what is known of a user, as keys and values."""
         from refold.memory.handles import Profile
 
         return Profile(self._core, checks.name(name, "name"), self._at)
 
     def journal(self, name: str = "default") -> "Journal":
-        """Return a handle on a journal."""
+        """Return a handle on a journal: notes by day."""
         from refold.memory.handles import Journal
 
         return Journal(self._core, checks.name(name, "name"), self._at)
@@ -285,7 +290,7 @@ class Memory:
         return Files(self._core, checks.name(name, "name"), self._at)
 
     def project(self, name: str = "default") -> "Project":
-        """Return a handle on a project: its memories and episodes."""
+        """Return a handle on a project: facts that outlive conversations, and what was tried."""
         from refold.memory.project import Project
 
         return Project(self._core, checks.name(name, "name"), self._at)
@@ -298,7 +303,7 @@ class Memory:
 
     @property
     def settings(self) -> "Settings":
-        """The settings of this store, recorded: ``memory_enabled``, ``skills_enabled`` and others."""
+        """The settings of this store, each change of which is an event."""
         from refold.memory.handles import Settings
 
         return Settings(self._core, self._at)
@@ -342,7 +347,7 @@ class Memory:
     def snapshots(self, *, after: Snapshot | None = None, limit: int | None = None) -> list[Snapshot]:
         """Return the named snapshots, in the order of their seqs; ``after`` and ``limit`` page through them.
 
-        Those of the whole memory have no stream.
+        Those of the whole memory have an empty ``stream``.
         """
         return store.snapshots(self._core, self._at, after, limit)
 
@@ -377,14 +382,45 @@ class Memory:
         return self._extension("skills")
 
     def context(
-        self, chat: Conversation, *, query: str | None = None, project: str | None = None, **options: Any
+        self,
+        chat: Conversation,
+        *,
+        query: str | None = None,
+        project: str | None = None,
+        budget: Any = None,
+        skills: Sequence[Any] = (),
+        tools: Any = None,
+        profile: str = "default",
+        journal: str = "default",
     ) -> Any:
-        """Build a ``Context`` of a conversation for a model, without a trace.
+        """Build the ``Context`` of a conversation for a model, and write nothing.
 
-        ``budget``, in tokens, bounds everything; takes also ``skills``, ``tools``, ``profile`` and ``journal``.
+        It shows the memories, earlier sessions and earlier messages that answer ``query``, most often the user's last
+        message; without one, the most important memories. ``project`` is the conversation's unless given. ``budget``
+        bounds everything: a number of tokens, or a ``refold.agent.ContextBudget``. ``skills`` are matches of
+        ``skills.select``, or pairs of a name and a text. ``tools`` are the names of the tools that the model gets, by
+        default all of ``memory.tools``: instructions speak of no others.
+
+        >>> memory = Memory()
+        >>> memory.profile().set("allergy", "nuts")
+        >>> context = memory.context(memory.conversation("chat-42"), query="What can I eat?", budget=2_000)
+        >>> "nuts" in context.text, context.tokens < 2_000
+        (True, True)
         """
-        options["is_mirrored"] = "mirror" in self._made
-        return call_extension("context", self, self._core, chat, query=query, project=project, **options)
+        return call_extension(
+            "context",
+            self,
+            self._core,
+            chat,
+            query=query,
+            project=project,
+            budget=budget,
+            skills=skills,
+            tools=tools,
+            profile=profile,
+            journal=journal,
+            is_mirrored="mirror" in self._made,
+        )
 
     def show(self, context: Any) -> int:
         """Record that a context was shown to a model, so that it can be built again; return the seq of that."""
@@ -392,13 +428,29 @@ class Memory:
         return seq
 
     def rebuild(self, seq: int) -> Any:
-        """Return the context that was shown at a seq, built again from the log, and whether it is the same bytes."""
+        """Return a ``Rebuilt``: the context that was shown at a seq, from the log, and whether it is the same bytes."""
         return call_extension("rebuild", self, self._core, seq)
 
-    def mirror(self, directory: "str | os.PathLike[str]", **options: Any) -> Any:
-        """Keep profile and journal in files that people may edit; takes also ``profile``, ``journal`` and ``edits``."""
+    def mirror(
+        self,
+        directory: "str | os.PathLike[str]",
+        *,
+        profile: str = "default",
+        journal: str = "default",
+        edits: str = "take",
+        writes: bool = True,
+        on_report: Callable[[Any], Any] | None = None,
+    ) -> Any:
+        """Keep a profile and a journal in files that people may edit; return the ``Mirror``.
+
+        The directory is created if need be. With ``edits="leave"`` a file that was edited is reported and left as it
+        is; with ``writes=False`` nothing is done but by ``check``. ``on_report`` is called with every ``MirrorReport``
+        that is not empty. Raises ``NotFound`` for a missing parent directory, ``StoreBusy`` while another mirror has
+        the directory, ``InvalidInput`` for that of another memory, ``StoreError`` where it cannot be written.
+        """
         self._refuse_frozen("mirror")
-        mirror = call_extension("mirror", self, self._core, directory, **options)
+        named = {"profile": profile, "journal": journal, "edits": edits, "writes": writes, "on_report": on_report}
+        mirror = call_extension("mirror", self, self._core, directory, **named)
         self._made["mirror"] = True  # From now on contexts speak of its files.
         return mirror
 
@@ -411,14 +463,28 @@ class Memory:
         return self._core.engine.reader.current_head() if self._at is None else self._at
 
     def at(self, at: "int | datetime.datetime") -> "Memory":
-        """Return the memory as it was at a seq or an aware datetime; mutating it raises ``ReadOnly``."""
+        """Return the memory as it was at a seq or an aware datetime; mutating it raises ``ReadOnly``.
+
+        >>> memory = Memory()
+        >>> memory.profile().set("theme", "dark")
+        >>> memory.profile().set("theme", "light")
+        >>> memory.at(1).profile().get("theme")
+        'dark'
+        """
         return Memory._behind(self._core, seq_at(self._core.engine, at, self.head))
 
     @mutation
     def snapshot(self, name: str | None = None, **options: Unpack[MutationOptions]) -> Snapshot:
-        """Take a pointer to the present state of everything; a named one is recorded.
+        """Take a pointer to the present state of everything; one with a name is recorded, and stays.
 
         ``expected`` compares with ``head``, here and in ``restore`` and ``fork``: the version of a whole memory.
+
+        >>> memory = Memory()
+        >>> _ = memory.snapshot("empty")
+        >>> memory.profile().set("theme", "dark")
+        >>> memory.restore("empty")
+        >>> memory.profile().items()
+        []
         """
         return store.snapshot(self._core, name, self._at, chosen(options))
 
@@ -455,7 +521,13 @@ class Memory:
         return self._core.engine.reader.all_events(after, last, self._core.branch)
 
     def diff(self, a: Any, b: Any) -> list[Change]:
-        """Compare two states, each a seq, an aware datetime, a Memory, Conversation or Snapshot."""
+        """Compare two states, each a seq, an aware datetime, a Memory, Conversation or Snapshot.
+
+        >>> memory = Memory()
+        >>> memory.profile().set("theme", "dark")
+        >>> [str(change) for change in memory.diff(0, memory.head)]
+        ["profile/default profile.theme: None -> 'dark'"]
+        """
         return history.diff(self._core.engine, *(store.side_of(self._core, self.head, side) for side in (a, b)))
 
     def batch(self) -> Batch:
@@ -506,10 +578,14 @@ class Memory:
         return history.replay_hash(self._core.engine, self._core.branch, seq)
 
     def verify(self, progress: Progress = None, *, witness: "str | os.PathLike[str] | None" = None) -> Report:
-        """Check chain, order, bodies, checkpoints and states; calls ``progress(done, all)``.
+        """Check the whole log and all that is computed from it; call ``progress(done, all)`` meanwhile.
 
-        A report is of the whole store, its forks included; its hash is this memory's. The log is also compared with
-        ``witness``, or against the one that the memory was opened with. Raises ``NotFound`` if that is not there.
+        Checked are the hash chain, the order of the events, their content, checkpoints and states. A report is of the
+        whole store, its forks included; its hash is this memory's. The log is also compared with ``witness``, or with
+        the one that the memory was opened with. Raises ``NotFound`` if that is not there.
+
+        >>> Memory().verify().ok
+        True
         """
         from refold.engine.verify import verify
 
@@ -559,9 +635,9 @@ class Memory:
     def erase(self, seqs: Iterable[Any], *, derived: str = "erase") -> Receipt:
         """Erase the bytes of events, given as seqs or results; return what was reached, and what no store can reach.
 
-        Place, role and tokens stay, so that nothing moves. What was derived from them (``sources``) goes too, unless
-        ``derived="keep"``. Raises ``InvalidInput`` for a seq that is not there, ``StoreBusy`` while another handle has
-        the store open.
+        Of a message, its place, role and tokens stay, so that no window changes. What was derived from the events
+        (``sources``) goes too, unless ``derived="keep"``. Raises ``InvalidInput`` for a seq that is not there,
+        ``StoreBusy`` while another handle has the store open.
         """
         return store.erase(self._core, self._at, seqs, derived)
 
@@ -583,7 +659,7 @@ class Memory:
         return history.stats(self._core.engine, self._core.branch, self._core.path, self._at)
 
     def flush(self) -> None:
-        """Store the checkpoints of all that was touched, so that the next opening is quick."""
+        """Store checkpoints of what has changed, so that the next opening is quick; nothing depends on it."""
         if self._at is None:
             self._core.engine.flush()
 

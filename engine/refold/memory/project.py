@@ -79,7 +79,9 @@ class Project:
     ) -> Entry:
         """Add a memory and return it; where one of exactly this content is there, return that and append nothing.
 
-        ``keywords=None`` takes those of the content. ``source`` is a seq, a message or the name of a session; what it
+        ``category`` is preference, convention, pattern, correction or fact, ``importance`` a number from 0 to 1,
+        ``status`` active, pending_review, rejected or archived. ``keywords=None`` takes those of the content.
+        ``source`` is a seq, a message or the name of a session; what it
         names counts as one of ``sources``. ``vector`` is taken as one of the memory's embedder; without, the content
         is embedded. Raises ``InvalidInput`` for values that are no memory, ``EmbeddingMismatch`` for a vector of
         another model or dimension than the project's.
@@ -113,9 +115,13 @@ class Project:
 
         A merge keeps the content that contains the other, else joins both with ``" | "``; it takes the higher
         importance and all keywords, and keeps category and metadata. Statements that contradict each other, in a
-        number, a name or a denial, are not merged. ``.outcome`` is inserted, with ``.reason`` where that was so,
-        merged, or skipped, with ``.reason``, where the content is empty or nothing would change. ``threshold=None``
-        is the embedder's, 0.85.
+        number, a name or a denial, are not merged but added. Where the content is empty or nothing would change, it is
+        skipped. ``threshold=None`` is the embedder's, 0.85 for the built-in one.
+
+        >>> project.upsert("Deploys happen on Fridays.").outcome
+        'inserted'
+        >>> project.upsert("Deploys happen on Fridays.").outcome
+        'skipped'
         """
         checked, body = chosen(options), (content, category, keywords, importance, metadata)
         origin = (source, source_context, status, vector, occurred)
@@ -144,7 +150,11 @@ class Project:
         vector: "Numbers" = None,
         **options: Unpack[MutationOptions],
     ) -> Entry:
-        """Change the given fields of a memory and return it; a new content is embedded. ``NotFound`` if unknown."""
+        """Change the given fields of a memory and return it; a new content is embedded. ``NotFound`` if unknown.
+
+        >>> project.update(project.add("The API listens on port 80."), content="It listens on port 443.").content
+        'It listens on port 443.'
+        """
         changes = FactChanges.checked(self._core, content, category, keywords, importance, metadata, vector)
         return facts.update(self._stream, checked_id(id), changes, chosen(options))
 
@@ -208,7 +218,7 @@ class Project:
 
     @mutation
     def decay(self, *, dry_run: bool = False, **options: Unpack[MutationOptions]) -> Outcome:
-        """Let importance fall to 0.95 of itself a week, by whole days since last access or decay; return how many fell.
+        """Lower importance to 0.95 of itself a week, by whole days since last access or decay; return how many fell.
 
         Days are counted once: a second run on the same day changes nothing.
         """
@@ -244,13 +254,15 @@ class Project:
         floor: float | None = None,
         approximate: bool = False,
     ) -> Hits:
-        """Return the memories that answer a query best; a pure read.
+        """Return the memories that answer a query best, and write nothing; ``recall`` records what it finds.
 
-        An empty query browses by importance and recency. ``metadata`` keeps those that have these values. ``ranking``
-        is one of ``refold.RANKINGS`` or one of your own, ``now`` what recency is counted from: the clock, on a frozen
-        handle the time of its seq. ``Hit.parts`` are the raw signals that have a weight; with ``explain`` all of them.
-        Where the best score is below ``floor``, nothing is found; 0 is no floor. Without one, ``"hybrid"`` has that of
-        the embedder, which ``Hits.floor`` tells, and other rankings, and vectors of unknown models, have none.
+        An empty query browses by importance and recency. Searched are memories of the given ``categories`` (all) and
+        ``statuses``, whose importance is at least ``min_importance`` and whose ``metadata`` has the given values.
+        ``ranking`` is one of ``refold.RANKINGS`` or one of your own, ``now`` what recency is counted from: the clock,
+        on a frozen handle the time of its seq. ``Hit.parts`` are the raw signals that have a weight; with ``explain``
+        all of them. Where the best score is below ``floor``, nothing is found; 0 is no floor. Without one, ``"hybrid"``
+        has that of the embedder, which ``Hits.floor`` tells, and other rankings, and vectors of unknown models, have
+        none.
 
         ``Hits.exact`` is true: the hits are proved to be the best. With ``approximate`` a large project may answer from
         a graph instead, several times faster, and say that it is not: a few of a thousand hits may be missing, more
@@ -293,9 +305,15 @@ class Project:
         conversation: "str | Conversation | None" = None,
         **options: Unpack[MutationOptions],
     ) -> Hits:
-        """Search, and record the hits, even none, and the conversation they are for; a hit counts as an access.
+        """Search as ``search`` does, and record which memories were found, and for which conversation.
 
-        The event's sources include the conversation's last message. Returns the memories as they were found.
+        A hit counts as an access; a search without hits is recorded too. The event's sources include the conversation's
+        last message. Returns the memories as they were found.
+
+        >>> [hit.entry.access_count for hit in project.recall("which port does the API listen on?")]
+        [0]
+        >>> [entry.access_count for entry in project.list()][-1]
+        1
         """
         checked = search.checked_query(
             top_k, categories, statuses, min_importance, metadata, ranking, vector, now, explain, floor
@@ -379,7 +397,7 @@ class Project:
         now: "int | datetime.datetime | None" = None,
         floor: float | None = None,
     ) -> Hits:
-        """Return the episodes that answer a query best; an empty one gives the newest. All are equally important."""
+        """Return the episodes that answer a query best, an empty query the newest; ``kinds`` leaves out others."""
         checked = search.checked_query(top_k, None, (), 0.0, None, ranking, vector, now, False, floor)  # noqa: FBT003
         return search.search_episodes(self._stream, query, kinds, checked)
 

@@ -63,12 +63,12 @@ SCHEMA: Final[dict[str, Any]] = {
 class SkillLibrary(Handle):
     """A handle on the skills that a memory learned, and on the switches, notes and uses of all skills by name.
 
-    Every mutation takes `expected`, `request_id` and `sources` too, as everywhere.
-
     >>> from refold import Memory
     >>> library = library_of(Memory())
     >>> library.learn("release-notes", "How to write them.", "One line a change.").status
     'pending_review'
+    >>> library.note("release-notes", "Name the people who helped.")
+    True
     """
 
     __slots__ = ("name",)

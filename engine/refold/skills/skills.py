@@ -141,14 +141,18 @@ class _Merged(NamedTuple):
 class Skills:
     """A handle on the skills of a memory: those in files below some roots, and those that it learned.
 
-    Files are always the current ones; learned skills, switches, selections and uses are as of the handle's seq. Files
-    are read when they are first needed, and again by `refresh` and by every verb that writes one: reuse the handle. Not
-    for several threads at once.
+    `library` is the handle on what the memory knows of them, `roots` are those that it was made with. Files are always
+    the current ones; learned skills, switches, notes, selections and uses are as of the handle's seq. Files are read
+    when they are first needed, and again by `refresh` and by every verb that writes one: reuse the handle. Not for
+    several threads at once.
 
     >>> from refold import Memory
-    >>> skills = skills_of(Memory())
-    >>> skills.overview().total
-    0
+    >>> skills = Memory().skills
+    >>> _ = skills.library.learn("release-notes", "Write the notes of a release.", "One line each.", status="active")
+    >>> [match.skill.name for match in skills.select("write the release notes")]
+    ['release-notes']
+    >>> skills.edit("release-notes", body="Two lines each.").body
+    'Two lines each.'
     """
 
     __slots__ = (
@@ -501,9 +505,8 @@ class Skills:
     def register_hooks(self, hooks: Hooks, provider: JsonProvider | None = None) -> None:
         """Register the hooks that show skills beside a user's message and refuse the tools that those do not allow.
 
-        They take the place of those that another handle has registered.
-
-        With a provider, a skill is learned of a session that went well, if the setting `skills_auto_generate` is on.
+        They take the place of those of another handle. With a provider, a skill is learned of a session that went well,
+        if the setting `skills_auto_generate` is on.
         """
 
         def generate_at_end(context: HookContext, summary: SessionSummary) -> None:

@@ -23,6 +23,7 @@ from typing import Any, ClassVar
 import lmdb
 import msgspec
 import pytest
+import reference
 import run_blocks
 
 import refold
@@ -163,6 +164,12 @@ def test_the_public_handles_have_examples() -> None:
         f"refold.{handle}"
         for handle in (*handles, "memory.handles.Profile", "memory.handles.Journal", "memory.snapshot.Snapshot")
     } <= (documented)
+
+
+@pytest.mark.parametrize("name", reference.PAGES)
+def test_a_page_of_the_reference_is_what_the_docstrings_say(name: str) -> None:
+    stored = (reference.DOCS / name).read_text(encoding="utf-8")
+    assert stored == reference.page(name), "run `python tools/reference.py`"
 
 
 # FORMAT.md against the code.

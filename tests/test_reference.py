@@ -1,4 +1,4 @@
-"""The reference is what the docstrings say, every public name is in it, and each verb begins with what it does."""
+"""The reference has every public name, each verb begins with what it does, and those called often have examples."""
 
 import doctest
 import inspect
@@ -36,12 +36,6 @@ OFTEN = {
     "refold.skills.SkillLibrary": "learn note",
 }
 """The verbs that users call often, each of which has an example of its own or in that of its handle."""
-
-
-@pytest.mark.parametrize("name", reference.PAGES)
-def test_a_page_is_what_the_docstrings_say(name: str) -> None:
-    stored = (reference.DOCS / name).read_text(encoding="utf-8")
-    assert stored == reference.page(name), "run `python tools/reference.py`"
 
 
 def test_every_public_name_is_on_one_page() -> None:

@@ -291,7 +291,8 @@ def _shown(value: object) -> str:
 def _type(annotation: ast.expr) -> str:
     """Render an annotation: without the quotes of what is imported later, and short names of types written out."""
     text = annotation.value if isinstance(annotation, ast.Constant) else ast.unparse(annotation)
-    text = re.sub(r"\b\w+\b", lambda match: _TYPES.get(match[0], match[0]), str(text)).replace("'", '"')
+    text = re.sub(r"^Unpack\[(.*)\]$", r"\1", str(text))
+    text = re.sub(r"\b\w+\b", lambda match: _TYPES.get(match[0], match[0]), text).replace("'", '"')
     return text if "Literal" in text else text.replace('"', "")
 
 

@@ -223,7 +223,7 @@ class Conversation(Handle):
         return message
 
     def window(self, last: int | None = None) -> list[Message]:
-        """Return the messages in the window, oldest first, as a new list; of them the ``last`` so many, if given.
+        """Return the messages in the window, oldest first, as a new list; with ``last``, only that many of the newest.
 
         >>> [message.content for message in chat.window(last=1)]
         ['Hello!']

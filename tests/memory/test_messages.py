@@ -120,6 +120,16 @@ def test_a_fork_has_what_its_parent_had_and_a_restored_one_what_it_went_on_from(
         assert len(memory.search_messages("staging")) == 4, "each is found once"
 
 
+def test_a_memory_that_was_restored_is_searched_whatever_came_back_beside_its_conversations() -> None:
+    with remembering() as memory:
+        memory.profile().set("theme", "dark")
+        memory.conversation("chat").append("user", "the port is 5432")
+        memory.snapshot("before")
+        memory.profile().set("theme", "light")
+        memory.restore("before")
+        assert [hit.entry.content for hit in memory.search_messages("which port")] == ["the port is 5432"]
+
+
 def test_a_memory_fork_goes_on_by_itself() -> None:
     with remembering() as memory:
         filled(memory)

@@ -167,7 +167,7 @@ class MessageIndexes:
             add_messages(filled.index, recorded, recorded.stamp.seq)
             if filled.embedded is None:
                 filled.bases += bases_of(reader, key, recorded)
-            elif type(recorded.event) in _EMBEDDING:
+            elif type(recorded.event) in _EMBEDDING and recorded.stamp.stream.startswith("conversation/"):
                 stream = recorded.stamp.stream
                 (filled.embedded.add if _embeds(reader, branch, recorded) else filled.embedded.discard)(stream)
         filled.seq = max(filled.seq, end)

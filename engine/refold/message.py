@@ -17,6 +17,7 @@ from refold.text import TokenCounter, countable, sha256
 
 Role: TypeAlias = Literal["system", "developer", "user", "assistant", "tool", "function"]
 ROLES: Final[tuple[Role, ...]] = ("system", "developer", "user", "assistant", "tool", "function")
+_ROLES: Final[dict[object, Role]] = {role: role for role in ROLES}
 PROMPT_ROLES: Final = frozenset(("system", "developer"))
 TOOL_ROLES: Final = frozenset(("tool", "function"))
 
@@ -221,16 +222,17 @@ def message_event(
 ) -> MessageAppended:
     """Return the event of a message: its parts checked, the ids of the calls it makes and answers, its tokens.
 
-    A counter of ``tokens`` counts what was checked, so it sees only what can be stored.
+    A counter as ``tokens`` counts what was checked, so it sees only what can be stored; a number was checked before.
     """
-    if role not in ROLES:
-        raise InvalidInput(f"role is {checks.shown(role)}; give one of {', '.join(ROLES)}")
-    role = ROLES[ROLES.index(role)]
+    try:
+        known = _ROLES[role]
+    except (KeyError, TypeError):
+        raise InvalidInput(f"role is {checks.shown(role)}; give one of {', '.join(ROLES)}") from None
     if type(content) is str and tool_calls is None and tool_call_id is None and name is None and metadata is None:
         # What everything below comes down to for plain text, which is nearly every message.
         plain = checks.text(content, "content")
-        size = checks.tokens(tokens if isinstance(tokens, int) else tokens.count(plain))
-        return MessageAppended(sources, message_id, role, size, pinned, (), None, plain)
+        size = tokens if isinstance(tokens, int) else checks.tokens(tokens.count(plain))
+        return MessageAppended(sources, message_id, known, size, pinned, (), None, plain)
     text, parts = (content, None) if isinstance(content, str) or content is None else (None, content)
     if text is not None:
         text = checks.text(text, "content")
@@ -247,8 +249,8 @@ def message_event(
     return MessageAppended(
         sources,
         message_id,
-        role,
-        checks.tokens(tokens),
+        known,
+        tokens,
         pinned,
         () if calls is None and blocks is None else _call_ids(role, calls or [], blocks or []),
         _answered(role, tool_call_id, blocks),

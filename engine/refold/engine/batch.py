@@ -70,7 +70,7 @@ class Batch:
 def active(engine: Engine) -> Batch | None:
     """Return the batch that this context has open on an engine."""
     for batch in _ACTIVE.get():
-        if batch.engine is engine and batch.is_open:
+        if batch.engine is engine and not batch.is_over and (batch.held is None or batch.held() is not None):
             return batch
     return None
 

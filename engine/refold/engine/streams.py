@@ -4,6 +4,7 @@ A name is interned once: the log's headers carry numbers. What is known of a str
 last checkpoint row plus the tail, the events after ``applied_seq`` whose headers were scanned at opening.
 """
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
@@ -85,6 +86,7 @@ def records_through(log: Log, after: int, until: int) -> Iterator[Record]:
 # Random ids, drawn from the memory's random source in large pools: one draw serves two hundred ids.
 
 _POOL_BYTES: Final = ID_HEX_CHARS // 2 * 200
+_CUT_IDS: Final[Callable[[str], list[str]]] = re.compile(f".{{{ID_HEX_CHARS}}}").findall
 
 
 class Ids:
@@ -104,8 +106,7 @@ class Ids:
 
     def _refilled(self) -> str:
         with self._lock:
-            drawn = self._random_bytes(_POOL_BYTES).hex()
-            fresh = [drawn[begin : begin + ID_HEX_CHARS] for begin in range(0, len(drawn), ID_HEX_CHARS)]
+            fresh = _CUT_IDS(self._random_bytes(_POOL_BYTES).hex())
             first = fresh.pop()
             self._pool.extend(fresh)
             return first
@@ -767,15 +768,14 @@ class Streams:
 
     def advance(self, slot: Stream, stamp: Stamp, record_bytes: int) -> None:
         """Move a stream on to an event that was folded into its state."""
-        seq, weight = stamp.seq, record_bytes + EVENT_OVERHEAD_BYTES
-        slot.version, slot.seq = stamp.version, seq
-        slot.seqs.append(seq)
-        slot.weight += weight
-        self.bytes += weight
+        slot.version, slot.seq = stamp.version, stamp.seq
+        slot.seqs.append(stamp.seq)
+        slot.weight += record_bytes + EVENT_OVERHEAD_BYTES
+        self.bytes += record_bytes + EVENT_OVERHEAD_BYTES
         slot.held += 1
         slot.is_used = True
         if slot.number not in self.dirty:
-            self.dirty[slot.number] = seq
+            self.dirty[slot.number] = stamp.seq
 
     def fold_foreign(self, number: int, event: Event, stamp: Stamp, record_bytes: int) -> None:
         """Take note of an event that another process wrote, and fold it if its stream is loaded here."""

@@ -6,8 +6,10 @@ the same group changes, it waits for the next commit: then that stream's state i
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
+from itertools import count, repeat
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from msgspec import Struct
@@ -46,6 +48,10 @@ NO_STREAM: Final = "no stream"
 
 EXISTS: Final = "exists"
 """For ``expected``: something was written to the stream."""
+
+_new: Callable[..., Any] = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+_recorded: Final[Callable[[tuple[Event, Stamp]], Recorded]] = partial(_new, Recorded)
+"""Makes a pair of an event and its stamp, in half the time that its class takes."""
 
 Decide: TypeAlias = Callable[[fold.State], Event | None]
 """Looks at a stream's state and returns the event to append, or ``None`` where nothing would change."""
@@ -269,13 +275,13 @@ class Transaction:
 
     def stamp(self, place: int) -> Stamp:
         """Return the stamp that an event has until the commit."""
-        origin = self.origins[place]
-        occurred_ns = origin.occurred_ns or 0
-        return Stamp(-place - 1, name_of(self.keys[place]), 0, 0, occurred_ns, origin.cause, origin.actor)
+        origin, key = self.origins[place], self.keys[place]
+        name = key if key[0] > "9" else name_of(key)
+        return Stamp(-place - 1, name, 0, 0, origin.occurred_ns or 0, origin.cause, origin.actor)
 
     def recorded(self, place: int) -> Recorded:
         """Return an event with the stamp that it has until the commit."""
-        return Recorded(self.events[place], self.stamp(place))
+        return _recorded((self.events[place], self.stamp(place)))
 
     def truncate(self, length: int) -> None:
         """Take back what was added from place ``length`` on: the verb that added it failed."""
@@ -308,22 +314,20 @@ class Transaction:
 
         Without openings that were left out each event keeps its place.
         """
-        index_of = None if len(places) == len(self.events) else {place: index for index, place in enumerate(places)}
-
-        def index(place: int) -> int:
-            return place if index_of is None else index_of[place]
-
+        index_of: Mapping[int, int] | Sequence[int] = places
+        if len(places) < len(self.events):
+            index_of = {place: index for index, place in enumerate(places)}
         for message in self.messages:
-            at = index(place_of(message.stamp.seq))
+            at = index_of[-message.stamp.seq - 1]
             force_setattr(message, "stamp", stamps[at])
             if self.provisional:
                 force_setattr(message, "event", events[at])
         for seq, callback in self.callbacks:
-            callback(stamps[index(place_of(seq))])
+            callback(stamps[index_of[place_of(seq)]])
         for entry in self.entries:
-            settle_entry(entry, lambda seq: stamps[index(place_of(seq))].seq, stamps[0].time_ns)
+            settle_entry(entry, lambda seq: stamps[index_of[place_of(seq)]].seq, stamps[0].time_ns)
         for place, note in self.notes:
-            force_setattr(note, "time_ns", stamps[index(place)].time_ns)
+            force_setattr(note, "time_ns", stamps[index_of[place]].time_ns)
 
 
 def erased_count(reader: Reader) -> int:
@@ -471,9 +475,9 @@ class Group(Struct, eq=False):
                 self._name(actor)
         begin = self.command
         written = transaction.keys if is_whole else [transaction.keys[place] for place in places]
-        for key, count in Counter(written).items():
+        for key, added in Counter(written).items():
             streams[key] = self._ready(key)
-            self.touched[key] = self.touched.get(key, 0) + count
+            self.touched[key] = self.touched.get(key, 0) + added
         self.streams += [streams[key] for key in written]
         self.origins += transaction.origins if is_whole else [transaction.origins[place] for place in places]
         self.is_citing = True
@@ -591,41 +595,30 @@ _BASE_FLAGS: Final = {event_type: FLAG_BASE if event_type in fold.BASE_TYPES els
 
 def build_commit(group: Group, seed: CommitSeed, *, first_seq: int, after_ns: int, link: bytes) -> Commit:
     """Return the commit of a group's events, stamped from ``first_seq`` on and not before ``after_ns``."""
-    events, base_flags, time_ns = group.events, _BASE_FLAGS, max(seed.time_ns, after_ns)
-    arrays = list(map(fold.encode, events))
-    stamps: list[Stamp] = []
-    heads: list[StreamHead] = []
-    versions: list[int] = []
-    places: dict[int, int] = {}
-    owners: list[int] = []
-    marks: list[int] = []
-    actors: list[int] = []
-    causes: list[int] = []
-    occurred: list[int] = []
-    is_dated = False
-    for place, (stream, event, origin, command) in enumerate(
-        zip(group.streams, events, group.origins, group.commands, strict=True)
-    ):
-        number = stream.number
-        owner = places.get(number, -1)
-        if owner < 0:
-            owner = places[number] = len(heads)
-            heads.append(StreamHead(number, stream.version, stream.seq, stream.branch))
-            versions.append(stream.version)
-        version = versions[owner] = versions[owner] + 1
-        flags, occurred_ns, cause, actor = base_flags[type(event)], origin.occurred_ns, origin.cause, origin.actor
-        if occurred_ns is None:
-            occurred_ns = time_ns  # What was not said is the time of the commit.
-        else:
-            flags |= FLAG_OCCURRED
-            is_dated = True
-        owners.append(owner)
-        marks.append(flags | MARK_COMMAND if command == place else flags)
-        actors.append(group.named[actor] if origin.number is None else origin.number)
-        causes.append(cause)
-        occurred.append(occurred_ns)
-        stamps.append(Stamp(first_seq + place, stream.name, version, time_ns, occurred_ns, cause, actor, flags))
-    columns = Columns(heads, owners, marks, actors, causes, occurred if is_dated else (), arrays)
+    # By columns, each made in one sweep: for a batch that is half the work of going from event to event.
+    events, streams, origins, time_ns = group.events, group.streams, group.origins, max(seed.time_ns, after_ns)
+    size, arrays = len(events), list(map(fold.encode, events))
+    places = {stream: place for place, stream in enumerate(dict.fromkeys(streams))}
+    heads = [StreamHead(stream.number, stream.version, stream.seq, stream.branch) for stream in places]
+    owners = [places[stream] for stream in streams]
+    counters = [count(head.version + 1) for head in heads]
+    versions = [next(counters[owner]) for owner in owners]
+    flags = [_BASE_FLAGS[type(event)] for event in events]
+    causes = [origin.cause for origin in origins]
+    actors = [origin.actor for origin in origins]
+    numbers = [group.named[origin.actor] if origin.number is None else origin.number for origin in origins]
+    given = [origin.occurred_ns for origin in origins]
+    is_dated, occurred = given.count(None) < size, [time_ns] * size  # What was not said is the time of the commit.
+    for place, occurred_ns in enumerate(given if is_dated else ()):
+        if occurred_ns is not None:
+            occurred[place] = occurred_ns
+            flags[place] |= FLAG_OCCURRED
+    seqs, names = range(first_seq, first_seq + size), [stream.name for stream in streams]
+    stamps = list(map(Stamp, seqs, names, versions, repeat(time_ns), occurred, causes, actors, flags))
+    marks = flags
+    for place in set(group.commands):
+        marks[place] |= MARK_COMMAND
+    columns = Columns(heads, owners, marks, numbers, causes, occurred if is_dated else (), arrays)
     packed = pack(columns, first_seq=first_seq, time_ns=time_ns, command=0, seed=seed.salt, link=link)
     rows = derived_rows(events, stamps) if group.is_citing else []
     if group.requests:

@@ -29,7 +29,7 @@ from refold.engine.transaction import (
     build_commit,
 )
 from refold.errors import InvalidInput, RefoldError, StoreBusy, StoreError
-from refold.event import Forked, Recorded
+from refold.event import FLAG_BASE, Forked, Recorded
 from refold.limits import (
     BELL_SECONDS,
     CHECKPOINT_EVENTS,
@@ -412,13 +412,13 @@ class Writer:
         reader = self._reader
         apply, advance, packer = fold.fold, reader.streams.advance, reader.packer
         for stream, event, stamp, size in zip(group.streams, group.events, commit.stamps, commit.sizes, strict=True):
-            seq = stamp.seq
-            is_base = bool(bases) and seq in bases
+            is_base = stamp.flags & FLAG_BASE and stamp.seq in bases
             if is_base:
-                stream.state = bases[seq]
-            assert stream.state is not None or is_base, f"{stream.name} was not loaded before its commit"
+                stream.state = bases[stamp.seq]
             if stream.state is not None:
                 apply(stream.state, stamp, event)
+            else:
+                assert is_base, f"{stream.name} was not loaded before its commit"
             advance(stream, stamp, size)
             if stream.index is not None:
                 notify(stream, stamp, event)

@@ -4,6 +4,7 @@ A record is ``link | head | columns | events``. The head and the columns are rea
 event without its neighbours. ``engine/FORMAT.md`` draws it. Pure but for hashing.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
@@ -267,12 +268,13 @@ def _end_of_record(arrays: Sequence[bytes], begin: int) -> int:
 def _part(columns: Columns, heads: list[StreamHead], first_seq: int, begin: int, end: int) -> Columns:
     """Return some of the events, and move the heads of their streams on behind them."""
     owners = columns.owners[begin:end]
-    places = {owner: place for place, owner in enumerate(dict.fromkeys(owners))}
-    streams = [heads[owner] for owner in places]
-    last = {owner: seq for seq, owner in enumerate(owners, first_seq + begin)}
-    for owner, seq in last.items():
+    counts = Counter(owners)  # In the order in which they first occur.
+    streams = [heads[owner] for owner in counts]
+    last = dict(zip(owners, range(first_seq + begin, first_seq + end), strict=True))
+    for owner, added in counts.items():
         number, version, _, branch = heads[owner]
-        heads[owner] = StreamHead(number, version + owners.count(owner), seq, branch)
+        heads[owner] = StreamHead(number, version + added, last[owner], branch)
+    places = dict(zip(counts, range(len(counts)), strict=True))
     return Columns(
         streams,
         [places[owner] for owner in owners],

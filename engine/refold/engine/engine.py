@@ -12,7 +12,7 @@ from refold.engine.transaction import Transaction
 from refold.engine.writer import Writer
 from refold.errors import InvalidInput, StoreBusy, StoreError, StoreFull
 from refold.limits import HASH_KEY_BYTES, MEMORY_BYTES_DEFAULT, STORE_ID_BYTES
-from refold.log.protocol import Displaced, Log, LogTurn, Row, write
+from refold.log.protocol import Displaced, Log, write
 
 if TYPE_CHECKING:
     from refold.engine.subscriptions import Subscriber, Subscription, Subscriptions
@@ -120,17 +120,11 @@ class Engine:
                 try:
                     caches = [*reader.index.graph_rows(), *reader.head_digests.take()]
                     for rows in reader.packer.rest(reader.head, caches):
-                        reader.log.in_turn(partial(self._store, rows))
+                        reader.log.in_turn(partial(self.writer.put, rows))
                 except BaseException:
                     reader.is_torn = True
                     raise
                 reader.log.durability.flush()
-
-    def _store(self, rows: list[Row], turn: LogTurn) -> None:
-        reader = self.reader
-        if turn.last_commit != reader.last_commit:
-            reader.catch_up()
-        reader.last_commit = turn.write((), reader.checkpoints.allowed(rows))
 
     def close(self) -> None:
         """End the subscriptions, store what is worth storing and release the log.
@@ -210,8 +204,7 @@ class Engine:
         reader = self.reader
         with reader.state_lock:
             reader.log.files.sweep()
-            reader.last_commit = reader.log.last_commit()  # Commits are counted anew.
-            reader.log.in_turn(partial(self._store, [("meta", UNSWEPT_KEY, None)]))
+            reader.last_commit = write(reader.log, (), [("meta", UNSWEPT_KEY, None)])
             reader.log.durability.flush()  # Now that the ballast is lent.
 
     def sweep_again(self) -> None:

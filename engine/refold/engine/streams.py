@@ -239,7 +239,7 @@ class Checkpoints:
         """Let a row of another cache wait for the next commit."""
         self.waiting.append(row)
 
-    def allowed(self, rows: list[Row]) -> list[Row]:
+    def allowed(self, rows: Sequence[Row]) -> Sequence[Row]:
         """Return the rows without those that would take the place of another process's kept row; call it in a turn."""
         return [row for row in rows if not self._unkeeps(row)] if self.is_shared else rows
 

@@ -127,7 +127,7 @@ class Writer:
         """Keep every commit out while something else writes; the same thread may enter again."""
         return self._lead
 
-    def store(self, rows: Sequence[Row], is_current: Callable[[], bool]) -> bool:
+    def store(self, rows: Sequence[Row], is_current: Callable[[], bool] = lambda: True) -> bool:
         """Write rows of a cache in a turn of their own, if they still hold then; return whether they do.
 
         It waits for those who lead, and keeps nobody from queuing up behind it.
@@ -136,12 +136,14 @@ class Writer:
             return is_current()
         while True:
             with suppress(TurnLost):
-                stored = self._as_leader(lambda: self._reader.log.in_turn(partial(self._store, rows, is_current)))
+                put = partial(self.put, rows, is_current=is_current)
+                stored = self._as_leader(partial(self._reader.log.in_turn, put))
                 if stored is not None:
                     return stored
             time.sleep(_YIELD_SECONDS)
 
-    def _store(self, rows: Sequence[Row], is_current: Callable[[], bool], turn: LogTurn) -> bool:
+    def put(self, rows: Sequence[Row], turn: LogTurn, is_current: Callable[[], bool] = lambda: True) -> bool:
+        """Write rows of a cache in a turn, if they still hold then; return whether they do. The caller leads."""
         reader = self._reader
         reader.check_writable()
         try:
@@ -151,7 +153,7 @@ class Writer:
                 if not is_current():
                     return False
                 reader.is_writing = True
-            reader.last_commit = turn.write((), rows)
+            reader.last_commit = turn.write((), reader.checkpoints.allowed(rows))
             return True
         finally:
             reader.is_writing = False

@@ -36,15 +36,13 @@ from refold.log.disk import disk_error, flush
 from refold.log.lmdb_file import (
     DATA_FILE,
     LOCK_FILE,
+    STOPPED_NEXT,
     allocate_lock_file,
     check_end,
     check_structure,
     is_cut_off,
     is_granted,
     is_of_disk,
-    of_stopped,
-    of_unknown_outcome,
-    of_unknown_place,
     open_lmdb,
     open_sealed,
     open_to_read,
@@ -345,7 +343,7 @@ class Environment:
                 is_visible = True  # It cannot be read now; who reads next tries again.
         if is_visible or is_of_disk(error, self.path):
             self.stop(str(error))
-            return of_unknown_outcome(error, doing, self.path)
+            return StoreError(f"{doing} in {self.path}: {error}; whether it was written is unknown: {STOPPED_NEXT}")
         return translated(error, doing, self.path)
 
     def stop(self, reason: str) -> None:
@@ -356,7 +354,9 @@ class Environment:
     def check_writing(self) -> None:
         """Raise after an I/O error, which stops writing until the store is opened again."""
         if self.stopped:
-            raise of_stopped(self.stopped, self.path)
+            raise StoreError(
+                f"nothing more is written to {self.path} since an I/O error ({self.stopped}): {STOPPED_NEXT}"
+            )
 
     def resume(self) -> None:
         """Check the end of the log as the disk holds it, and let writing go on; raises ``StoreError`` if it may not."""
@@ -465,7 +465,9 @@ class Environment:
             if _identity(self.path) == self.identity:
                 raise
             self.stop(str(error))
-            raise of_unknown_place(error, self.path) from error
+            raise StoreError(
+                f"putting a clean copy of the file in place in {self.path}: {error}; {STOPPED_NEXT}"
+            ) from error
         finally:
             self.identity = _identity(self.path)
             _forget(self)

@@ -70,7 +70,7 @@ _KINDS: Final[tuple[tuple[tuple[type[lmdb.Error], ...], type[StoreError], str], 
 _FULL_NEXT: Final = "no space is left; free disk space or raise the quota and call again, reads go on"
 _OPEN_NEXT: Final = "check the disk and who owns it, and open it again"
 _OTHER_NEXT: Final = "check the disk, then open the store again"
-_STOPPED_NEXT: Final = (
+STOPPED_NEXT: Final = (
     "check the disk, then close the memory and open the store again, which checks the end of the log before anything "
     "is written; a request_id then tells whether a call was written; reads go on"
 )
@@ -97,21 +97,6 @@ def is_of_disk(error: lmdb.Error, path: str) -> bool:
 def is_full(error: lmdb.Error, path: str) -> bool:
     """Return whether there was no space for a write."""
     return getattr(error, "code", 0) in FULL or _is_cut_short(error, path)
-
-
-def of_unknown_outcome(error: lmdb.Error, doing: str, path: str) -> StoreError:
-    """Return the error of a write that may or may not have reached the disk."""
-    return StoreError(f"{doing} in {path}: {error}; whether it was written is unknown: {_STOPPED_NEXT}")
-
-
-def of_unknown_place(error: OSError, path: str) -> StoreError:
-    """Return the error of a sweep whose clean copy has its name, though perhaps not on the disk."""
-    return StoreError(f"putting a clean copy of the file in place in {path}: {error}; {_STOPPED_NEXT}")
-
-
-def of_stopped(reason: str, path: str) -> StoreError:
-    """Return the error of a write after an I/O error, whose words are the reason."""
-    return StoreError(f"nothing more is written to {path} since an I/O error ({reason}): {_STOPPED_NEXT}")
 
 
 def _is_cut_short(error: lmdb.Error, path: str) -> bool:

@@ -771,5 +771,5 @@ def reembed(core: Core, embedder: object, progress: Progress) -> Reembedded:
     if not core.branch:
         model = vectors.Model.of(work.embedder.id, work.embedder.dim)
         for page in vectors.by_others(core.engine.reader.log, model):
-            core.engine.writer.store(page, lambda: True)
+            core.engine.writer.store(page)
     return Reembedded(work.embedder.id, work.embedder.dim, work.switched, work.made)

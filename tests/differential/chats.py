@@ -93,6 +93,7 @@ class Chat(State):
     project: str | None = None
     depth: int = 0
     budget: int = 0
+    embed: bool = False
     lines: list[Line] = field(default_factory=list)
     entries: Values = field(default_factory=dict)
     notes: list[tuple[int, str]] = field(default_factory=list)
@@ -115,14 +116,16 @@ class Chat(State):
         return self.opened, self.budget, lines, [text for _, text in self.notes], *pairs
 
     def hashed(self) -> Any:
-        return replace(self, depth=0) if self.opened else replace(self, depth=0, project=None, budget=0)
+        state = replace(self, depth=0)
+        return state if self.opened else replace(state, project=None, budget=0, embed=False)
 
     def plain(self) -> Any:
         lines = [replace(line, time_ns=0, occurred_ns=0) for line in self.lines]
         held = (self.entries, self.values, self.files)
         keys = [{key: repr(value) for key, (value, _) in values.items()} for values in held]
         work = (self.task[0], [*self.findings], self.calls, self.extracted)
-        return (self.project, self.budget) if self.opened else None, lines, keys, [text for _, text in self.notes], work
+        known = (self.project, self.budget, self.embed) if self.opened else None
+        return known, lines, keys, [text for _, text in self.notes], work
 
     def returned(self, mine: "Chat") -> Effect:
         return moved(mine.depth, self.project)
@@ -230,7 +233,7 @@ class Chats(Log):
 
     def open(self, stream: str, opening: Opening, occurred: int | None) -> list[Row]:
         def effect(chat: Chat, row: Row) -> None:
-            chat.opened, chat.budget = True, opening.budget
+            chat.opened, chat.budget, chat.embed = True, opening.budget, False
             chat.project = (None if row.erased else opening.project) or chat.project
 
         return [] if self.state(stream).opened else [self.append(stream, Change(effect), (), occurred)]
@@ -294,6 +297,15 @@ class Chats(Log):
             return Change(effect)
 
         self._chat(where, ("resize", budget), decide, options)
+
+    def conversation_set_embed(self, where: Any, embed: bool, **options: Any) -> None:
+        def decide(chat: Chat) -> Change | None:
+            def effect(state: Chat, _: Row) -> None:
+                state.embed = embed
+
+            return None if (chat.opened and chat.embed) is embed else Change(effect)
+
+        self._chat(where, ("embed", embed), decide, options)
 
     def conversation_clear_window(self, where: Any, **options: Any) -> None:
         def effect(chat: Chat, _: Row) -> None:
@@ -492,7 +504,7 @@ class Chats(Log):
             project = mine.project if mine.opened else mine.project or where[1]
 
             def effect(chat: Chat, row: Row) -> None:
-                vars(chat).update(vars(Chat(depth=chat.depth)))
+                vars(chat).update(vars(Chat(depth=chat.depth, embed=chat.embed)))
                 chat.opened, chat.budget, lines, notes, entries, values = carried
                 chat.project = None if row.erased else project
                 chat.lines = [replace(line.blanked() if row.erased else line, seq=row.seq) for line in lines]

@@ -122,7 +122,8 @@ class DifferentialMachine(RuleBasedStateMachine):
 
     @initialize(bounds=st.sampled_from(BOUNDS))
     def begin(self, bounds: dict[str, int]) -> None:
-        self.bounds = bounds | {"BASE_DEPTH_MAX": DEPTH_MAX}
+        # Messages are never embedded: who is found by meaning would be a matter of time.
+        self.bounds = bounds | {"BASE_DEPTH_MAX": DEPTH_MAX, "EMBED_LINGER_SECONDS": 10**9}
         self.open_things.enter_context(lowered(**self.bounds))
         self.memory_bytes = bounds.get("MEMORY_BYTES_MIN", self.memory_bytes)
         self.store = self.memory = self.opened(None)

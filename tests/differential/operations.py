@@ -357,6 +357,7 @@ OPERATIONS: dict[str, st.SearchStrategy[Operation]] = {
     "Conversation.set_window_tokens": operation(
         "Conversation.set_window_tokens", chats, st.sampled_from([1, 30, 60, 150])
     ),
+    "Conversation.set_embed": operation("Conversation.set_embed", chats, st.booleans()),
     "Conversation.clear_window": operation("Conversation.clear_window", chats),
     "Conversation.remove": operation("Conversation.remove", chats, pick("message")),
     "Conversation.pin": operation("Conversation.pin", chats, pick("message")),

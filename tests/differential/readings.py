@@ -135,7 +135,10 @@ def _check_chat(chat: Conversation, model: Model, at: int | None) -> None:
     stream = f"conversation/{chat.id}"
     state: Chat = model.state(stream, at)
     check_window(chat, model, at)
-    check_found(chat.search(QUERY, top_k=10_000), model.held(stream, at))
+    hits = chat.search(QUERY, top_k=10_000)
+    check_found(hits, model.held(stream, at))
+    assert chat.embed is (state.opened and state.embed)
+    assert chat.embed or not hits.pending
     _check_session(chat.session, state)
     entries, pad = {key: value for key, (value, _) in state.entries.items()}, chat.scratchpad
     assert (pad.keys(), pad.items()) == (sorted(entries), sorted(entries.items()))

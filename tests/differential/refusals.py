@@ -54,6 +54,7 @@ MESSAGES: tuple[Refusal, ...] = (
     (InvalidInput, lambda _, chat: chat.set_window_tokens(0)),
     (InvalidInput, lambda _, chat: chat.set_window_tokens(cast("Any", 1.5))),
     (LimitExceeded, lambda _, chat: chat.set_window_tokens(WINDOW_TOKENS_MAX + 1)),
+    (InvalidInput, lambda _, chat: chat.set_embed(cast("Any", 1))),
 )
 
 KEYS: tuple[Refusal, ...] = (
@@ -117,6 +118,7 @@ REFUSALS = (*MESSAGES, *KEYS, *TRAVELS)
 CHAT_MUTATIONS: tuple[Callable[[Conversation], Any], ...] = (
     lambda chat: chat.append("user", "x"),
     lambda chat: chat.set_window_tokens(5),
+    lambda chat: chat.set_embed(embed=True),
     lambda chat: chat.clear_window(),
     lambda chat: chat.scratchpad.set("k", "x"),
     lambda chat: chat.scratchpad.delete("k"),

@@ -36,7 +36,7 @@ RULES = {
 
 READS = {
     "Board": "bundle events get get_settings node place project session to_dict to_json version",
-    "Conversation": "events messages place project scratchpad search token_count version window window_tokens",
+    "Conversation": "embed events messages place project scratchpad search token_count version window window_tokens",
     "Files": "list read view",
     "Journal": "day recent",
     "Memory": "board conversation conversations events files forks head journal profile project projects replay_hash "

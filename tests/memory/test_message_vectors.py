@@ -186,6 +186,18 @@ def test_forks_and_restored_conversations_share_the_vectors_of_what_they_went_on
         assert embedder.asked.count("My automobile is red.") == 1
 
 
+def test_a_memory_that_was_restored_is_searched_whatever_else_it_holds() -> None:
+    with remembering(embedder=Topics()) as memory:
+        chat = filled(memory)
+        memory.project().add("My motor.")
+        before = memory.snapshot()
+        memory.project().add("Another motor.")
+        chat.set_embed(False)
+        memory.restore(before)
+        settled(memory.search_messages)
+        assert texts(memory.search_messages("car", top_k=1)) == ["My automobile is red."]
+
+
 def test_the_messages_of_a_state_of_another_store_are_embedded() -> None:
     with remembering() as other:
         rendered = filled(other, embed=None).snapshot().to_bytes()

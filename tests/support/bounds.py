@@ -1,9 +1,10 @@
 """Bounds made small for a while, so that a short test crosses them, and sources that are the same in every run."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from random import Random
+from types import ModuleType
 
 START_NS = 1_795_000_000_000_000_000
 """A moment in November 2026."""
@@ -12,17 +13,21 @@ START_NS = 1_795_000_000_000_000_000
 @contextmanager
 def lowered(**bounds: float) -> Iterator[None]:
     """Gives bounds other values in every module that has them by name."""
-    modules = [module for name, module in sorted(sys.modules.items()) if name.startswith("refold.")]
-    places = [(module, name) for module in modules for name in bounds if hasattr(module, name)]
+    places = _places(bounds)
     assert {name for _, name in places} == set(bounds), "a bound that no loaded module uses"
-    known = [getattr(module, name) for module, name in places]
+    known = {name: getattr(module, name) for module, name in places}
     for module, name in places:
         setattr(module, name, bounds[name])
     try:
         yield
     finally:
-        for (module, name), value in zip(places, known, strict=True):
-            setattr(module, name, value)
+        for module, name in _places(bounds):  # Some modules may have been loaded meanwhile.
+            setattr(module, name, known[name])
+
+
+def _places(bounds: Iterable[str]) -> list[tuple[ModuleType, str]]:
+    modules = [module for name, module in sorted(sys.modules.items()) if name.startswith("refold.")]
+    return [(module, name) for module in modules for name in bounds if hasattr(module, name)]
 
 
 class Clock:

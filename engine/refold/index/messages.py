@@ -18,7 +18,8 @@ _Floats: TypeAlias = NDArray[float32]
 RANKING: Final = Ranking(name="messages", cosine=0.6, coverage=1.0, question=-0.1, pivot_terms=50.0)
 """How messages are ranked: by the query's words in them and in their neighbours, and what only asks a little later.
 
-Those that are embedded also by the cosine of their vector and the query's.
+Those that are embedded also by the cosine of their vector and the query's, with the largest weight that costs no set
+anything with the built-in embedder: python benchmarks/messages.py.
 """
 
 _NONE: Final = -1

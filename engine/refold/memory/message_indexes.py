@@ -6,7 +6,7 @@ An index goes on from there the next time: an append pays nothing for it.
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from threading import Lock
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from refold.engine import vectors
 from refold.engine.reader import Reader
@@ -17,9 +17,10 @@ from refold.errors import StoreBusy
 from refold.event import ConversationOpened, ForkDropped, Forked, Recorded, Restored, StateImported
 from refold.index.messages import Look, MessageIndex
 from refold.limits import MESSAGES_BYTES_MAX, REDO_COUNT_MAX
+from refold.memory.snapshot import is_embedded
 from refold.message import ROLES, Message, MessageAppended, imported_messages
 from refold.text import countable
-from refold.views.session import SESSION, EmbeddingChanged
+from refold.views.session import EmbeddingChanged
 
 T = TypeVar("T")
 
@@ -201,12 +202,6 @@ def _embeds(reader: Reader, branch: int, recorded: Recorded) -> bool:
     if isinstance(event, (ConversationOpened, EmbeddingChanged)):
         return bool(event.embed)
     return reader.read(key_of(branch, stamp.stream), is_embedded, stamp.seq)
-
-
-def is_embedded(state: Any) -> bool:
-    """Return whether the messages of a conversation are embedded."""
-    embed: bool = state.part(SESSION).embed
-    return embed
 
 
 def add_messages(messages: MessageIndex, recorded: Recorded, seq: int) -> None:

@@ -19,7 +19,6 @@ from refold.engine.transaction import erased_count
 from refold.engine.vectors import Model
 from refold.errors import Closed
 from refold.event import Forked, Restored, Stamp, StateImported
-from refold.index.messages import packed_vectors
 from refold.limits import (
     EMBED_CLOSE_SECONDS,
     EMBED_LINGER_SECONDS,
@@ -28,7 +27,7 @@ from refold.limits import (
     EMBEDDED_CHARS_MAX,
     REEMBEDDED_PAGE_COUNT,
 )
-from refold.memory.message_indexes import is_embedded, messages_of, text_of
+from refold.memory.snapshot import is_embedded
 from refold.message import MessageAppended
 from refold.threads import Bell, Worker
 from refold.views.session import EmbeddingChanged
@@ -185,6 +184,8 @@ class MessageVectors:
 
     def _embed(self, core: "Core", page: Sequence[tuple[int, int]]) -> None:
         """Embed messages, given by seq and place, as far as the store lacks their vectors."""
+        from refold.index.messages import packed_vectors  # noqa: PLC0415 - loads numpy, which an append needs not
+
         reader, is_stored = core.engine.reader, False
         while not is_stored and not self._is_closed:
             # Again where something was erased meanwhile, of which no vector must come.
@@ -209,6 +210,8 @@ def _is_erased_count(reader: Reader, count: int) -> bool:
 
 def _texts(reader: Reader, page: Sequence[tuple[int, int]]) -> dict[tuple[int, int], str]:
     """Return the texts of messages, given by seq and place; none of those that were erased or have none."""
+    from refold.memory.message_indexes import messages_of, text_of  # noqa: PLC0415 - as above
+
     seqs = list(dict.fromkeys(seq for seq, _ in page))
     with reader.state_lock:
         events = reader.loader.recorded(seqs)

@@ -18,11 +18,11 @@ from refold.memory.message_indexes import (
     add_messages,
     bases_of,
     branch_key,
-    is_embedded,
     messages_of,
 )
 from refold.memory.message_vectors import embeddable, model_of
 from refold.memory.options import Core
+from refold.memory.snapshot import is_embedded
 from refold.message import ROLES, Message, MessageAppended
 from refold.results import Hit, Hits
 

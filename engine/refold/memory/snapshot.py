@@ -541,6 +541,11 @@ def _evicted(event: Event, stamp: Stamp, before: dict[str, Message], after: dict
         yield Message(event, stamp)
 
 
+def is_embedded(state: State) -> bool:
+    """Return whether the messages of a conversation are embedded."""
+    return state.part(SESSION).embed
+
+
 def embeds(state: State, opening: ConversationOpened) -> bool:
     """Return whether the messages of a conversation are embedded, or would be once it is opened."""
     session = state.part(SESSION)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from refold import Conversation, Memory
+from refold.log.protocol import Log
 from refold.log.record import EventBytes
 
 SEED = 20_261_121
@@ -190,8 +191,7 @@ def rows(memory: Memory, first_seq: int, count: int) -> list[bytes]:
 
 def events(memory: Memory, first_seq: int, count: int) -> list[EventBytes]:
     """Return the events that refold wrote, byte for byte, from below its public face."""
-    found: list[EventBytes] = log_of(memory).events_at(range(first_seq, first_seq + count))
-    return found
+    return log_of(memory).events_at(range(first_seq, first_seq + count))
 
 
 def engine_of(memory: Memory) -> Any:
@@ -199,6 +199,7 @@ def engine_of(memory: Memory) -> Any:
     return memory._core.engine  # pyright: ignore[reportPrivateUsage]
 
 
-def log_of(memory: Memory) -> Any:
+def log_of(memory: Memory) -> Log:
     """Return the log behind a memory."""
-    return engine_of(memory).reader.log
+    log: Log = engine_of(memory).reader.log
+    return log

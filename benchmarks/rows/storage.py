@@ -26,7 +26,7 @@ def _sizes(memory: Memory) -> str:
     events = memory.head
     found = workloads.log_of(memory).read(0, events)
     record = sum(len(packed) for _, packed in found) / events
-    whole = workloads.log_of(memory).size_bytes() / events
+    whole = workloads.log_of(memory).files.size_bytes() / events
     text = sum(len(text.content) for text in workloads.texts()) / workloads.TEXTS
     return f"(file {whole:.0f}, record {record:.0f}, text {text:.0f})"
 
@@ -59,6 +59,6 @@ def _pass(directory: Path, paths: list[Path]) -> tuple[float, str]:
         begin = perf_counter_ns()
         messages = imported(memory, paths)
         nanoseconds = (perf_counter_ns() - begin) / messages
-        bytes_per_event = workloads.log_of(memory).size_bytes() / memory.head
+        bytes_per_event = workloads.log_of(memory).files.size_bytes() / memory.head
         sessions = len(memory.conversations())
     return nanoseconds, f"{sessions} sessions, {messages} messages, {bytes_per_event:.0f} bytes per event"

@@ -138,10 +138,10 @@ class TestTheRhythm:
             memory.flush()
             ahead = place.witness.read_bytes()
             log: Any = log_of(memory)
-            log.durable_head = lambda: 4
+            log.durability.durable_until = lambda _seq: 4
             watching(memory).advance()
             assert not witness.replace(str(place.witness), told, told)
-            del log.durable_head
+            del log.durability.durable_until
             assert place.witness.read_bytes() == ahead
 
     def test_the_thread_ends_with_the_memory(self, place: Place) -> None:

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -172,6 +173,23 @@ def test_a_failed_import_leaves_nothing_or_says_what_it_took(refold: Run, tmp_pa
     assert refold("verify", "--db", tmp_path / "store").code == 0
 
 
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_an_import_that_is_cut_off_leaves_nothing_that_the_next_one_does_not_take_over(
+    refold: Run, tmp_path: Path, number: int
+) -> None:
+    (file := tmp_path / "chats.jsonl").write_text('[{"role": "user", "content": "Hi"}]\n' * 100_000)
+    command = [sys.executable, "-m", "refold", "import", str(file), "--db", str(tmp_path / "store")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+        while not any(path.name.startswith(".store.") for path in tmp_path.iterdir()):
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(number)
+        process.communicate()
+    assert process.returncode
+    assert refold("import", SAMPLE, "--db", tmp_path / "store").code == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == [file.name, "store"]
+
+
 def test_an_import_reads_stdin(refold: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def piped(text: str, *arguments: object) -> Ended:
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
@@ -214,7 +232,7 @@ def test_messages_are_exported_in_the_form_of_openai(store: Path, refold: Run, t
     assert (tmp_path / "chats.jsonl").read_text(encoding="utf-8") == piped.out
     refused = refold("export", "--format", "openai", tmp_path / "none" / "chats.jsonl")
     assert (refused.code, refused.out) == (1, "")
-    assert refused.err.startswith(f"refold: the directory {tmp_path / 'none'} of the export does not exist")
+    assert refused.err.startswith(f"refold: exporting to {tmp_path / 'none' / 'chats.jsonl'}: ")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["chats.jsonl", store.name]
 
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from refold import Memory, StoreBusy
+from refold import Memory, StoreBusy, StoreError
 
 # Root reads and writes whatever the permissions say, until it drops two capabilities and begins another program.
 _OBEY = """
@@ -80,6 +81,24 @@ def test_everything_is_read_without_permission_to_write(store: Path, tmp_path: P
     with sealed(store):
         assert look(store, tmp_path / "copy").communicate()[0] == _SEEN
     assert {file.name: file.read_bytes() for file in store.iterdir()} == files
+    with Memory(tmp_path / "copy") as copy:
+        assert copy.head == 4
+
+
+def test_a_store_on_a_disk_that_is_mounted_to_be_read_only_is_read(store: Path, tmp_path: Path) -> None:
+    """Root too gets a refusal there, and of another kind than for the lack of a permission."""
+    (disk := tmp_path / "disk").mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "none", str(disk)], capture_output=True, check=False).returncode:
+        pytest.skip("a disk can only be mounted by root")
+    try:
+        shutil.copytree(store, disk / "store")
+        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+        code = _LOOK.replace("PermissionError", "OSError")
+        assert look(disk / "store", tmp_path / "copy", code=code).communicate()[0] == _SEEN
+        with pytest.raises(StoreError, match="readonly=True"):
+            Memory(disk / "store")
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
     with Memory(tmp_path / "copy") as copy:
         assert copy.head == 4
 

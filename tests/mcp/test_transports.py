@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -247,6 +248,57 @@ def test_requests_under_a_foreign_name_are_refused(memory: Memory) -> None:
             assert client.get(url, headers={"Origin": "http://evil.example.com"}).status_code == 403
             assert client.delete(url, headers={"Host": "evil.example.com"}).status_code == 421
     assert memory.head == 0
+
+
+HEAD = b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n"
+FOUND = b"GET /none HTTP/1.1\r\nHost: localhost\r\n\r\n"
+PARTS = {"nothing": [], "half a head": [HEAD], "half a body": [HEAD + b"\r\n", b"{"], "half a second": [FOUND, HEAD]}
+
+
+def sent(url: str, parts: list[bytes]) -> socket.socket:
+    """Sends parts of requests over a connection of its own, each behind the answer to a whole one."""
+    host, port = url.removeprefix("http://").partition("/")[0].split(":")
+    connection = socket.create_connection((host, int(port)), SECONDS)
+    for part in parts:
+        connection.sendall(part)
+        if part == FOUND:
+            while not connection.recv(2**16).endswith(b"Not Found"):
+                pass
+    return connection
+
+
+@pytest.mark.parametrize("parts", PARTS.values(), ids=PARTS)
+def test_a_request_that_does_not_arrive_whole_is_given_up(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch, parts: list[bytes]
+) -> None:
+    monkeypatch.setattr(server, "REQUEST_SECONDS", 0.2)
+    with http(MemoryServer(Binding(memory))) as url, sent(url, parts) as connection:
+        assert connection.recv(2**16) == b""
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_session_stays_open_between_requests(memory: Memory, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    async def wait(url: str) -> None:
+        async with connected(url, mode) as client:
+            await asyncio.sleep(1)
+            await call(client, "memory_set", {"key": "theme", "value": "dark"})
+
+    monkeypatch.setattr(server, "REQUEST_SECONDS", 0.1)
+    with http(MemoryServer(Binding(memory))) as url:
+        asyncio.run(wait(url))
+
+
+def test_connections_beyond_the_bound_are_refused(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "CONNECTIONS_COUNT_MAX", 2)
+    monkeypatch.setattr(server, "REQUEST_SECONDS", 1)
+    with http(MemoryServer(Binding(memory))) as url:
+        silent = [sent(url, []), sent(url, [])]
+        with sent(url, []) as third:
+            assert third.recv(2**16).startswith(b"HTTP/1.1 503 ")
+        for connection in silent:
+            assert connection.recv(2**16) == b""
+            connection.close()
+        sent(url, [FOUND]).close()
 
 
 def test_a_session_that_ended_is_told_nothing_more(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 import sys
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -467,6 +467,10 @@ def _stdin_file(name: str) -> Generator[Path]:
         yield path
 
 
+class _StaysEmptyError(Exception):
+    """Nothing came into a new store."""
+
+
 @contextmanager
 def _store_to_fill(db: str, options: dict[str, Any]) -> "Generator[Memory]":
     """Open a store; a new one gets its name once it is filled, and is removed if it stays empty."""
@@ -475,27 +479,20 @@ def _store_to_fill(db: str, options: dict[str, Any]) -> "Generator[Memory]":
         with opened(db, **options) as memory:
             yield memory
         return
-    import shutil
-    import tempfile
+    from refold.log.disk import building
 
-    if not path.absolute().parent.is_dir():
-        raise NotFound(f"the directory {path.absolute().parent} of the store does not exist; create it first")
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.absolute().parent) as directory:
-        filled = Path(directory, "store")
-        head = 0
-        try:
-            with opened(str(filled), **options) as memory:
-                try:
-                    yield memory
-                finally:
-                    head = memory.head
-        finally:
-            if head:
-                if path.exists():
-                    path.rmdir()
-                filled.rename(path)
-            else:
-                shutil.rmtree(filled, ignore_errors=True)
+    failure: BaseException | None = None
+    with suppress(_StaysEmptyError), building(db, "a store", may_be_empty=True) as filled:
+        with opened(filled, **options) as memory:
+            try:
+                yield memory
+            except BaseException as error:  # noqa: BLE001 - raised again, once what was taken is in its place
+                failure = error
+            head = memory.head
+        if not head:
+            raise _StaysEmptyError from failure
+    if failure is not None:
+        raise failure
 
 
 def _tell_taken(memory: "Memory", file: Path, head: int) -> None:
@@ -568,16 +565,10 @@ def _write_file(memory: "Memory", path: Path, format_name: str) -> dict[str, int
     """Write a file whole or not at all."""
     if format_name == "refold":
         return {"events": memory.export(path)}
-    import tempfile
+    from refold.log.disk import building_file, disk_error
 
-    if not path.parent.is_dir():
-        raise NotFound(f"the directory {path.parent} of the export does not exist; create it first")
-    with tempfile.NamedTemporaryFile("wb", dir=path.parent, prefix=".refold-export-", delete=False) as file:
-        partial = Path(file.name)
-        try:
-            counts = _write(memory, file, format_name)
-            partial.replace(path)
-        except BaseException:
-            partial.unlink()
-            raise
-    return counts
+    try:
+        with building_file(str(path), "an export") as file:
+            return _write(memory, file, format_name)
+    except OSError as error:
+        raise disk_error(error, f"exporting to {path}", "give a path in a directory that is writable") from error

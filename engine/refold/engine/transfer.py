@@ -4,8 +4,6 @@ A load is checked to its last line before the first event is written. It is writ
 cut off leaves a marker, and loading the same file again goes on where it stopped.
 """
 
-import os
-import tempfile
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -46,7 +44,7 @@ from refold.engine.streams import (
 from refold.errors import InvalidInput, LimitExceeded, NotFound, StoreBusy, StoreCorrupt
 from refold.event import FLAG_BASE, FLAG_ERASED, FLAG_OCCURRED, BranchForked, Erased, Event, SnapshotNamed, moved_actor
 from refold.limits import DOCUMENT_BYTES_MAX, PAGE_EVENTS, RETRIES_COUNT_MAX, SEED_BYTES
-from refold.log.disk import disk_error
+from refold.log.disk import building_file, disk_error
 from refold.log.protocol import Log, LogTurn, Row, TurnLost, write
 from refold.log.record import (
     MARK_COMMAND,
@@ -432,18 +430,9 @@ _DIGEST_BYTES: Final = 32
 def export(engine: Engine, path: str, at: int | None) -> int:
     """Write the events up to ``at`` to a file, which appears whole or not at all; return how many there were."""
     until = engine.reader.current_head() if at is None else at
-    target = Path(path)
     try:
-        with tempfile.NamedTemporaryFile("wb", dir=target.parent, prefix=".refold-export-", delete=False) as file:
-            written = Path(file.name)
-            try:
-                file.writelines(lines(engine, until))
-                file.flush()
-                os.fsync(file.fileno())
-                written.replace(target)
-            except BaseException:
-                written.unlink(missing_ok=True)
-                raise
+        with building_file(path, "an export") as file:
+            file.writelines(lines(engine, until))
     except OSError as error:
         raise disk_error(error, f"exporting to {path}", "give a path in a directory that is writable") from error
     return until

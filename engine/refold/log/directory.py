@@ -232,9 +232,8 @@ def _open_lock(path: str, name: str, flags: int = os.O_CREAT | os.O_RDWR) -> io.
             file, "r+" if flags & os.O_RDWR else "r", opener=lambda name, _: os.open(name, flags | os.O_CLOEXEC, 0o600)
         )
     except OSError as error:
-        raise disk_error(
-            error, f"the store at {path} cannot be locked", f"check who owns {name} and that it is a file"
-        ) from error
+        step = f"check who owns {name} and that it is a file, or only read with readonly=True"
+        raise disk_error(error, f"the store at {path} cannot be locked", step) from error
 
 
 def _lock(lock: io.FileIO, path: str, how: int) -> None:

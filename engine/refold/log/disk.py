@@ -7,13 +7,14 @@ a part of the directory; the next builder for the same place clears it. Builders
 import errno
 import fcntl
 import os
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, nullcontext, suppress
-from typing import Final
+from typing import BinaryIO, Final
 
 from refold.errors import InvalidInput, NotFound, StoreBusy, StoreError, StoreFull
 
 SITE_SUFFIX: Final = ".refold-unfinished"
+PART_SUFFIX: Final = ".refold-part"
 FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 """Numbers of the system that say that there is no space."""
 
@@ -112,20 +113,64 @@ def _taken(target: str, what: str, *, may_be_empty: bool = False) -> str:
 
 def _take_site(target: str, what: str) -> tuple[str, int]:
     """Return the building site for a path, empty, and the descriptor that locks it."""
-    parent, name = os.path.split(target)
-    site = os.path.join(parent, f".{name}{SITE_SUFFIX}")
-    while True:
-        with suppress(FileExistsError):
-            os.mkdir(site, 0o700)
+    site = _beside(target, SITE_SUFFIX)
+
+    def opened() -> int:
+        while True:
+            with suppress(FileExistsError):
+                os.mkdir(site, 0o700)
+            with suppress(FileNotFoundError):  # Whoever had it has just finished.
+                return os.open(site, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+    lock = _take(site, opened, what)
+    try:
+        _clear(site)
+    except BaseException:
+        os.close(lock)
+        raise
+    return site, lock
+
+
+@contextmanager
+def building_file(path: str, what: str) -> Generator[BinaryIO]:
+    """Give a file to fill, which is at the path, flushed, once the block ends well; else nothing is left.
+
+    A crash leaves a file beside it, which the next builder of the same one takes over. Raises ``StoreBusy`` if another
+    builds for the same path, and ``OSError``: ``FileExistsError`` where something is there that is no file.
+    """
+    target = os.path.realpath(path)
+    if os.path.lexists(target) and not os.path.isfile(target):
+        raise FileExistsError(errno.EEXIST, "something is there that is not replaced", target)
+    site = _beside(target, PART_SUFFIX)
+    flags = os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(_take(site, lambda: os.open(site, flags, 0o600), what), "wb") as file:
         try:
-            lock = os.open(site, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except FileNotFoundError:
-            continue  # Whoever had it has just finished.
+            file.truncate()
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+            os.replace(site, target)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(site)
+            raise
+    flush(os.path.dirname(target))
+
+
+def _beside(target: str, suffix: str) -> str:
+    """Return where what is to be at a path is built."""
+    parent, name = os.path.split(target)
+    return os.path.join(parent, f".{name}{suffix}")
+
+
+def _take(site: str, opened: Callable[[], int], what: str) -> int:
+    """Return the descriptor of a building site, locked."""
+    while True:
+        lock = opened()
         try:
             _lock_site(lock, site, what)
             if _is_at(lock, site):
-                _clear(site)
-                return site, lock
+                return lock
         except BaseException:
             os.close(lock)
             raise

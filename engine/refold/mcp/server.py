@@ -7,6 +7,7 @@ write delay no reads.
 
 import asyncio
 import os
+import resource
 import signal
 import socket
 import sys
@@ -23,6 +24,7 @@ from mcp import MCPError, types
 from mcp.server import Server, ServerRequestContext
 from mcp.server.transport_security import TransportSecuritySettings
 from msgspec import Struct
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from refold import Conversation, checks
 from refold.agent import builtin, extraction
@@ -31,10 +33,12 @@ from refold.agent.tools import FAILED, INVALID_INPUT, FunctionTool, ToolDefiniti
 from refold.errors import InvalidInput, LimitExceeded, NotFound, RefoldError
 from refold.limits import (
     BODY_BYTES_MAX,
+    CONNECTIONS_COUNT_MAX,
     LISTED_COUNT_MAX,
     NAME_BYTES_MAX,
     READERS_COUNT,
     RECALL_COUNT_DEFAULT,
+    REQUEST_SECONDS,
     SESSIONS_COUNT_MAX,
     SHUTDOWN_SECONDS,
 )
@@ -441,6 +445,7 @@ HOST: Final = "127.0.0.1"
 PATH: Final = "/mcp"
 _HOSTS: Final = [f"{name}{port}" for name in (HOST, "localhost") for port in ("", ":*")]
 _BACKLOG_COUNT: Final = 128
+_TOO_MANY: Final = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
 def over_stdio(server: MemoryServer) -> None:
@@ -540,6 +545,54 @@ def web_server(server: MemoryServer, **options: Any) -> uvicorn.Server:
         **options,
     )
     config = uvicorn.Config(
-        app, log_config=None, access_log=False, lifespan="on", timeout_graceful_shutdown=SHUTDOWN_SECONDS
+        app,
+        http=HttpConnection,
+        log_config=None,
+        access_log=False,
+        lifespan="on",
+        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
     )
     return uvicorn.Server(config)
+
+
+class HttpConnection(H11Protocol):
+    """A connection that is closed where a request does not arrive whole in `REQUEST_SECONDS`.
+
+    uvicorn itself waits for ever for the first request and for the rest of one, so that half-open connections would
+    take all descriptors of the process. Those beyond `CONNECTIONS_COUNT_MAX`, or half the descriptors, get a 503.
+    """
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for the first request."""
+        super().connection_made(transport)
+        descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        half = CONNECTIONS_COUNT_MAX if descriptors == resource.RLIM_INFINITY else descriptors // 2
+        if len(self.connections) > min(half, CONNECTIONS_COUNT_MAX):
+            transport.write(_TOO_MANY)
+            transport.close()
+        else:
+            self._await_request()
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes of a request, and wait for the rest of it."""
+        super().data_received(data)
+        self._await_request()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no longer."""
+        super().connection_lost(exc)
+        self._end_wait()
+
+    def _await_request(self) -> None:
+        cycle: Any = self.cycle
+        if cycle is not None and not cycle.more_body and not cycle.response_complete:
+            self._end_wait()
+        elif self._deadline is None:
+            self._deadline = self.loop.call_later(REQUEST_SECONDS, self.transport.close)
+
+    def _end_wait(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None

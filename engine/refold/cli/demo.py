@@ -1,10 +1,12 @@
 """The demonstration: an agent is told something, forgets it and fails; the log says why, and the agent gets it back.
 
 Everything goes through the public API and the agent's default path; a few rules play the model. The output
-depends on nothing else, where REFOLD_CLOCK_NS fixes the clock: no paths, no process ids, no timings.
+depends on nothing else, where REFOLD_CLOCK_NS fixes the clock, but for how the command is called: no process ids, no
+timings.
 """
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -208,8 +210,9 @@ def _replay(memory: "Memory", console: Console) -> dict[str, Any]:
         ("   equal, to the last byte", "bold green") if equal else ("   NOT EQUAL: report it, please", "bold red")
     )
     console.line()
-    console.line("Look around: refold demo --db demo.refold, then refold list, replay trip, log --db demo.refold")
-    console.line("Your own sessions: refold import SESSIONS.jsonl --db my.refold")
+    command = "refold" if shutil.which("refold") else os.path.relpath(sys.argv[0])
+    console.line(f"Look around: {command} demo --db demo.refold && {command} replay trip --db demo.refold")
+    console.line(f"Your own sessions: {command} import SESSIONS.jsonl --db my.refold")
     return {"live": live, "replayed": replayed, "equal": equal, "events": memory.head}
 
 

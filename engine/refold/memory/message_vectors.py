@@ -87,9 +87,11 @@ class MessageVectors:
     def _note(self, streams: Sequence[Stream], stamps: Sequence[Stamp]) -> None:
         """Take note of events that were folded; the state lock is held, and whoever wrote them waits."""
         new = self._new
+        is_known = bool(new)  # Then the thread was woken, and takes these along.
         for stream, stamp in zip(streams, stamps, strict=True):
             new.setdefault(stream.key, stamp.seq)
-        self._wake()
+        if not is_known:
+            self._wake()
 
     def _wake(self) -> None:
         if self._thread is None or self._thread.is_over:

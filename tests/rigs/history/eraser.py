@@ -100,6 +100,10 @@ def _is_erasure(_turn: Any, _records: Any, _rows: Any = (), erased: Any = ()) ->
     return bool(erased)
 
 
+def _is_backup(_made: str, _target: str, what: str) -> bool:
+    return what == "a backup"
+
+
 def _in_os(module: Any, name: str, dying: Dying) -> None:
     """Let a module see another ``os``."""
     module.os = SimpleNamespace(**{**vars(os), name: dying(getattr(os, name))})
@@ -119,8 +123,10 @@ MOMENTS: Final[dict[str, Callable[[int], None]]] = {
     "once the copy has its place": lambda n: _in_os(environment, "rename", _doomed(n, after=True)),
     "before it says that all is swept": lambda n: _in_class(LmdbTurn, "write", _doomed(n, after=False, when=_is_sweep)),
     "once it says that all is swept": lambda n: _in_class(LmdbTurn, "write", _doomed(n, after=True, when=_is_sweep)),
-    "before a backup takes its place": lambda n: _in_class(disk, "_put_in_place", _doomed(n, after=False)),
-    "once a backup has its place": lambda n: _in_class(disk, "_put_in_place", _doomed(n, after=True)),
+    "before a backup takes its place": lambda n: _in_class(
+        disk, "_put_in_place", _doomed(n, after=False, when=_is_backup)
+    ),
+    "once a backup has its place": lambda n: _in_class(disk, "_put_in_place", _doomed(n, after=True, when=_is_backup)),
 }
 
 

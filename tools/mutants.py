@@ -82,8 +82,8 @@ MUTANTS = [
     Mutant("engine/writer.py", "packer.rebased(stream)", "None", "engine/test_replay.py engine/test_verify.py"),
     Mutant(
         "engine/streams.py",
-        "slot.seqs.append(seq)\n        slot.weight += weight",
-        "slot.seqs.append(seq - 1)\n        slot.weight += weight",
+        "slot.seqs.append(stamp.seq)\n        slot.weight += record_bytes",
+        "slot.seqs.append(stamp.seq - 1)\n        slot.weight += record_bytes",
         "engine/test_replay.py",
     ),
     Mutant(
@@ -120,14 +120,14 @@ MUTANTS = [
     # Log and index.
     Mutant(
         "engine/transaction.py",
-        "stream.seq, stream.branch))",
-        "stream.seq, stream.branch and 1))",
+        "stream.seq, stream.branch) for",
+        "stream.seq, stream.branch and 1) for",
         "engine/test_branches.py",
     ),
     Mutant(
         "log/record.py",
-        "StreamHead(number, version + owners.count(owner), seq, branch)",
-        "StreamHead(number, version + 1, seq, branch)",
+        "StreamHead(number, version + added, last[owner], branch)",
+        "StreamHead(number, version + 1, last[owner], branch)",
         "engine/test_batch.py engine/test_verify.py",
     ),
     Mutant("log/record.py", "origin=found.covered(),", "origin=found.digest(),", "rigs/test_dictionary.py"),

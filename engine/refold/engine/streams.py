@@ -86,7 +86,7 @@ def records_through(log: Log, after: int, until: int) -> Iterator[Record]:
 # Random ids, drawn from the memory's random source in large pools: one draw serves two hundred ids.
 
 _POOL_BYTES: Final = ID_HEX_CHARS // 2 * 200
-_CUT_IDS: Final[Callable[[str], list[str]]] = re.compile(f".{{{ID_HEX_CHARS}}}").findall
+_ID: Final = re.compile(f"[0-9a-f]{{{ID_HEX_CHARS}}}")
 
 
 class Ids:
@@ -106,7 +106,7 @@ class Ids:
 
     def _refilled(self) -> str:
         with self._lock:
-            fresh = _CUT_IDS(self._random_bytes(_POOL_BYTES).hex())
+            fresh: list[str] = _ID.findall(self._random_bytes(_POOL_BYTES).hex())
             first = fresh.pop()
             self._pool.extend(fresh)
             return first

@@ -25,7 +25,7 @@ import workloads
 from pages import report
 from peers.registry import PEERS, REFOLD
 from publication import publish
-from report import DATA, GROUPS, machine
+from report import DATA, GROUPS, MILLIONS, machine
 from results import FULL, QUICK, RESULTS, Results
 from rounds import in_short_slices, short_slices
 from rows import growth, peers, selection, sets
@@ -53,7 +53,7 @@ QUICK_GROUPS = (
 )
 MODES: dict[str, tuple[str, tuple[str, ...]]] = {
     "quick": (QUICK, QUICK_GROUPS),
-    "full": (FULL, (*ROWS, *SETS)),
+    "full": (FULL, tuple(group for group in (*ROWS, *SETS) if group not in MILLIONS)),
     "peers": (FULL, ALL_PEER_GROUPS),
 }
 
@@ -102,7 +102,7 @@ def run(asked: argparse.Namespace) -> list[str]:
     # What was measured to see whether it runs is never taken for figures.
     results = Results(f"{mode}-{TINY}" if asked.tiny else mode, asked.results)
     amount = AMOUNTS[TINY if asked.tiny else mode]
-    chosen = [group for group in groups if not asked.only or group in asked.only]
+    chosen = [group for group in (*groups, *MILLIONS) if group in (asked.only or groups)]
     waiting = [group for group in chosen if asked.again or not results.has(group)]
     if len(waiting) < len(chosen):
         _tell(f"{len(chosen) - len(waiting)} of {len(chosen)} groups are stored; --again measures them anew")

@@ -4,8 +4,10 @@ A floor is what the libraries beneath refold take when they are called directly,
 code that is right. It has no stamps, no hashes, no checks and no promises; what refold adds to it is what it costs.
 """
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from struct import Struct
 from typing import Any, NamedTuple, Protocol
@@ -99,6 +101,50 @@ class BareLog:
     def close(self) -> None:
         """Release the environment."""
         self._environment.close()
+
+
+class BareTicks:
+    """A bare log for the tasks of an event loop: what they ask for until they all wait is one durable commit.
+
+    All of them wait on the one future of their commit, which another thread writes: no call has a future of its own.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._log = BareLog(path)
+        self._thread = ThreadPoolExecutor(1)
+        self._rows: list[bytes] = []
+        self._done: asyncio.Future[None] | None = None
+        self._writer: asyncio.Task[None] | None = None
+
+    async def append(self, row: bytes) -> None:
+        """Put a row, and return when it is durable."""
+        if self._done is None:
+            self._done = asyncio.get_running_loop().create_future()
+            if self._writer is None:
+                self._writer = asyncio.create_task(self._write())
+        self._rows.append(row)
+        await self._done
+
+    async def _write(self) -> None:
+        while (done := self._done) is not None:
+            await asyncio.sleep(0)
+            rows, self._rows, self._done = self._rows, [], None
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._commit, rows)
+            done.set_result(None)
+        self._writer = None
+
+    def _commit(self, rows: list[bytes]) -> None:
+        self._log.prepare(rows)
+        self._log.put_multi()
+
+    def values(self) -> Iterator[bytes]:
+        """Return every row in order."""
+        return self._log.values()
+
+    def close(self) -> None:
+        """End the thread and release the log."""
+        self._thread.shutdown()
+        self._log.close()
 
 
 class BareWindow:

@@ -27,6 +27,7 @@ from mcp.server import Server
 from mcp.server.stdio import stdio_server
 
 from refold import Memory
+from refold.listener import listening_on
 from refold.mcp import server
 from refold.mcp.resources import Binding
 from refold.mcp.server import MemoryServer
@@ -141,7 +142,7 @@ async def over_http(folder: Path) -> AsyncIterator[Opened]:
         app = bare(theirs).streamable_http_app()
         floor = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="on"))
         webs = (server.web_server(MemoryServer(Binding(mine, conversation=CHAT))), floor)
-        sockets = [server.listening_on(0) for _ in webs]
+        sockets = [listening_on(0) for _ in webs]
         threads = [
             asyncio.create_task(asyncio.to_thread(asyncio.run, web.serve([each])))
             for web, each in zip(webs, sockets, strict=True)

@@ -1,7 +1,8 @@
 """The tables of figures: made from what is published as JSON, which is taken from a full run.
 
-What is published is every job that has something to reach against a floor, reached or missed, and every comparison with
-a peer, won or lost. FIGURES.md shows all of it, README five of the comparisons.
+What is published is every job that has something to reach, reached or missed, and every comparison with a peer, won or
+lost, each with the figure of the run that was published before. FIGURES.md shows all of it, README five of the
+comparisons.
 """
 
 import json
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from results import FULL, Document, Results
-from rows.table import WITH_RECALL
+from rows.table import WITH_RECALL, time_text
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
@@ -21,14 +22,15 @@ BEGIN = "<!-- These figures are made by tools/bench publish, from benchmarks/pub
 END = "<!-- End of the figures. -->"
 
 GROUPS = (
-    *("append", "together", "batch", "window", "replay", "import"),
-    *("search", "search-large", "projects", "projects-large"),
+    *("append", "together", "batch", "size", "window", "replay", "verify", "large", "default-budget"),
+    *("import", "context", "open", "projects", "projects-large", "projects-million", "first-search"),
+    *("search", "search-large", "search-million", "retrieval", "selection"),
 )
 """The groups whose targets are published, in this order."""
 
 PEER_GROUPS = ("peers-log", "peers-search", "peers-search-large", "peers-window")
 OF_A_FLOOR = " x its "
-"""What targets say that are in times of a floor's time or rate; others are times of this machine."""
+"""What targets say that are in times of a floor's time or rate; others are limits of their own."""
 
 FRONT = (
     ("log: append", "SQLite WAL", "", "append one message, safe from power loss", "a table in SQLite"),
@@ -40,49 +42,90 @@ FRONT = (
 """The comparisons of README: how job, peer and note begin or what they hold, and what job and peer are called there."""
 
 FIELDS = ("job", "floor", "target", "is_met", "note")
+NEW = "-"
+"""Where the run that was published before had no such figure."""
 
 
 def publish(directory: Path, *, published: Path = PUBLISHED, figures: Path = FIGURES, readme: Path = README) -> None:
     """Take the figures of the full run into ``published.json`` and the two pages; without any, change nothing."""
-    document = chosen(Results(FULL, directory).load())
+    before = json.loads(published.read_text(encoding="utf-8")) if published.is_file() else {}
+    document = beside_last(chosen(Results(FULL, directory).load()), before)
     if not document["floors"]:
         print("no full run is stored, so nothing is published; run tools/bench full first", file=sys.stderr)
         return
     published.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     for page, tables in ((figures, shown(document)), (readme, front(document))):
         page.write_text(replaced(page.read_text(encoding="utf-8"), tables), encoding="utf-8")
-    count = len(document["floors"]) + len(document["peers"])
+    count = sum(len(document[kind]) for kind in KINDS)
     print(f"{count} figures are published in benchmarks/{FIGURES.name}, some in README.md", file=sys.stderr)
 
 
 def chosen(stored: dict[str, Document]) -> Document:
-    """Return what is published of the stored groups: ratios, never times."""
-    floors = [row for row in _rows(stored, GROUPS) if OF_A_FLOOR in row["target"]]
+    """Return what is published of the stored groups: ratios, and what is held against a limit of its own."""
+    rows = [row for row in _rows(stored, GROUPS) if row["target"]]
     machines = [stored[group]["machine"] for group in (*GROUPS, *PEER_GROUPS) if group in stored]
     machine = {key: value for key, value in machines[0].items() if key != "load"} if machines else {}
     loads = sorted(each["load"] for each in machines)
     return {
         "command": "tools/bench full",
         "machine": machine | ({"load at most": loads[-1]} if loads else {}),
-        "floors": [_told(row) for row in floors],
-        "peers": [_told(row) for row in _rows(stored, PEER_GROUPS)],
+        "floors": [_told(row) | _ratio(row) for row in rows if OF_A_FLOOR in row["target"]],
+        "limits": [_told(row) | {"figure": _own_figure(row)} for row in rows if OF_A_FLOOR not in row["target"]],
+        "peers": [_told(row) | _ratio(row) for row in _rows(stored, PEER_GROUPS) if row["ratio"] is not None],
     }
+
+
+KINDS = {"floors": "ratio", "limits": "figure", "peers": "ratio"}
+"""The tables, and what each of them calls its figure."""
+
+
+def beside_last(document: Document, before: Document) -> Document:
+    """Return what is published with the figure of the run before in each row; what is published again keeps it."""
+    figures: dict[tuple[str, str], dict[str, Any]] = {
+        _key(kind, row): row for kind in KINDS for row in before.get(kind, ())
+    }
+    for kind, field in KINDS.items():
+        for row in document[kind]:
+            last = figures.get(_key(kind, row), {})
+            row["before"] = last.get("before" if last.get(field) == row[field] else field)
+    return document
+
+
+def _key(kind: str, row: dict[str, Any]) -> tuple[str, ...]:
+    """Return what a figure is known by; peers are known without their versions, and searches by how many vectors."""
+    name = row["floor"].rpartition(" ")[0] if kind == "peers" else row["floor"]
+    vectors = row["note"].partition(" vectors, ")[0].rpartition(" ")[2] if " vectors, " in row["note"] else ""
+    return kind, row["job"], name, vectors
 
 
 def _rows(stored: dict[str, Document], groups: tuple[str, ...]) -> Iterator[dict[str, Any]]:
     for group in groups:
-        yield from (row for row in stored.get(group, {"rows": ()})["rows"] if row["ratio"] is not None)
+        yield from stored.get(group, {"rows": ()})["rows"]
 
 
 def _told(row: dict[str, Any]) -> dict[str, Any]:
-    return {field: row[field] for field in FIELDS} | {"ratio": row["ratio"]["value"]}
+    return {field: row[field] for field in FIELDS}
+
+
+def _ratio(row: dict[str, Any]) -> dict[str, Any]:
+    return {"ratio": row["ratio"]["value"]}
+
+
+def _own_figure(row: dict[str, Any]) -> str:
+    """Return a time as text, or what else a note begins with."""
+    return time_text(row["ours_ns"]) or str(row["note"]).strip("(").partition(",")[0].partition(";")[0]
 
 
 def shown(document: Document) -> str:
     """Return the tables of FIGURES.md."""
-    lines = ["| job | floor | ratio | to reach |", "|---|---|---|---|", *map(_floor_line, document["floors"])]
+    lines = ["| job | floor | ratio | before | to reach |", "|---|---|---|---|---|"]
+    lines += map(_floor_line, document["floors"])
+    if document["limits"]:
+        lines += ["", "| job | figure | before | to reach |", "|---|---|---|---|"]
+        lines += map(_limit_line, document["limits"])
     if document["peers"]:
-        lines += ["", "| job | peer | our rate is | settings of the peer, and what survives |", "|---|---|---|---|"]
+        lines += ["", "| job | peer | our rate is | before | settings of the peer, and what survives |"]
+        lines += ["|---|---|---|---|---|"]
         lines += map(_peer_line, document["peers"])
     return "\n".join(lines)
 
@@ -100,7 +143,17 @@ def front(document: Document) -> str:
 
 def _floor_line(row: dict[str, Any]) -> str:
     measure, wanted = _wanted(row)
-    return f"| {row['job']} | {row['floor']} | {_figure(row['ratio'])}{OF_A_FLOOR}{measure} | {wanted} |"
+    ratio = f"{_figure(row['ratio'])}{OF_A_FLOOR}{measure}"
+    return f"| {row['job']} | {row['floor']} | {ratio} | {_before(row)} | {wanted} |"
+
+
+def _limit_line(row: dict[str, Any]) -> str:
+    verdict = "met" if row["is_met"] else "missed"
+    return f"| {row['job']} | {row['figure']} | {row['before'] or NEW} | {row['target']}: {verdict} |"
+
+
+def _before(row: dict[str, Any]) -> str:
+    return NEW if row["before"] is None else _figure(row["before"])
 
 
 def _wanted(row: dict[str, Any]) -> tuple[str, str]:
@@ -113,7 +166,8 @@ def _wanted(row: dict[str, Any]) -> tuple[str, str]:
 
 def _peer_line(row: dict[str, Any]) -> str:
     wanted = f"; {_wanted(row)[1]}" if row["target"] else ""
-    return f"| {row['job']} | {row['floor']} | {_figure(row['ratio'])} x its rate{wanted} | {row['note']} |"
+    ratio = f"{_figure(row['ratio'])} x its rate{wanted}"
+    return f"| {row['job']} | {row['floor']} | {ratio} | {_before(row)} | {row['note']} |"
 
 
 def _figure(ratio: float) -> str:

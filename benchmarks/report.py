@@ -15,6 +15,7 @@ import workloads
 from rounds import MINIMUM_ROUNDS, short_slices
 from rows import (
     append,
+    budget,
     large,
     many,
     neighbour,
@@ -44,6 +45,9 @@ GROUPS: dict[str, Rows] = {
     "fork": travel.fork_rows,
     "open": startup.open_rows,
     "import": startup.import_rows,
+    "context": startup.context_rows,
+    "first-search": startup.search_rows,
+    "default-budget": budget.rows,
     "sessions": storage.session_rows,
     "together": together.rows,
     "neighbour": neighbour.rows,
@@ -55,8 +59,13 @@ GROUPS: dict[str, Rows] = {
     "projects": projects.rows,
     "projects-large": projects.large_rows,
     "projects-many": spread.rows,
+    "projects-million": projects.million_rows,
+    "search-million": search.million_rows,
 }
-ON_REQUEST = {"large", "search-large", "projects-large", "projects-many"}
+MILLIONS = ("projects-million", "search-million")
+"""What takes most of an hour and ten gigabytes of RAM: in no mode of `tools/bench` unless it is named."""
+
+ON_REQUEST = {"large", "search-large", "projects-large", "projects-many", *MILLIONS}
 """What is measured only when it is asked for by name."""
 
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"

@@ -102,38 +102,50 @@ def in_short_slices(function: Callable[..., Result], *arguments: Any) -> Result:
     return done.result()
 
 
-def alternate(jobs: dict[str, Job], rounds: int, *, warm_up: int = 1) -> Samples:
+class Spent(dict[str, list[float]]):
+    """The clock's time per operation by the name of the job, and the processor's beside it."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__({name: [] for name in names})
+        self.processor: Samples = {name: [] for name in names}
+        """Of all threads of the process; not of its children."""
+
+
+def alternate(jobs: dict[str, Job], rounds: int, *, warm_up: int = 1) -> Spent:
     """Run every job once per round in rotated order; the rounds of the warm-up are not kept.
 
     What lives before the rounds is moved out of the collector's sight, so that it is not walked again and again at a
     job's expense; the collector itself stays on, as it is for those who use the library.
     """
     names = list(jobs)
-    samples: Samples = {name: [] for name in names}
+    samples = Spent(names)
     gc.collect()
     gc.freeze()
     try:
         for place in range(-warm_up, rounds):
             shift = place % len(names)
             for name in names[shift:] + names[:shift]:
-                nanoseconds = _timed(jobs[name])
+                nanoseconds, processor = _timed(jobs[name])
                 if place >= 0:
                     samples[name].append(nanoseconds)
+                    samples.processor[name].append(processor)
     finally:
         gc.unfreeze()
     return samples
 
 
-def _timed(job: Job) -> float:
+def _timed(job: Job) -> tuple[float, float]:
     job.prepare()
     run = job.run
+    worked = time.process_time_ns()
     begin = time.perf_counter_ns()
     result = run()
     nanoseconds = time.perf_counter_ns() - begin
+    worked = time.process_time_ns() - worked
     # What a job returns is released outside the clock.
     del result
     job.settle()
-    return nanoseconds / job.operations
+    return nanoseconds / job.operations, worked / job.operations
 
 
 def median(values: Sequence[float]) -> float:

@@ -25,7 +25,7 @@ from rounds import Ratio, in_short_slices
 from rows import growth, selection, sets
 from rows import peers as peer_rows
 from rows.growth import FLAT, SLOPE_MAX, Point, slope
-from rows.table import WITH_RECALL, Options, Row, Stores, recalled, skipped
+from rows.table import WITH_RECALL, Options, Row, Stores, limited, recalled, skipped
 from test_retrieval import DATA
 
 from refold.evaluation.retrieval import Figures, Interval
@@ -100,19 +100,44 @@ def test_publishing_takes_a_full_run_and_nothing_else(tmp_path: Path) -> None:
     publication.publish(tmp_path, **pages)
     assert all("old" in pages[name].read_text(encoding="utf-8") for name in ("figures", "readme"))
     peer = ROW._replace(target="", is_met=None, job="log: append", floor="SQLite WAL FULL 3.40.1")
-    Results(FULL, tmp_path).save("append", document(FULL, rows=[ROW.as_json()]))
+    own = limited("own", 3_000_000.0, 4_000_000.0, "a note")
+    Results(FULL, tmp_path).save("append", document(FULL, rows=[ROW.as_json(), own.as_json()]))
     Results(FULL, tmp_path).save("peers-log", document(FULL, rows=[peer.as_json()]))
     publication.publish(tmp_path, **pages)
     figures, readme = (pages[name].read_text(encoding="utf-8") for name in ("figures", "readme"))
     assert figures.startswith("before\n")
     assert figures.endswith("\nafter\n")
-    assert "| job | floor 1.0 | 2.00 x its time | at most 1.5: missed |" in figures
-    assert "| log: append | SQLite WAL FULL 3.40.1 | 2.00 x its rate | a <note> |" in figures
+    assert "| job | floor 1.0 | 2.00 x its time | - | at most 1.5: missed |" in figures
+    assert "| own | 3 ms | - | at most 4 ms: met |" in figures
+    assert "| log: append | SQLite WAL FULL 3.40.1 | 2.00 x its rate | - | a <note> |" in figures
     published = json.loads(pages["published"].read_text(encoding="utf-8"))
     assert publication.shown(published) == publication.published_part(figures)
     assert publication.published_part(readme).splitlines()[2:] == [
         "| append one message, safe from power loss | a table in SQLite | 2.00 x its rate |"
     ]
+
+
+def test_a_figure_stands_beside_that_of_the_run_before(tmp_path: Path) -> None:
+    pages = {"figures": tmp_path / "FIGURES.md", "readme": tmp_path / "README.md", "published": tmp_path / "all.json"}
+    for page in (pages["figures"], pages["readme"]):
+        page.write_text(f"{publication.BEGIN}\n{publication.END}\n", encoding="utf-8")
+    results = Results(FULL, tmp_path)
+    own = limited("own", 3_000_000.0, 4_000_000.0, "a note")
+    peer = ROW._replace(target="", is_met=None, job="search: search", note="exact; 10,000 vectors, recall 1.000")
+    for ratio, version, own_ns in ((2.0, "1.0", 3e6), (3.0, "1.1", 2e6)):
+        again = {"ratio": Ratio(ratio, ratio, ratio)}
+        rows = [ROW._replace(**again), own._replace(ours_ns=own_ns)]
+        results.save("append", document(FULL, rows=[row.as_json() for row in rows]))
+        row = peer._replace(floor=f"sqlite-vec {version}", **again)
+        results.save("peers-search", document(FULL, rows=[row.as_json()]))
+        publication.publish(tmp_path, **pages)
+    for _ in range(2):
+        figures = pages["figures"].read_text(encoding="utf-8")
+        assert "| job | floor 1.0 | 3.00 x its time | 2.00 | at most 1.5: missed |" in figures
+        assert "| own | 2 ms | 3 ms | at most 4 ms: met |" in figures
+        assert "| search: search | sqlite-vec 1.1 | 3.00 x its rate | 2.00 | exact" in figures
+        # What is published once more keeps what stood beside it.
+        publication.publish(tmp_path, **pages)
 
 
 # Runs and reports.
@@ -146,7 +171,7 @@ def test_what_is_stored_says_nothing_of_whose_machine_it_was(tmp_path: Path) -> 
 def test_every_group_of_a_mode_can_be_measured() -> None:
     known = {*bench.ROWS, *bench.SETS}
     assert all(set(groups) <= known for _, groups in bench.MODES.values())
-    assert set(bench.MODES["full"][1]) == known
+    assert {*bench.MODES["full"][1], *bench.MILLIONS} == known
     assert {*publication.GROUPS, *publication.PEER_GROUPS} <= known
 
 
@@ -279,11 +304,13 @@ def test_what_the_preset_finds_is_held_against_what_it_has_to_find() -> None:
         return Figures("hybrid", "all", 1_121, {10: part}, {10: part}, part, Interval(part - 0.01, part + 0.01))
 
     source = next(source for source in sets.SOURCES if source.name == "LoCoMo")
-    (reached,), (missed,) = (list(sets.reached(source, [whole(part)])) for part in (0.761, 0.759))
+    (reached,), (missed,) = (list(sets.reached(source, sets.MINILM, [whole(part)])) for part in (0.801, 0.799))
     assert (reached.is_met, missed.is_met) == (True, False)
-    assert (reached.target, missed.note[:6]) == ("at least 76 %", "75.9 %")
+    assert (reached.target, missed.note[:6]) == ("at least 80 %", "79.9 %")
+    (by_words,) = sets.reached(source, sets.HASHED, [whole(0.76)])
+    assert (by_words.target, by_words.is_met) == ("at least 75 %", True)
     other = next(source for source in sets.SOURCES if source.name == "LongMemEval")
-    assert not list(sets.reached(other, [whole(0.1)]))
+    assert not list(sets.reached(other, sets.MINILM, [whole(0.1)]))
 
 
 def test_the_selection_of_skills_is_held_against_what_it_has_to_find(tmp_path: Path) -> None:
@@ -303,7 +330,7 @@ def test_a_peer_does_its_jobs_in_a_process_of_its_own(name: str, tmp_path: Path)
     process = peer_rows.Child(name, tmp_path / "peer", TINY)
     try:
         assert process.facts["durability"]
-        assert process.facts.get("recall", 1.0) >= 0.9
+        assert min(process.facts.get("recall", {"": 1.0}).values()) >= 0.9
         assert all(process.round(job) > 0 for job in process.facts["jobs"])
     finally:
         process.close()
@@ -332,20 +359,20 @@ def test_only_equals_are_compared_for_writing(tmp_path: Path) -> None:
     connection.close()
 
 
-def searching(name: str, ratio: float, recall: float, vectors: int = FULL_SIZES.vectors) -> Row:
-    ours = peer_rows.Side({"durability": POWER, "said": "", "version": "1", "recall": recall}, [1.0])
-    theirs = peer_rows.Side({"durability": CRASH, "said": "", "version": "2", "recall": 1.0}, [ratio])
-    return peer_rows._row("search: search", name, ours, theirs, vectors)
+def searching(name: str, ratio: float, recall: float, vectors: int = LARGE.vectors) -> Row:
+    ours = peer_rows.Side({"durability": POWER, "said": "", "version": "1", "recall": {"nearest": recall}}, [1.0])
+    theirs = peer_rows.Side({"durability": CRASH, "said": "", "version": "2", "recall": {"nearest": 1.0}}, [ratio])
+    return peer_rows._row("search: nearest", name, ours, theirs, vectors)
 
 
 def test_what_is_to_be_reached_against_a_peer_has_a_verdict() -> None:
-    assert (searching("Chroma", 5.1, 1.0).is_met, searching("Chroma", 4.9, 1.0).is_met) == (True, False)
+    assert (searching("Chroma", 3.1, 1.0).is_met, searching("Chroma", 2.9, 1.0).is_met) == (True, False)
     assert searching("Chroma", 9.0, 0.97).is_met is False
-    assert searching("Chroma", 9.0, 1.0, 1_000).is_met is None
-    assert searching("sqlite-vec", 99.0, 1.0).is_met is None
-    assert searching("sqlite-vec", 99.0, 1.0, LARGE.vectors).is_met is False
-    shown = publication._peer_line(searching("Chroma", 5.1, 1.0)._asdict() | {"ratio": 5.1})
-    assert "5.10 x its rate; at least 5 with a recall of at least 0.98: met |" in shown
+    assert searching("Chroma", 9.0, 1.0, FULL_SIZES.vectors).is_met is None
+    assert searching("sqlite-vec", 59.0, 1.0, FULL_SIZES.vectors).is_met is None
+    assert searching("sqlite-vec", 59.0, 1.0).is_met is False
+    shown = publication._peer_line(searching("Chroma", 3.1, 1.0)._asdict() | {"ratio": 3.1, "before": 2.0})
+    assert "3.10 x its rate; at least 3 with a recall of at least 0.98: met | 2.00 |" in shown
 
 
 def test_a_ratio_without_the_recall_that_goes_with_it_is_missed() -> None:
@@ -355,8 +382,8 @@ def test_a_ratio_without_the_recall_that_goes_with_it_is_missed() -> None:
     assert not recalled(row, 0.98, 0.98, 1.0).is_met
     assert not recalled(row._replace(is_met=False), 0.98, 1.0).is_met
     assert recalled(row._replace(target="", is_met=None), 0.98, 1.0).target == ""
-    line = publication._floor_line(recalled(row, 0.98, 0.5)._asdict() | {"ratio": 1.2})
-    assert "| 1.20 x its time | at most 1.5 with a recall of at least 0.98: missed |" in line
+    line = publication._floor_line(recalled(row, 0.98, 0.5)._asdict() | {"ratio": 1.2, "before": None})
+    assert "| 1.20 x its time | - | at most 1.5 with a recall of at least 0.98: missed |" in line
 
 
 def test_a_buffer_does_the_same_work_in_every_round() -> None:

@@ -48,7 +48,7 @@ BOUNDS: dict[str, dict[tuple[str, str], Target]] = {
     },
     "together": {
         (f"{together.THREADS}, per event", together.ONE): Target(AT_LEAST, 1.5),
-        (f"{together.TASKS}, per event", together.ONE): Target(AT_LEAST, 5),
+        (f"{together.TASKS}, per event", together.TICKS): Target(AT_LEAST, 0.08),
     },
     "search": {
         ("exact hybrid, 10,000 rows", search.PRODUCT): Target(AT_MOST, 3.0),

@@ -39,7 +39,7 @@ WRITERS = {
 }
 
 
-@pytest.mark.parametrize("name", together.NAMES)
+@pytest.mark.parametrize("name", WRITERS)
 def test_every_writer_writes(name: str, measure: Measure, sizes: workloads.Sizes, tmp_path: Path) -> None:
     directory, writers = WRITERS[name]
     with together.writers(tmp_path, sizes, (name,)) as jobs:
@@ -54,13 +54,26 @@ def test_every_writer_writes(name: str, measure: Measure, sizes: workloads.Sizes
     assert found["chat-0000"] > extra
 
 
+def test_the_same_awaits_on_a_bare_log_put_every_record_in_few_commits(tmp_path: Path) -> None:
+    tasks = together.BareTasks(tmp_path / "ticks", 3)
+    job = tasks.job()
+    for _ in range(2):
+        job.run()
+    said = [workloads.share(place, 3) for place in range(together.TASKS_COUNT)]
+    records = [record for texts in said for record in workloads.records(texts)]
+    assert sorted(tasks.log.values()) == sorted(2 * records)
+    assert len(records) == job.operations
+    tasks.close()
+
+
 def test_together_has_a_row_for_every_way_to_write(options: Options) -> None:
-    rows = list(together.rows(options))
+    *rows, worked = together.rows(options)
     assert [row.job for row in rows] == [f"{name}, per event" for name in together.WANTED]
     check_compared(rows)
-    assert all(row.floor == together.ONE for row in rows)
-    assert [row.target for row in rows[:2]] == ["at least 3.5 x its rate", "at least 40 x its rate"]
+    assert [row.floor for row in rows] == [together.ONE, together.TICKS, *[together.ONE] * 3]
+    assert [row.target for row in rows[:2]] == ["at least 4 x its rate", "at least 0.4 x its rate"]
     assert [row.is_met for row in rows[2:]] == [None] * 3
+    assert worked.target == "at most 8 us"
 
 
 def check_compared(rows: list[Row]) -> None:
@@ -91,12 +104,10 @@ def test_neighbour_has_its_percentiles(options: Options) -> None:
 
 
 @pytest.mark.parametrize(("text_bytes", "event_bytes_max"), [(0, 1_024), (1_880, 2_048), (4_096, 4_352)])
-def test_events_have_the_size_that_their_row_says(text_bytes: int, event_bytes_max: int, tmp_path: Path) -> None:
+def test_events_have_the_size_that_their_row_says(text_bytes: int, event_bytes_max: int) -> None:
     said = neighbour.told(text_bytes)
     assert len({text.content for text in said}) == len(said) == neighbour.EVENTS
-    with Memory(tmp_path / "store") as memory:
-        workloads.append_batch(memory, [memory.conversation("chat")], said)
-        lengths = [len(record) for record in workloads.rows(memory, 2, neighbour.EVENTS)]
+    lengths = [len(record) for record in workloads.records(said)]
     assert max(lengths) <= event_bytes_max
     assert min(lengths) > text_bytes
 
@@ -169,7 +180,7 @@ def test_everybody_writes_the_same(tmp_path: Path) -> None:
             job.run()
         written = memory.head - before
         assert written == sum(amounts) - 3 + 3 * throughput.THREADS_COUNT
-        known = set(workloads.rows(memory, 1, memory.head))
+        known = set(workloads.records(workloads.texts()))
         for other in (throughput.LMDB, throughput.SQLITE):
             values = list(found[other].values())
             assert len(values) == written

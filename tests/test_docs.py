@@ -30,6 +30,7 @@ import refold
 from refold import Memory, Snapshot, event, fold, limits
 from refold.log import protocol, record, witness
 from tests.rigs.test_tamper import TABLE
+from tests.support.mixed import fill
 from tests.support.paths import ROOT
 from tests.support.seams import engine_of
 
@@ -128,6 +129,15 @@ def test_the_real_model_of_the_quickstart_talks_to_an_endpoint(tmp_path: Path, m
     assert "memory_set" in [tool["function"]["name"] for tool in first["tools"]]
     assert [message["role"] for message in second["messages"]] == ["system", "user", "assistant", "tool"]
     assert second["messages"][-1]["tool_call_id"] == "call-7"
+
+
+def test_the_program_of_the_readme_goes_on_where_it_ended(tmp_path: Path) -> None:
+    (program,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    for _ in range(3):
+        environment = {**os.environ, "PYTHONPATH": str(ENGINE)}
+        subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, check=True)
+    with Memory(tmp_path / "agent.refold") as memory:
+        assert len(memory.conversation("trip").history()) == 9
 
 
 # Docstrings.
@@ -251,39 +261,24 @@ def reader_of_the_page() -> Callable[[str], tuple[dict[int, tuple[Any, ...]], by
 
 @pytest.mark.parametrize("count", [3_000, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_the_reader_of_the_page_reads_a_store_of_everything(tmp_path: Path, count: int) -> None:
-    draw = Random(count)
     with Memory(tmp_path / "store") as memory:
-        chats = [memory.conversation(f"chat-{number}") for number in range(40)]
-        while memory.head < count:
-            with memory.batch():
-                for _ in range(draw.choice((1, 5, 400))):
-                    chat, text = draw.choice(chats), "text " * draw.randrange(60)
-                    draw.choice(
-                        (
-                            lambda chat=chat, text=text: chat.append(
-                                "user", text, tokens=1, occurred=draw.randrange(10**18)
-                            ),
-                            lambda chat=chat, text=text: chat.append("assistant", text, tokens=1),
-                            lambda chat=chat, text=text: chat.scratchpad.set("key", text),
-                            lambda chat=chat, text=text: chat.state.__setitem__("key", [text]),
-                            lambda text=text: memory.journal().append(f"did {text}"),
-                        )
-                    )()
-            with memory.acting(f"tool:{draw.randrange(3)}", cause=draw.randrange(memory.head)):
-                draw.choice(chats).scratchpad.note("alone")
-        chats[3].erase()
-        memory.fork("other").conversation("chat-1").append("user", "in the fork", tokens=1)
-        for _ in range(3):
-            memory.erase(draw.sample(range(1, memory.head), 20))
+        fill(memory, count, Random(count))
         expected = {
-            stamp.seq: (stamp.time_ns, stamp.version, stamp.erased)
+            stamp.seq: (stamp.time_ns, stamp.version, stamp.erased, event)
             for branch in (memory, memory.fork("other"))
-            for _, stamp in branch.events()
+            for event, stamp in branch.events()
         }
+        streams = {stamp.seq: stamp.stream for _, stamp in memory.events()}
         head, link = memory.head, engine_of(memory).reader.link
     events, found = reader_of_the_page()(str(tmp_path / "store"))
     assert (len(events), found) == (head, link)
-    assert {seq: (event[0], event[2], bool(event[3] & 1)) for seq, event in events.items()} == expected
+    homes = {kind.__module__ for kind in fold.TAGS}
+    assert {type(event).__module__ for *_, event in expected.values()} == homes, "every view has events there"
+    for seq, (time_ns, _, version, mark, array) in events.items():
+        assert (time_ns, version, bool(mark & 1), fold.decode(array)) == expected[seq]
+    # One number for each name.
+    numbers = {(events[seq][1], stream) for seq, stream in streams.items()}
+    assert len(numbers) == len({number for number, _ in numbers}) == len(set(streams.values()))
     with lmdb.open(str(tmp_path / "store"), max_dbs=16, map_size=2**30) as env, env.begin(write=True) as txn:
         log = env.open_db(b"log", txn=txn, create=False)
         key, packed = next(row for row in txn.cursor(log) if record.Record(row[1]).was_erased_from)
@@ -395,8 +390,8 @@ def test_snapshot_bytes_are_the_documented_ones() -> None:
     assert [(int(offset), size) for offset, size, _ in rows] == [(0, "8"), (8, "1"), (9, "32"), (41, "rest")]
     assert rendered[:8].decode() == rows[0][2]
     assert rendered[8] == 1
-    _, stream, seq, tokens, state = msgspec.msgpack.decode(rendered[41:])
-    assert (stream, seq, tokens, state[0]) == ("conversation/a", 2, 0, fold.TAGS[event.StateImported])
+    _, stream, seq, tokens, state, cut = msgspec.msgpack.decode(rendered[41:])
+    assert (stream, seq, tokens, state[0], cut) == ("conversation/a", 2, 0, fold.TAGS[event.StateImported], 2)
     assert Snapshot.from_bytes(rendered).seq == 2
 
 

@@ -9,6 +9,7 @@ import cProfile
 import gc
 import io
 import json
+import re
 import shutil
 import sqlite3
 import sys
@@ -25,6 +26,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple, cast
 from unittest.mock import patch
+from urllib.parse import quote
 
 import msgspec
 import pytest
@@ -412,7 +414,43 @@ def configured(content: bytes) -> None:
     servers_of(content)
 
 
+def asked(content: bytes) -> None:
+    """A web server of a memory gets a body and parameters; it never answers that it failed."""
+    from refold.web.openapi import OPERATIONS
+    from tests.web.site import client_of
+
+    text = content.decode(errors="replace")[:500]
+    names = {"session": "trip", "project": "acme", "part": "working_history"}
+    with Memory() as memory:
+        memory.conversation("trip", project="acme").append("user", "Hello!")
+        client = client_of(memory)
+        for each in OPERATIONS:
+            if each.body is None and each.name not in {"search", "list_events", "get_diff", "get_memory"}:
+                continue
+            path = re.sub(
+                r"\{(\w+)\}", lambda found: names.get(found[1]) or quote(text[:50] or "x", safe=""), each.path
+            )
+            query = dict.fromkeys(("a", "b", "q", "kind", "limit", "after", "category"), text) if not each.body else {}
+            sent: dict[str, Any] = {}
+            if each.body:
+                sent = {"content": content, "headers": {"content-type": "application/json"}}
+            answer = client.request(each.method, path, params=query, **sent)
+            assert answer.status_code < 500, (each.name, answer.text)
+        use(memory)
+
+
+BODIES: list[Any] = [
+    {"role": "user", "content": [{"type": "text", "text": "Hello!"}]},
+    {"session_id": "trip", "value": {"a": 1}},
+    {"content": "The port is 8080.", "importance": 0.9, "category": "fact", "keywords": ["port"]},
+    {"id": "trip-3", "at": 1},
+    {"min_importance": 0.6, "dry_run": True},
+    {"enabled": False},
+]
+
+
 PARSERS = {
+    "requests over REST": Parser(asked, "json", lambda: [[each] for each in BODIES]),
     "tau-bench": Parser(
         imported("openai"), "json", lambda: [[dict(CHAT, traj=CHAT["messages"], task_id=1, reward=1.0)]]
     ),
@@ -614,6 +652,7 @@ def is_taken(name: str, content: bytes) -> bool:
     return True
 
 
+@pytest.mark.filterwarnings("ignore:Generating overly large repr")
 @sizes("seconds", quick=0, soak=600)
 @pytest.mark.parametrize("name", PARSERS)
 def test_foreign_bytes_are_a_value_or_a_typed_error(name: str, seconds: float) -> None:

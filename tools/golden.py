@@ -96,7 +96,10 @@ def record_of(event: Event) -> bytes:
     """Return the record that the engine writes for an event, with a fixed stamp and a fixed seed."""
     stream = Stream(STREAM_NUMBER, STREAM)
     stream.version, stream.seq = VERSION_BEFORE, SEQ_BEFORE
-    group = Group(cast("Reader", None), [stream], [event], [Origin(OCCURRED_NS)], [0])
+    group = Group(cast("Reader", None))
+    group.streams[STREAM] = stream
+    group.add(STREAM, event, Origin(OCCURRED_NS))
+    group.starts.append(0)
     commit = build_commit(group, CommitSeed(TIME_NS, SEED), first_seq=SEQ, after_ns=TIME_NS, link=NO_LINK)
     ((_, packed),) = commit.records
     return packed

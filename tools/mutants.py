@@ -36,11 +36,15 @@ class Mutant(NamedTuple):
 
 MUTANTS = [
     # Views: what a handler, a row and a digest leave out.
-    Mutant(
-        "views/window.py", "while self.tokens > self.window_tokens", "while self.tokens >= self.window_tokens", "views"
-    ),
+    Mutant("views/window.py", "while tokens > limit and queue", "while tokens >= limit and queue", "views"),
     Mutant("views/window.py", "self.gone.add(member.event.id)", "self.gone.discard(member.event.id)", "views"),
-    Mutant("views/window.py", "not event.call_ids and not event.pinned:", "not event.call_ids:", "views"),
+    Mutant("views/window.py", "not event.call_ids and not event.pinned and", "not event.call_ids and", "views"),
+    Mutant(
+        "views/window.py",
+        "event.answers is not None or event.call_ids or event.pinned:",
+        "event.answers is not None or event.call_ids:",
+        "views",
+    ),
     Mutant("views/window.py", "window.origin = stamp.seq", "window.origin = 0", "views memory/test_snapshot_bytes.py"),
     Mutant("views/scratchpad.py", "if not stamp.erased:", "if True:", "views"),
     Mutant("views/scratchpad.py", "entries.rows(sorted(entries.values))", "entries.rows(entries.values)", "views"),
@@ -82,8 +86,8 @@ MUTANTS = [
     Mutant("engine/writer.py", "packer.rebased(stream)", "None", "engine/test_replay.py engine/test_verify.py"),
     Mutant(
         "engine/streams.py",
-        "slot.seqs.append(stamp.seq)\n        slot.weight += record_bytes",
-        "slot.seqs.append(stamp.seq - 1)\n        slot.weight += record_bytes",
+        "slot.seqs += [stamp.seq for stamp in stamps]",
+        "slot.seqs += [stamp.seq - 1 for stamp in stamps]",
         "engine/test_replay.py",
     ),
     Mutant(
@@ -115,7 +119,7 @@ MUTANTS = [
         "elif first > last:",
         "engine/test_verify.py",
     ),
-    Mutant("engine/verify.py", " and self._holds(stream, row):", ":", "engine/test_verify.py engine/test_walk.py"),
+    Mutant("engine/fold_check.py", " and self._holds(stream, row):", ":", "engine/test_verify.py engine/test_walk.py"),
     Mutant("engine/history.py", "if name != STORE_STREAM for", "if name for", "memory/test_time.py"),
     # Log and index.
     Mutant(
@@ -143,7 +147,7 @@ MUTANTS = [
         "end = begin + 1",
         "engine/test_erasure.py",
     ),
-    Mutant("engine/walk.py", "if self.seen.proved.get(last) != digest:", "if digest == b'':", "rigs/test_tamper.py"),
+    Mutant("engine/walk.py", "if self.proved.get(last) != digest)", "if digest == b'')", "rigs/test_tamper.py"),
     Mutant(
         "index/ranking.py",
         'name="seed", cosine=0.40, keywords=0.25',
@@ -162,8 +166,8 @@ DIFFERENTIAL = [
     # One message too many is evicted.
     Mutant(
         "views/window.py",
-        "self.tokens > self.window_tokens and queue",
-        "self.tokens >= self.window_tokens and queue",
+        "while tokens > limit and queue",
+        "while tokens >= limit and queue",
         "",
     ),
     # The answers of a pinned call are evicted.
@@ -176,7 +180,7 @@ DIFFERENTIAL = [
     # What was removed is counted still.
     Mutant("views/window.py", "self.tokens = self.pinned_tokens = 0", "self.pinned_tokens = 0", ""),
     # A restore that keeps the budget takes the old one.
-    Mutant("memory/conversation.py", 'if not checks.flag(keep_budget, "keep_budget"):', "if True:", ""),
+    Mutant("memory/conversation.py", "if keep_budget:", "if False:", ""),
     # A fork has what its parent said later.
     Mutant("memory/snapshot.py", "base = pointer(core, parent, seq)", "base = pointer(core, parent, None)", ""),
     # The whole is restored, and what was born later stays.

@@ -83,11 +83,15 @@ PAGES: Final = {
                 "refold Project Entry Episode Hits Hit Upserted Outcome refold.results ProjectStats "
                 "refold.index.ranking Ranking refold RANKINGS"
             ),
+            "Scenarios and watches": (
+                "refold.memory Scenario ScenarioDiff WindowDifference RecallDifference Regret Watch Departure"
+            ),
             "Profile, journal, files, board and settings": (
                 "refold Profile Journal Note refold.memory Files FileEntry refold Board refold.memory Settings"
             ),
             "Events and the store": (
                 "refold Recorded refold.event Event Stamp refold.memory Subscription refold Change Receipt Report "
+                "refold.memory Why Reason Revision Influence Exposure "
                 "refold.results Finding Stats Backup Recovered Loaded Reembedded"
             ),
             "Embedders and token counters": (
@@ -123,7 +127,7 @@ PAGES: Final = {
             ),
             "Skills in use": (
                 "refold.skills skills_of Skills SkillRoots SkillLibrary library_of skill_tool SelectionPolicy "
-                "SkillMatch Selector inject_skills inject_message inject_into_messages RestrictedRegistry "
+                "SkillMatch SkillVerdict Selector inject_skills inject_message inject_into_messages RestrictedRegistry "
                 "Generation refold.views.skills LearnedSkill SkillUsage Selection refold.skills.selection "
                 "DetectedSkill refold.skills.skills Overview"
             ),

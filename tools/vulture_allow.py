@@ -40,6 +40,7 @@ tools_of  # noqa: B018
 SessionSummary.total_turns  # noqa: B018
 Receipt.cached_rows  # noqa: B018
 Receipt.markers_too_short  # noqa: B018
+Stats.reserved_bytes  # noqa: B018
 Stats.store_bytes  # noqa: B018
 
 # Fields of the forms that a board's values are held against.

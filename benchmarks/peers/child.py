@@ -95,20 +95,27 @@ class Searching:
         begin = time.perf_counter_ns()
         peer.load(self._vectors)
         self.load_ns = time.perf_counter_ns() - begin
-        self.recall = self._recall()
+        self._nearest = getattr(peer, "nearest", peer.search)
+        self.recall = {"search": self._recall(peer.search), "nearest": self._recall(self._nearest)}
         self._turn = cycle(self._queries)
 
-    def _recall(self) -> float:
+    def _recall(self, search: Callable[[Any, int], list[int]]) -> float:
         """Return which part of the ten nearest of every query is found, before anything is inserted."""
         found = 0
         for query in self._queries:
             exact = set((-(self._vectors @ query)).argsort()[:TOP].tolist())
-            found += len(exact & set(self._peer.search(query, TOP)))
+            found += len(exact & set(search(query, TOP)))
         return found / (TOP * len(self._queries))
 
     def search(self) -> int:
         for _ in range(self._sizes.searches):
             assert len(self._peer.search(next(self._turn), TOP)) == TOP
+        return self._sizes.searches
+
+    def nearest(self) -> int:
+        """Search approximately, where a peer has another verb for that."""
+        for _ in range(self._sizes.searches):
+            assert len(self._nearest(next(self._turn), TOP)) == TOP
         return self._sizes.searches
 
     def insert(self) -> int:
@@ -121,14 +128,14 @@ def _normalised(rows: Any) -> Any:
     return rows / (rows**2).sum(axis=1, keepdims=True) ** 0.5
 
 
-def prepared(entry: Entry, peer: Any, sizes: PeerSizes) -> tuple[dict[str, Job], dict[str, float]]:
+def prepared(entry: Entry, peer: Any, sizes: PeerSizes) -> tuple[dict[str, Job], dict[str, Any]]:
     """Return the jobs of a peer, and what was found while it got ready."""
     if entry.kind == LOG:
         return log_jobs(peer, sizes), {}
     if entry.kind == SEARCH:
         searching = Searching(peer, sizes)
         facts = {"recall": searching.recall, "load_ns": searching.load_ns / sizes.vectors}
-        return {"search": searching.search, "insert": searching.insert}, facts
+        return {"search": searching.search, "nearest": searching.nearest, "insert": searching.insert}, facts
     return window_jobs(peer, sizes), {}
 
 

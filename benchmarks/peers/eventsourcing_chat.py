@@ -1,4 +1,4 @@
-"""The library eventsourcing as the others are measured: one aggregate, which the application holds in RAM."""
+"""The library eventsourcing as the others are measured: one aggregate, which is got from its repository."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from peers.interface import PeerSizes, Settings, sqlite_settings
 
 
 class Peer:
-    """One conversation; its window is read from the aggregate in RAM."""
+    """One conversation; its window is read by `repository.get`, the library's way to the current state."""
 
     def __init__(self, directory: Path) -> None:
         self._log = Log(directory / "eventsourcing", 1, workloads.WINDOW_TOKENS)
@@ -27,7 +27,7 @@ class Peer:
         self._log.append(texts)
 
     def last(self, count: int) -> Sequence[Any]:
-        return list(self._log.chats[0].messages)[-count:]
+        return list(self._log.replayed()[0].messages)[-count:]
 
     def close(self) -> None:
         self._log.close()

@@ -28,6 +28,7 @@ class Peer:
                 for place, vector in enumerate(vectors[begin : begin + _BATCH], begin):
                     self.insert(place, vector)
         self.search(vectors[0], 1)
+        self.nearest(vectors[0], 1)
         # The others have built their index by now, too.
         for thread in threading.enumerate():
             if thread.name == "refold-graph":
@@ -37,7 +38,16 @@ class Peer:
         self._project.add(f"memory {place}", vector=vector, source=str(place), keywords=())
 
     def search(self, vector: Any, count: int) -> list[int]:
-        hits = self._project.search("memory", vector=vector, top_k=count, ranking=_COSINE, min_importance=0)
+        return self._found(vector, count)
+
+    def nearest(self, vector: Any, count: int) -> list[int]:
+        """Search the graph, where the project is large enough to have one."""
+        return self._found(vector, count, approximate=True)
+
+    def _found(self, vector: Any, count: int, *, approximate: bool = False) -> list[int]:
+        hits = self._project.search(
+            "memory", vector=vector, top_k=count, ranking=_COSINE, min_importance=0, approximate=approximate
+        )
         return [int(hit.entry.content.removeprefix("memory ")) for hit in hits]
 
     def close(self) -> None:

@@ -54,7 +54,6 @@ PEERS = {
     "LangGraph SqliteStore": Entry(LOG, "langgraph_store", "langgraph.store.sqlite", "langgraph-checkpoint-sqlite"),
     "openai-agents SQLiteSession": Entry(LOG, "openai_session", "agents", "openai-agents"),
     "refold search": Entry(SEARCH, "refold_search", "refold", "refold"),
-    "hnswlib": Entry(SEARCH, "bare_hnswlib", "hnswlib", "hnswlib"),
     "Chroma": Entry(SEARCH, "chroma", "chromadb", "chromadb"),
     "sqlite-vec": Entry(SEARCH, "sqlite_vectors", "sqlite_vec", "sqlite-vec"),
     "qdrant-client local": Entry(SEARCH, "qdrant_local", "qdrant_client", "qdrant-client"),

@@ -29,10 +29,10 @@ FLAT = ("append", "window", "at", "fork")
 OPERATIONS = 10
 BATCH = 1_000
 ROUNDS_MAX = 20
-"""Rounds over memories: a search of a million takes a tenth of a second, ten times in each."""
+"""Rounds over memories: a search of a hundred thousand takes milliseconds, ten times in each."""
 
 ROOM_BYTES = 8 * 1024**3
-"""What a store of memories may hold in RAM: a million with their vectors of 384 numbers take about half of it."""
+"""What a store of memories may hold in RAM: far more than the vectors of the largest take."""
 
 Call = Callable[[], object]
 

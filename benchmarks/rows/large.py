@@ -13,7 +13,7 @@ import workloads
 from rounds import median
 from rows.startup import killed_store, open_killed
 from rows.table import Options, Row, limited, skipped
-from rows.travel import FORK_DEPTH, LIMIT_NS, PASSES, Forks, at_samples, fork_samples, judged, timed
+from rows.travel import AT_NS, FORK_DEPTH, FORK_NS, FORKED_NS, PASSES, Forks, at_samples, fork_samples, judged, timed
 
 from refold import Memory
 
@@ -60,7 +60,7 @@ def _open_rows(path: Path, sizes: workloads.Sizes) -> Iterator[Row]:
 
 def _state_rows(memory: Memory, sizes: workloads.Sizes) -> Iterator[Row]:
     passes = [at_samples(memory, workloads.WIDE, sizes.targets, seed) for seed in range(PASSES)]
-    yield from judged(f"window at a random seq of {memory.head:,} events", passes)
+    yield from judged(f"window at a random seq of {memory.head:,} events", passes, AT_NS)
 
 
 def _fork_rows(memory: Memory, sizes: workloads.Sizes) -> Iterator[Row]:
@@ -68,10 +68,10 @@ def _fork_rows(memory: Memory, sizes: workloads.Sizes) -> Iterator[Row]:
     passes = [fork_samples(memory, sizes.targets, f"fork-{seed}", seed) for seed in range(PASSES)]
     note = f"(median of {PASSES} passes over {len(passes[0])} seqs; one durable commit each)"
     job = f"fork of a conversation at a random seq of {head:,} events"
-    yield limited(job, median([median(one) for one in passes]), LIMIT_NS, note)
+    yield limited(job, median([median(one) for one in passes]), FORK_NS, note)
     reads = [Forks(memory, sizes.fork_events, f"deep-{turn}").read_samples() for turn in range(PASSES)]
     deep = f"first read of a fork {FORK_DEPTH} deep, {sizes.fork_events} events each, of {head:,} events"
-    yield from judged(deep, reads)
+    yield from judged(deep, reads, FORKED_NS)
 
 
 def memory_fork_rows(memory: Any) -> Iterator[Row]:
@@ -82,7 +82,7 @@ def memory_fork_rows(memory: Any) -> Iterator[Row]:
         return
     passes = [memory_fork_samples(memory, seed) for seed in range(PASSES)]
     note = f"(median of {PASSES} passes over {len(passes[0])} seqs; one durable commit each)"
-    yield limited(job, median([median(one) for one in passes]), LIMIT_NS, note)
+    yield limited(job, median([median(one) for one in passes]), FORK_NS, note)
 
 
 def memory_fork_samples(memory: Any, seed: int) -> list[float]:

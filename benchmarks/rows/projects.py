@@ -9,7 +9,18 @@ import numpy as np
 import workloads
 from floors import BareProduct
 from rounds import Job, Target, alternate, median
-from rows.search import CATEGORIES, HALF_PRODUCT, NEVER, NOW_NS, QUERIES, TOP, keywords, vectors
+from rows.search import (
+    CATEGORIES,
+    CATEGORY_PRODUCT,
+    HALF_PRODUCT,
+    NEVER,
+    NOW_NS,
+    QUERIES,
+    TOP,
+    keywords,
+    of_a_category,
+    vectors,
+)
 from rows.table import Options, Row, compared, limited
 
 from refold import Hits, Memory, Project
@@ -29,7 +40,12 @@ SEED_ROWS = 10_000
 """The memories for which the times of searching and tending are promised."""
 
 ADD_NS = 15_000.0
+BOUNDS = {10_000: (1.0, 1.6), 100_000: (0.5, 0.65), 1_000_000: (0.45, None)}
+"""What a search may take of a product of all rows, and of fewer rows of a product of those, by the size."""
+
+FLOORS = {HALF: HALF_PRODUCT, CATEGORY: CATEGORY_PRODUCT}
 ROOM_BYTES = 4 * 1024**3
+MILLION_ROOM_BYTES = 16 * 1024**3
 COMPACT_COSINE = 0.9
 BLOCK_ROWS = 256
 
@@ -37,10 +53,10 @@ BLOCK_ROWS = 256
 class Recalls:
     """A project in RAM, searched by its verbs; each job takes the next query."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, room_bytes: int = ROOM_BYTES) -> None:
         generator = np.random.default_rng(workloads.SEED)
         # Room for the rows of now and of two earlier states: where they do not fit they are filled at each turn.
-        self.memory = Memory(clock_ns=lambda: NOW_NS, memory_bytes=ROOM_BYTES)
+        self.memory = Memory(clock_ns=lambda: NOW_NS, memory_bytes=room_bytes)
         self.project: Project = self.memory.project("benchmark")
         self.vectors = vectors(size, 1)
         self.words = keywords(size, 6, generator)
@@ -62,6 +78,7 @@ class Recalls:
         matrix = slot.index.table.view().columns.matrix
         self.product = BareProduct(matrix, self.vectors[0])
         self.half_product = BareProduct(matrix[: size // 2], self.vectors[0])
+        self.category_product = BareProduct(of_a_category(matrix), self.vectors[0])
 
     def add(self, place: int) -> None:
         """Add the memory of a place."""
@@ -115,6 +132,7 @@ class Recalls:
             MANY: Job(self.search_many, MANY_COUNT),
             PRODUCT: Job(self.product.multiply),
             HALF_PRODUCT: Job(self.half_product.multiply),
+            CATEGORY_PRODUCT: Job(self.category_product.multiply),
         }
 
     def detached(self) -> None:
@@ -127,25 +145,41 @@ class Recalls:
 
 def rows(options: Options) -> Iterator[Row]:
     """Measure ten thousand memories."""
-    yield from _measured(options.sizes.search_rows, options, 1.3)
+    yield from _measured(options.sizes.search_rows, options)
 
 
 def large_rows(options: Options) -> Iterator[Row]:
     """Measure a hundred thousand."""
-    yield from _measured(options.sizes.large_search_rows, options, 1.2)
+    yield from _measured(options.sizes.large_search_rows, options._replace(rounds=max(options.rounds // 2, 1)))
 
 
-def _measured(size: int, options: Options, bound: float) -> Iterator[Row]:
+def million_rows(options: Options) -> Iterator[Row]:
+    """Measure searches of a million, which need about ten gigabytes of RAM."""
+    recalls = Recalls(options.sizes.million_rows, MILLION_ROOM_BYTES)
+    yield from _search_rows(recalls, max(options.rounds // 4, 3), f"{options.sizes.million_rows:,} memories")
+    recalls.memory.close()
+
+
+def _search_rows(recalls: Recalls, rounds: int, said: str) -> Iterator[Row]:
+    samples = alternate(recalls.jobs(), rounds)
+    size = len(recalls.vectors)
+    whole, part = BOUNDS.get(size, (None, None))
+    bounds = {SEARCH: whole, LAST: whole, CATEGORY: part, HALF: part, WINDOW: None, MANY: None}
+    for name, bound in bounds.items():
+        target = None if bound is None else Target("at most", bound)
+        floor = FLOORS.get(name, PRODUCT)
+        job = f"{name.removeprefix('refold, ')}, {said}"
+        yield compared(job, samples[name], floor, samples[floor], target, sense="at most")
+    limit = SEARCH_NS if size <= SEED_ROWS else None
+    yield limited(f"search, {said}", median(samples[SEARCH]), limit, "seed 002, 11.4")
+
+
+def _measured(size: int, options: Options) -> Iterator[Row]:
     recalls = Recalls(size)
     said = f"{size:,} memories"
-    samples = alternate(recalls.jobs(), options.rounds)
-    for name in (SEARCH, CATEGORY, HALF, LAST, WINDOW, MANY):
-        target = None if name in {WINDOW, MANY} else Target("at most", bound)
-        floor = HALF_PRODUCT if name == HALF else PRODUCT
-        yield compared(f"{name.removeprefix('refold, ')}, {said}", samples[name], floor, samples[floor], target)
+    yield from _search_rows(recalls, options.rounds, said)
     yield _add_row(recalls, options, said)
     is_seed = size <= SEED_ROWS
-    yield limited(f"search, {said}", median(samples[SEARCH]), SEARCH_NS if is_seed else None, "seed 002, 11.4")
     for name, job in _tending(recalls):
         yield limited(f"{name}, {said}", _once(job), TENDING_NS if is_seed else None, "once")
     pairs_ns = _once(recalls.multiply_all_pairs)

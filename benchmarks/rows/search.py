@@ -27,6 +27,7 @@ EXACT = "refold, exact hybrid"
 CATEGORY = "refold, one of five categories"
 HALF = "refold, as of half of the rows"
 HALF_PRODUCT = "bare product of that half"
+CATEGORY_PRODUCT = "bare product of that category"
 END = "refold, as of the last row"
 MANY = "refold, 32 queries at once"
 APPROXIMATE = "refold, approximate hybrid"
@@ -34,6 +35,7 @@ WHOLE = "refold, a pass over all rows"
 NEAREST = "refold, nearest"
 PRODUCT = "bare matrix-vector product"
 GRAPH = "bare hnswlib, same breadth"
+FLOORS = {HALF: HALF_PRODUCT, CATEGORY: CATEGORY_PRODUCT}
 DIMENSIONS = 384
 TOPICS = 200
 QUERIES = 64
@@ -49,7 +51,9 @@ PROJECT_ROWS = 1_000
 BOUND_BYTES = 256 * 1024**2
 ADD_NS = 15_000.0
 GRAPH_BYTES = 200
-BOUNDED_ROWS = 100_000
+GRAPH_ROWS = 1_000_000
+"""From so many on an answer by the graph has to be faster than the exact one."""
+
 HYBRID_RECALL = 0.995
 NEAREST_RECALL = 0.98
 SETS = (("beam-emb", "beam_100K_dev12_messages", "beam_100K_dev12_questions"), ("locomo-emb", "turns", "questions"))
@@ -81,6 +85,11 @@ def _queries(found: Array, words: list[list[str]]) -> list[Query]:
     ]
 
 
+def of_a_category(matrix: Any) -> Any:
+    """Return the rows of one of the categories that the rows have in turn, in a matrix of their own."""
+    return np.ascontiguousarray(matrix[1 :: len(CATEGORIES)])
+
+
 class Searches:
     """One shelf, its floors, and queries that take turns; every job answers the next one."""
 
@@ -102,6 +111,7 @@ class Searches:
         matrix = self.shelf.view().columns.matrix
         self.product = BareProduct(matrix, self.vectors[0])
         self.half_product = BareProduct(matrix[: rows // 2], self.vectors[0])
+        self.category_product = BareProduct(of_a_category(matrix), self.vectors[0])
         self.turn = cycle(self.queries)
         self._seqs = count(rows + 2)
 
@@ -142,6 +152,7 @@ class Searches:
             MANY: Job(lambda: search_many(self.shelf.view(), self.queries[:32], [None] * 32), 32),
             PRODUCT: Job(self.product.multiply),
             HALF_PRODUCT: Job(self.half_product.multiply),
+            CATEGORY_PRODUCT: Job(self.category_product.multiply),
         }
 
     def grow(self) -> int:
@@ -190,25 +201,30 @@ def shared(one: Any, other: Any) -> int:
 
 def rows(options: Options) -> Iterator[Row]:
     """Measure ten thousand rows, and what re-ranking would find among real vectors."""
-    yield from _measured(options.sizes.search_rows, options, 1.3)
+    yield from _measured(options.sizes.search_rows, options)
     yield from rerank_rows(options.data, options.sizes.search_queries)
 
 
 def large_rows(options: Options) -> Iterator[Row]:
     """Measure a hundred thousand rows, and a million over many projects."""
-    yield from _measured(options.sizes.large_search_rows, options, 1.2)
+    yield from _measured(options.sizes.large_search_rows, options._replace(rounds=max(options.rounds // 2, 1)))
     yield projects_row(options.sizes.search_projects)
 
 
-def _measured(size: int, options: Options, bound: float) -> Iterator[Row]:
+def million_rows(options: Options) -> Iterator[Row]:
+    """Measure a million rows with a graph, whose building takes most of an hour."""
+    yield from _with_graph(Searches(options.sizes.million_rows), options, f"{options.sizes.million_rows:,} rows")
+
+
+def _measured(size: int, options: Options) -> Iterator[Row]:
     searches = Searches(size)
     said = f"{size:,} rows"
     samples = alternate(searches.exact_jobs(), options.rounds)
     for name in (EXACT, CATEGORY, HALF, END, MANY):
-        target = None if name == MANY else Target("at most", bound)
-        # A state of earlier has fewer rows: it is held against a product of those alone.
-        floor = HALF_PRODUCT if name == HALF else PRODUCT
-        yield compared(f"{name.removeprefix('refold, ')}, {said}", samples[name], floor, samples[floor], target)
+        # What looks at fewer rows is held against a product of those alone; `projects` says what is to be reached.
+        floor = FLOORS.get(name, PRODUCT)
+        job = f"{name.removeprefix('refold, ')}, {said}"
+        yield compared(job, samples[name], floor, samples[floor], None, sense="at most")
     added = alternate({"add": Job(searches.add)}, 10 * options.rounds)["add"]
     yield limited(f"add one memory, {said}", median(added), ADD_NS, "vector given")
     if library() is None:
@@ -223,7 +239,7 @@ def _with_graph(searches: Searches, options: Options, said: str) -> Iterator[Row
     begin = time.perf_counter_ns()
     bare = searches.bare_graph()
     bare_ns = time.perf_counter_ns() - begin
-    yield compared(f"build a graph, probes included, {said}", [built_ns], GRAPH, [bare_ns], Target("at most", 1.15))
+    yield compared(f"build a graph, probes included, {said}", [built_ns], GRAPH, [bare_ns], None, sense="at most")
     asked = cycle(normalised(np.array([query.vector for query in searches.queries]), DIMENSIONS))
     jobs = {
         APPROXIMATE: Job(lambda: search(searches.shelf, replace(next(searches.turn), approximate=True))),
@@ -237,9 +253,9 @@ def _with_graph(searches: Searches, options: Options, said: str) -> Iterator[Row
     note = f"recall {hybrid:.3f}, {scans} of {QUERIES} scanned"
     # With few rows a pass over all of them is faster: no short rows are made, and no graph is asked unless a benchmark
     # fixes the crossover.
-    target = Target("at least", 2) if len(searches.vectors) >= BOUNDED_ROWS else None
-    yield compared(f"exact by short rows, {said}", samples[EXACT], WHOLE, samples[WHOLE], target)
-    approximate = compared(f"approximate, {said}", samples[APPROXIMATE], WHOLE, samples[WHOLE], target, note=note)
+    yield compared(f"exact by short rows, {said}", samples[EXACT], WHOLE, samples[WHOLE], None)
+    target = Target("at least", 3) if len(searches.vectors) >= GRAPH_ROWS else None
+    approximate = compared(f"approximate, {said}", samples[APPROXIMATE], EXACT, samples[EXACT], target, note=note)
     yield recalled(approximate, HYBRID_RECALL, hybrid)
     theirs = searches.bare_recall(bare)
     breadth = f"recall {near:.3f} at breadth {bare.breadth}, its {theirs:.3f}"
@@ -262,7 +278,7 @@ def _checkpoint_rows(searches: Searches, built_ns: int, said: str) -> Iterator[R
     note = f"{bytes_each:.0f} bytes for each vector"
     job = f"checkpoint of a graph, {said}"
     yield Row(job, None, "-", target=f"at most {GRAPH_BYTES} B a vector", is_met=bytes_each <= GRAPH_BYTES, note=note)
-    yield compared(f"open a graph, {said}", [opened_ns], "build it", [built_ns], Target("at least", 20), note=note)
+    yield compared(f"open a graph, {said}", [opened_ns], "build it", [built_ns], None, note=note)
 
 
 class Real(NamedTuple):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import workloads
-from rounds import Ratio, Target, median, quantile, ratio_of
+from rounds import Ratio, Sense, Spent, Target, median, quantile, ratio_of
 
 from refold import Memory
 
@@ -43,7 +43,16 @@ class Row(NamedTuple):
         quartiles = "" if self.ratio is None else f"{self.ratio.low:.2f}-{self.ratio.high:.2f}"
         verdict = {None: "", True: "met", False: "MISSED"}[self.is_met]
         said = " ".join(word for word in (verdict, self.note) if word)
-        return (self.job, _time(self.ours_ns), self.floor, _time(self.floor_ns), figure, quartiles, self.target, said)
+        return (
+            self.job,
+            time_text(self.ours_ns),
+            self.floor,
+            time_text(self.floor_ns),
+            figure,
+            quartiles,
+            self.target,
+            said,
+        )
 
 
 class Options(NamedTuple):
@@ -97,10 +106,11 @@ def compared(
     target: Target | None,
     *,
     pick: Callable[[Sequence[float]], float] = median,
+    sense: Sense = "at least",
     note: str = "",
 ) -> Row:
-    """Return a row that holds our samples against a floor's; without a target the rates are compared and reported."""
-    ratio = ratio_of(ours, floor_samples, target.sense if target else "at least", pick=pick)
+    """Return a row that holds our samples against a floor's; without a target ``sense`` says what is compared."""
+    ratio = ratio_of(ours, floor_samples, target.sense if target else sense, pick=pick)
     said = "" if target is None else f"{target.sense} {target.bound:g} x its {_measure(target)}"
     met = None if target is None else target.is_met(ratio.value)
     return Row(job, pick(ours), floor, pick(floor_samples), ratio, said, met, note)
@@ -139,7 +149,7 @@ def bounded(
 
 def limited(job: str, nanoseconds: float, limit_ns: float | None, note: str) -> Row:
     """Return a row that holds a time against a limit of its own."""
-    said = "" if limit_ns is None else f"at most {_time(limit_ns)}"
+    said = "" if limit_ns is None else f"at most {time_text(limit_ns)}"
     return Row(job, nanoseconds, "-", None, None, said, None if limit_ns is None else nanoseconds <= limit_ns, note)
 
 
@@ -153,6 +163,12 @@ def skipped(job: str, floor: str, reason: str) -> Row:
     return Row(job, None, floor, note=f"{SKIPPED}{reason}")
 
 
+def processor(samples: Spent, ours: str, floor: str) -> str:
+    """Return the processor's time per operation of ours and of the floor, as text: the fastest tenth of the rounds."""
+    mine, other = (time_text(quantile(samples.processor[name], 1)) for name in (ours, floor))
+    return f"CPU {mine} against {other}"
+
+
 def rate(nanoseconds: float) -> str:
     """Return how many operations a second that is, as text."""
     return f"{1_000_000_000 / nanoseconds:,.0f} events/s"
@@ -160,10 +176,11 @@ def rate(nanoseconds: float) -> str:
 
 def spread(samples: Sequence[float]) -> str:
     """Return the fastest tenth, the median and the slowest of some samples, as text."""
-    return f"p10 {_time(quantile(samples, 1))}, p50 {_time(median(samples))}, max {_time(max(samples))}"
+    return f"p10 {time_text(quantile(samples, 1))}, p50 {time_text(median(samples))}, max {time_text(max(samples))}"
 
 
-def _time(nanoseconds: float | None) -> str:
+def time_text(nanoseconds: float | None) -> str:
+    """Return a time in the largest unit that it has one of, empty where there is none."""
     if nanoseconds is None:
         return ""
     size, unit = next((pair for pair in _UNITS if nanoseconds >= pair[0]), _UNITS[-1])

@@ -1,9 +1,9 @@
 """One table of rates: refold, bare LMDB, SQLite and eventsourcing, alone and beside a thread that computes.
 
-Everybody writes durably. LMDB and SQLite get the very rows that refold wrote last, eventsourcing gets the same texts.
+Everybody writes durably and gets the same texts, LMDB and SQLite as records of the size that the first format had.
 """
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -20,14 +20,15 @@ from refold import Memory
 
 THREADS_COUNT = 16
 REFOLD = "refold"
-LMDB = "bare LMDB, same rows, durable"
-SQLITE = "SQLite WAL, synchronous=FULL, same rows"
+LMDB = "bare LMDB, records of the same texts, durable"
+SQLITE = "SQLite WAL, synchronous=FULL, records of the same texts"
 PEER = "eventsourcing on SQLite, same texts"
 ONE = "one writer"
 THREADS = f"{THREADS_COUNT} threads"
 BUSY_SHARE = 10
 """Beside a busy thread a round has a tenth of the single appends: each waits for several switches."""
 
+ROUNDS_SHARE = 2
 BUSY_ROUNDS_SHARE = 4
 
 
@@ -80,29 +81,22 @@ class Refold:
         """Append to all conversations in turn."""
         workloads.append_batch(self.memory, self._chats, self._said[:count])
 
-    def last(self, count: int) -> list[bytes]:
-        """Return the records of the last events; where there are fewer, those over and over."""
-        known = min(count, self.memory.head)
-        rows = workloads.rows(self.memory, self.memory.head - known + 1, known)
-        return [rows[place % known] for place in range(count)]
-
     def close(self) -> None:
         """Release the memory."""
         self.memory.close()
 
 
 class Rows:
-    """A log that takes refold's rows as they are: bare LMDB, or SQLite."""
+    """A log that takes records as they are: bare LMDB, or SQLite."""
 
-    def __init__(self, log: BareLog | SqliteLog, last: Callable[[int], list[bytes]]) -> None:
+    def __init__(self, log: BareLog | SqliteLog) -> None:
         self._log = log
-        self._last = last
         self.values = log.values
         self.close = log.close
 
     def prepare(self, count: int) -> None:
-        """Take refold's last rows."""
-        self._log.prepare(self._last(count))
+        """Take so many records."""
+        self._log.prepare(workloads.records(workloads.share(0, count)))
 
     def write(self, _place: int, count: int) -> None:
         """Put rows one by one, each in a durable transaction."""
@@ -140,8 +134,8 @@ def contestants(directory: Path) -> Generator[dict[str, Contestant], None, None]
     found: dict[str, Contestant] = {REFOLD: refold}
     with ExitStack() as stack:
         stack.callback(refold.close)
-        found[LMDB] = stack.enter_context(closing(Rows(BareLog(directory / "throughput-lmdb"), refold.last)))
-        found[SQLITE] = stack.enter_context(closing(Rows(SqliteLog(directory / "throughput.sqlite"), refold.last)))
+        found[LMDB] = stack.enter_context(closing(Rows(BareLog(directory / "throughput-lmdb"))))
+        found[SQLITE] = stack.enter_context(closing(Rows(SqliteLog(directory / "throughput.sqlite"))))
         peer, _ = load("eventsourcing_log", "eventsourcing")
         if peer is not None:
             found[PEER] = stack.enter_context(closing(Eventsourcing(peer, directory)))
@@ -179,7 +173,8 @@ def rows(options: Options) -> Iterator[Row]:
     """Measure everybody alone, then everybody beside a busy thread."""
     with contestants(options.directory) as found, Crew(THREADS_COUNT) as crew, Neighbour() as neighbour:
         amounts = amounts_of(options.sizes, 1)
-        yield from _compared(amounts, "", measured(all_jobs(found, crew, amounts), options.rounds))
+        rounds = max(options.rounds // ROUNDS_SHARE, MINIMUM_ROUNDS)
+        yield from _compared(amounts, "", measured(all_jobs(found, crew, amounts), rounds))
         amounts = amounts_of(options.sizes, BUSY_SHARE)
         jobs = {key: neighbour.beside(job) for key, job in all_jobs(found, crew, amounts).items()}
         rounds = max(options.rounds // BUSY_ROUNDS_SHARE, MINIMUM_ROUNDS)

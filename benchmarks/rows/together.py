@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import workloads
 from crews import Crew
-from rounds import Job, Target, alternate, median
-from rows.table import Options, Row, compared, rate
+from floors import BareTicks
+from rounds import Job, Target, alternate, median, quantile
+from rows.table import Options, Row, compared, limited, processor, rate
 
 from refold import Memory
 
@@ -24,18 +25,20 @@ THREADS = f"{THREADS_COUNT} threads, durable append"
 TASKS = f"{TASKS_COUNT} asyncio tasks, durable append"
 PROCESSES = {f"{count} processes, durable append": count for count in (2, 4)}
 DELAYED = "one writer, durability=delayed, acknowledged"
+TICKS = "the same awaits on one bare group commit"
+TASK_CPU_NS = 8_000.0
 
 
 class Wanted(NamedTuple):
-    """What the report says of a way to write: how often the one writer's rate it has to reach, if that is promised."""
+    """What the report says of a way to write: how much of its floor's rate it has to reach, if that is promised."""
 
     target: Target | None
     note: str
 
 
 WANTED = {
-    THREADS: Wanted(Target("at least", 3.5), "a conversation each"),
-    TASKS: Wanted(Target("at least", 40), "a conversation each"),
+    THREADS: Wanted(Target("at least", 4), "a conversation each"),
+    TASKS: Wanted(Target("at least", 0.4), "a conversation each"),
     **{name: Wanted(None, "a conversation each") for name in PROCESSES},
     DELAYED: Wanted(None, "the disk follows outside the clock"),
 }
@@ -70,6 +73,33 @@ class Tasks:
     def close(self) -> None:
         """End the loop."""
         self._runner.close()
+
+
+class BareTasks:
+    """As many tasks with the same awaits on a bare log, whose records are made beforehand."""
+
+    def __init__(self, path: Path, events: int) -> None:
+        self.log = BareTicks(path)
+        self._records = [workloads.records(workloads.share(place, events)) for place in range(TASKS_COUNT)]
+        self._runner = asyncio.Runner()
+        self._events = events
+
+    async def _talk(self, place: int) -> None:
+        append = self.log.append
+        for record in self._records[place]:
+            await append(record)
+
+    async def _all(self) -> None:
+        await asyncio.gather(*map(self._talk, range(TASKS_COUNT)))
+
+    def job(self) -> Job:
+        """Return the job of all tasks."""
+        return Job(lambda: self._runner.run(self._all()), TASKS_COUNT * self._events)
+
+    def close(self) -> None:
+        """End the loop and release the log."""
+        self._runner.close()
+        self.log.close()
 
 
 class Writers:
@@ -140,6 +170,12 @@ class Together:
         self._stack.callback(tasks.close)
         return tasks.job()
 
+    def ticks(self) -> Job:
+        """Return the job of the tasks' floor."""
+        tasks = BareTasks(self._directory / "ticks", self._sizes.task_events)
+        self._stack.callback(tasks.close)
+        return tasks.job()
+
     def processes(self, count: int) -> Job:
         """Return the job of so many processes with a conversation each."""
         writers = Writers(self._directory / f"processes-{count}", count, self._sizes.thread_events)
@@ -155,12 +191,12 @@ class Together:
 
     def makers(self) -> dict[str, Callable[[], Job]]:
         """Return how to make each job."""
-        makers = {ONE: self.one, THREADS: self.threads, TASKS: self.tasks, DELAYED: self.delayed}
+        makers = {ONE: self.one, THREADS: self.threads, TASKS: self.tasks, TICKS: self.ticks, DELAYED: self.delayed}
         several = {name: lambda count=count: self.processes(count) for name, count in PROCESSES.items()}
         return {**makers, **several}
 
 
-NAMES = (ONE, *WANTED)
+NAMES = (ONE, TICKS, *WANTED)
 
 
 @contextmanager
@@ -172,10 +208,14 @@ def writers(directory: Path, sizes: workloads.Sizes, names: tuple[str, ...] = NA
 
 
 def rows(options: Options) -> Iterator[Row]:
-    """Measure every way to write against one writer of the same rounds."""
+    """Measure every way to write against one writer of the same rounds, tasks against the same awaits."""
     with writers(options.directory, options.sizes) as jobs:
         samples = alternate(jobs, options.rounds, warm_up=2)
     for name, wanted in WANTED.items():
         ours = samples[name]
-        note = f"({rate(median(ours))}; {wanted.note})"
-        yield compared(f"{name}, per event", ours, ONE, samples[ONE], wanted.target, note=note)
+        floor = TICKS if name == TASKS else ONE
+        worked = "" if name in PROCESSES else f"{processor(samples, name, floor)}; "
+        note = f"({rate(median(ours))}; {worked}{wanted.note})"
+        yield compared(f"{name}, per event", ours, floor, samples[floor], wanted.target, note=note)
+    worked_ns = quantile(samples.processor[TASKS], 1)
+    yield limited(f"{TASKS}, of the processor", worked_ns, TASK_CPU_NS, "(fastest tenth of the rounds)")

@@ -13,7 +13,14 @@ from rows.table import Options, Row, limited
 
 from refold import Conversation, Memory
 
-LIMIT_NS = 1_000_000.0
+AT_NS = (700_000.0, 1_000_000.0)
+"""What the median and the slowest of the windows at random seqs may take, at 4,000 tokens."""
+
+FORK_NS = 500_000.0
+FORKED_NS = (500_000.0, None)
+"""What the median and the slowest of the first reads of a fork may take."""
+
+Limits = tuple[float | None, float | None]
 FORK_DEPTH = 5
 PASSES = 5
 
@@ -45,14 +52,14 @@ def at_rows(options: Options) -> Iterator[Row]:
         memory = options.stores.filled(conversations)
         passes = [at_samples(memory, conversations, options.sizes.targets, seed) for seed in range(PASSES)]
         said = f"{conversations} conversation{'s' if conversations > 1 else ''}"
-        yield from judged(f"window at a random seq of {memory.head:,} events, {said}", passes)
+        yield from judged(f"window at a random seq of {memory.head:,} events, {said}", passes, AT_NS)
 
 
-def judged(job: str, passes: list[list[float]]) -> Iterator[Row]:
+def judged(job: str, passes: list[list[float]], limits: Limits) -> Iterator[Row]:
     """Return a row for the median and one for the slowest of a pass, each the median over the passes."""
     note = f"(median of {len(passes)} passes over {len(passes[0])} targets)"
-    yield limited(f"{job}, p50", median([median(samples) for samples in passes]), LIMIT_NS, note)
-    yield limited(f"{job}, slowest", median([max(samples) for samples in passes]), LIMIT_NS, note)
+    yield limited(f"{job}, p50", median([median(samples) for samples in passes]), limits[0], note)
+    yield limited(f"{job}, slowest", median([max(samples) for samples in passes]), limits[1], note)
 
 
 class Forks:
@@ -95,8 +102,8 @@ def fork_rows(options: Options) -> Iterator[Row]:
     head = memory.head
     passes = [fork_samples(memory, options.sizes.targets, f"fork-{seed}", seed) for seed in range(PASSES)]
     note = f"(median of {PASSES} passes over {len(passes[0])} seqs; one durable commit each)"
-    yield limited(f"fork at a random seq of {head:,} events", median([median(one) for one in passes]), LIMIT_NS, note)
+    yield limited(f"fork at a random seq of {head:,} events", median([median(one) for one in passes]), FORK_NS, note)
     reads = [Forks(memory, options.sizes.fork_events, f"deep-{turn}").read_samples() for turn in range(PASSES)]
     own = options.sizes.fork_events
     job = f"first read of a fork {FORK_DEPTH} deep, {own} events each"
-    yield from judged(job, reads)
+    yield from judged(job, reads, FORKED_NS)

@@ -96,7 +96,7 @@ def rows(options: Options) -> Iterator[Row]:
             trimmed.step()
         jobs[PEER] = Job(lambda: [trimmed.step() for _ in range(PEER_STEPS)], PEER_STEPS)
     samples = alternate(jobs, options.rounds)
-    yield compared(JOB, samples[REFOLD], DEQUE, samples[DEQUE], Target("at most", 2))
+    yield compared(JOB, samples[REFOLD], DEQUE, samples[DEQUE], Target("at most", 1.5))
     if reason:
         yield skipped(JOB, PEER, reason)
     else:

@@ -85,7 +85,10 @@ _ELSEWHERE = {
     "refold.embedders": "Embedder HashedEmbedder MiniLmEmbedder OpenAIEmbedder WordLlamaEmbedder",
     "refold.event": "Event Stamp",
     "refold.index.ranking": "Ranking",
-    "refold.memory": "FileEntry Files Scratchpad SessionMemory Settings Subscription",
+    "refold.memory": (
+        "Departure Exposure FileEntry Files Influence Reason RecallDifference Regret Revision Scenario ScenarioDiff "
+        "Scratchpad SessionMemory Settings Subscription Watch Why WindowDifference"
+    ),
     "refold.mirror": "Mirror MirrorConflict MirrorEdit MirrorProblem MirrorReport",
     "refold.results": "Backup Finding Loaded ProjectStats Recovered Reembedded SessionSummary Stats",
     "refold.text": "ByteClassCounter TokenCounter",

@@ -8,7 +8,6 @@ from contextvars import ContextVar
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
-from itertools import chain
 from math import isfinite, isqrt, sqrt
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
@@ -393,6 +392,7 @@ _COMMON_WEIGHT: Final = 3
 _PIECE_WEIGHT: Final = 4
 _PIECE_CHARS: Final = (3, 5)
 _SLOTS_PER_FEATURE: Final = 2
+_HASH_BYTES: Final = 8 * _SLOTS_PER_FEATURE
 _REPEATS_MAX: Final = 4_096
 
 # Words that nearly every text has; "no", "not" and "never" stay, because they turn a text's meaning round.
@@ -455,12 +455,15 @@ def _features(word: str) -> "tuple[NDArray[intp], NDArray[int64]]":
     """Return the slots of a word and its pieces in the table, and what to add there."""
     import numpy  # noqa: PLC0415 - loads when the first vector comes
 
-    weighted = chain(
-        _slots(("w" + word,), _COMMON_WEIGHT if word in _COMMON else _WORD_WEIGHT),
-        () if word in _COMMON else _slots(("p" + piece for piece in _pieces(word)), _PIECE_WEIGHT),
+    is_common = word in _COMMON
+    features = ["w" + word, *(() if is_common else ("p" + piece for piece in _pieces(word)))]
+    hashes = b"".join(
+        blake2b(each.encode(errors="surrogatepass"), digest_size=_HASH_BYTES).digest() for each in features
     )
-    slots, weights = zip(*weighted, strict=True)
-    return numpy.array(slots, dtype=numpy.intp), numpy.array(weights, dtype=numpy.int64)
+    numbers = numpy.frombuffer(hashes, "<u8")
+    weights = numpy.full(len(numbers), _PIECE_WEIGHT, dtype=numpy.int64)
+    weights[:_SLOTS_PER_FEATURE] = _COMMON_WEIGHT if is_common else _WORD_WEIGHT
+    return (numbers % _DIMENSIONS).astype(numpy.intp), numpy.where(numbers >> 63, weights, -weights)
 
 
 def _pieces(word: str) -> "Iterable[str]":
@@ -469,14 +472,6 @@ def _pieces(word: str) -> "Iterable[str]":
         return list(word)
     whole = f"<{word}>"
     return [whole[start : start + size] for size in _PIECE_CHARS for start in range(len(whole) - size + 1)]
-
-
-def _slots(features: "Iterable[str]", weight: int) -> "Iterable[tuple[int, int]]":
-    for feature in features:
-        digest = blake2b(feature.encode(errors="surrogatepass"), digest_size=8 * _SLOTS_PER_FEATURE).digest()
-        for start in range(0, len(digest), 8):
-            number = int.from_bytes(digest[start : start + 8], "little")
-            yield number % _DIMENSIONS, weight if number >> 63 else -weight
 
 
 # WordLlama: 256 numbers for a text from a table of word vectors, in a tenth of a millisecond and without a network.

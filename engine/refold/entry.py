@@ -28,6 +28,9 @@ class VectorRenewed(Event, frozen=True, tag=34):
     ``prior`` is the seq of the vector that counted when this one was made.
     """
 
+    sentence: ClassVar[str] = "memory {id!s} got another vector"
+    subject: ClassVar[tuple[str, str]] = ("memory", "id")
+
     is_visible: ClassVar[bool] = False
 
     id: str
@@ -43,6 +46,8 @@ class VectorRenewed(Event, frozen=True, tag=34):
 
 class EmbedderSwitched(Event, frozen=True, tag=35):
     """The renewed vectors of a project count from here on."""
+
+    sentence: ClassVar[str] = "the vectors of {model} count from here on"
 
     is_visible: ClassVar[bool] = False
 
@@ -121,6 +126,9 @@ ACTIVE: Final = "active"
 class MemoryAdded(Event, frozen=True, tag=23):
     """A memory was added to a project; ``origin`` is the seq of the event that it was made of, 0 for none."""
 
+    sentence: ClassVar[str] = "the memory {content} was added, with importance {importance!s}"
+    subject: ClassVar[tuple[str, str]] = ("memory", "id")
+
     has_own_id: ClassVar[bool] = True
 
     id: str
@@ -162,6 +170,9 @@ class MemoryUpdated(Event, frozen=True, tag=24):
     Where content, keywords or metadata are among them, the event carries all three as they are now; else no content.
     """
 
+    sentence: ClassVar[str] = "its {changed!s} changed; it says {content}"
+    subject: ClassVar[tuple[str, str]] = ("memory", "id")
+
     id: str
     changed: tuple[str, ...]
     content: str | None = None
@@ -193,11 +204,21 @@ class MemoryUpdated(Event, frozen=True, tag=24):
 class MemoryDeleted(Event, frozen=True, tag=25):
     """A memory was removed from its project."""
 
+    sentence: ClassVar[str] = "the memory was deleted"
+    subject: ClassVar[tuple[str, str]] = ("memory", "id")
+
     id: str
+
+    def removes(self, key: str) -> bool:  # noqa: ARG002 - it names those alone that it removes
+        """Return whether it removes a memory that it names."""
+        return True
 
 
 class MemoriesCleared(Event, frozen=True, tag=26):
     """All memories of a project were removed."""
+
+    sentence: ClassVar[str] = "all memories of the project were removed"
+    ends: ClassVar[tuple[str, ...]] = ("memory",)
 
 
 class MemoryMerged(Event, frozen=True, tag=27):
@@ -205,6 +226,9 @@ class MemoryMerged(Event, frozen=True, tag=27):
 
     ``incoming`` holds what else was to be added, and ``other_vector`` its vector; a memory that was there has none.
     """
+
+    sentence: ClassVar[str] = "memory {id!s} took {other_text} in at a cosine of {cosine!s}; it says {content}"
+    subject: ClassVar[tuple[str, str]] = ("memory", "id")
 
     id: str
     other: str
@@ -234,6 +258,10 @@ class MemoryMerged(Event, frozen=True, tag=27):
         """Return the session of the incoming text."""
         return _session_of(self.incoming)
 
+    def removes(self, key: str) -> bool:
+        """Return whether a memory went into another one by it."""
+        return key == self.other
+
 
 class MemoryUnmerged(Event, frozen=True, tag=28):
     """A merge, the one at ``prior``, was taken apart: what it had changed is as before, and the other one is back.
@@ -241,6 +269,9 @@ class MemoryUnmerged(Event, frozen=True, tag=28):
     ``kept_vector`` is the seq of the vector that counts again, 0 if it still is the one that did; ``origin`` is the
     other one's. ``other`` is empty if it did not come back, because a memory with its content is there.
     """
+
+    sentence: ClassVar[str] = "the merge at seq {prior!s} was taken apart"
+    subject: ClassVar[tuple[str, str]] = ("memory", "id")
 
     id: str
     other: str
@@ -274,6 +305,9 @@ class MemoryUnmerged(Event, frozen=True, tag=28):
 class MemoryReviewed(Event, frozen=True, tag=29):
     """A memory got another status."""
 
+    sentence: ClassVar[str] = "its status became {status!s}"
+    subject: ClassVar[tuple[str, str]] = ("memory", "id")
+
     id: str
     status: str
 
@@ -287,6 +321,8 @@ class MemoriesDecayed(Event, frozen=True, tag=30):
 
     ``total`` counts them with those of the pages before, of the same commit.
     """
+
+    sentence: ClassVar[str] = "the importance of {ids!s} fell with the days"
 
     ids: tuple[str, ...]
     importances: tuple[float, ...]
@@ -317,12 +353,20 @@ def check_content(event: "MemoryAdded | MemoryUpdated | MemoryMerged | MemoryUnm
 class MemoriesPruned(Event, frozen=True, tag=31):
     """Memories were removed because they had become unimportant."""
 
+    sentence: ClassVar[str] = "unimportant memories were removed: {ids!s}"
+
     ids: tuple[str, ...]
     total: int
+
+    def removes(self, key: str) -> bool:  # noqa: ARG002 - it names those alone that it removes
+        """Return whether it removes a memory that it names."""
+        return True
 
 
 class MemoriesRecalled(Event, frozen=True, tag=32):
     """Memories were searched for, found and shown."""
+
+    sentence: ClassVar[str] = "a recall of {query} found {ids!s}"
 
     ids: tuple[str, ...]
     exact: bool

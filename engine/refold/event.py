@@ -153,11 +153,24 @@ class Event(Struct, frozen=True, array_like=True, gc=False):
     is_visible: ClassVar[bool] = True
     """Whether it changes what its views show: a client that watches them is notified."""
 
+    sentence: ClassVar[str] = ""
+    """A clause that tells what happened; fields in braces are quoted, with ``!s`` they are bare."""
+
+    subject: ClassVar[tuple[str, str]] = ("", "")
+    """The kind of what it is about, and the field that identifies it; without a field, its seq does."""
+
+    ends: ClassVar[tuple[str, ...]] = ()
+    """The kinds of subjects of its stream that it removes, all of them."""
+
     sources: tuple[int, ...]
 
     def mentions(self) -> tuple[str | None, ...]:
         """Return the conversations that its body names: an erasure of one of them reaches it."""
         return ()
+
+    def removes(self, key: str) -> bool:  # noqa: ARG002 - for those that do
+        """Return whether it removes the subject that it names."""
+        return False
 
     def check(self, *, is_erased: bool) -> None:
         """Raise for content that no verb could have written: ``InvalidInput`` or ``msgspec.ValidationError``."""
@@ -177,6 +190,8 @@ class Recorded(NamedTuple):
 class ConversationOpened(Event, frozen=True, tag=1):
     """A conversation began under a budget, a token counter and an eviction policy."""
 
+    sentence: ClassVar[str] = "the conversation began, with a window of {window_tokens!s} tokens"
+
     window_tokens: int
     counter: str
     policy: int
@@ -188,6 +203,9 @@ class ConversationOpened(Event, frozen=True, tag=1):
 class ConversationEnded(Event, frozen=True, tag=12):
     """A conversation ended: its scratchpad and temporary state are gone."""
 
+    sentence: ClassVar[str] = "the conversation ended: its scratchpad and temporary state were cleared"
+    ends: ClassVar[tuple[str, ...]] = ("scratchpad", "note", "temp")
+
     def repeat(self, chat: Any) -> None:
         """End the other conversation."""
         chat.end()
@@ -195,6 +213,8 @@ class ConversationEnded(Event, frozen=True, tag=12):
 
 class Forked(Event, frozen=True, tag=13):
     """A conversation began from the state of another one at a seq."""
+
+    sentence: ClassVar[str] = "the conversation began as another one was at seq {base_seq!s}"
 
     base_stream: int
     base_seq: int
@@ -204,6 +224,8 @@ class Forked(Event, frozen=True, tag=13):
 
 class Restored(Event, frozen=True, tag=14):
     """A conversation went on from an earlier state, its own or another's."""
+
+    sentence: ClassVar[str] = "it went on from the state at seq {base_seq!s}"
 
     base_stream: int
     base_seq: int
@@ -238,6 +260,8 @@ class ImportedBody(Struct, frozen=True, array_like=True, gc=False):
 class StateImported(Event, frozen=True, tag=15):
     """A conversation took over a whole state that was handed over as bytes."""
 
+    sentence: ClassVar[str] = "a whole state was taken over from elsewhere"
+
     window_tokens: int
     counter: str
     policy: int
@@ -252,6 +276,8 @@ class StateImported(Event, frozen=True, tag=15):
 class SnapshotNamed(Event, frozen=True, tag=19):
     """A state of a stream got a name under which it is kept."""
 
+    sentence: ClassVar[str] = "the state at seq {base_seq!s} was named {name}"
+
     base_stream: int
     base_seq: int
     name: str = ""
@@ -259,6 +285,8 @@ class SnapshotNamed(Event, frozen=True, tag=19):
 
 class Erased(Event, frozen=True, tag=20):
     """The bodies of other events were erased."""
+
+    sentence: ClassVar[str] = "events {seqs!s} were erased"
 
     seqs: tuple[int, ...]
     digests: tuple[tuple[int, bytes], ...] = ()
@@ -268,9 +296,14 @@ class Erased(Event, frozen=True, tag=20):
 class ForkDropped(Event, frozen=True, tag=21):
     """A forked conversation was closed for good: its state is empty."""
 
+    sentence: ClassVar[str] = "the conversation was closed for good and emptied"
+    ends: ClassVar[tuple[str, ...]] = ("message", "scratchpad", "note", "state", "temp", "work", "board")
+
 
 class BranchForked(Event, frozen=True, tag=22):
     """A whole memory was forked: a branch begins as another one was at a seq."""
+
+    sentence: ClassVar[str] = "the whole memory was forked at seq {base_seq!s} as {name}"
 
     base_branch: int
     base_seq: int
@@ -280,6 +313,7 @@ class BranchForked(Event, frozen=True, tag=22):
 S = TypeVar("S", bound="ViewState")
 E = TypeVar("E", bound=Event)
 Handler: TypeAlias = Callable[[Any, Stamp, Any], None]
+RunHandler: TypeAlias = Callable[[Any, Sequence[Stamp], Sequence[Any]], None]
 Located: TypeAlias = Sequence[tuple[Event, Stamp]]
 """The events at the seqs that ``pack`` returned, in the same order: what ``unpack`` gets."""
 
@@ -323,6 +357,7 @@ class View(Generic[S]):
         self.content: Callable[[S], Any] = getattr(state, "content", state.logical)
         self.copy: Callable[[S], S] | None = getattr(state, "copy", None)
         self.handlers: dict[type[Event], Handler] = {}
+        self.runs: dict[type[Event], RunHandler] = {}
 
     def on(self, *kinds: type[E]) -> Callable[[Callable[[S, Stamp, E], None]], Callable[[S, Stamp, E], None]]:
         """Return a decorator that registers the handler of events."""
@@ -331,6 +366,15 @@ class View(Generic[S]):
             for kind in kinds:
                 assert kind not in self.handlers, f"{self.name} folds {kind.__name__} twice"
                 self.handlers[kind] = handler
+            return handler
+
+        return register
+
+    def on_run(self, kind: type[E]) -> Callable[[RunHandler], RunHandler]:
+        """Return a decorator that registers what does in one go as the handler does for each of many events."""
+
+        def register(handler: RunHandler) -> RunHandler:
+            self.runs[kind] = handler
             return handler
 
         return register

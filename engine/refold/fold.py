@@ -5,6 +5,7 @@ what lies below them; it sees no disk, and no store sees it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from itertools import chain
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeVar, Union, cast
@@ -21,6 +22,7 @@ from refold.event import (
     Handler,
     Located,
     Restored,
+    RunHandler,
     Stamp,
     StateImported,
     View,
@@ -49,6 +51,8 @@ class Kind(NamedTuple):
     handlers: dict[type[Event], tuple[tuple[int, Handler], ...]]
     lone: dict[type[Event], tuple[int, Handler]]
     """The events that one view alone folds, which are most: found with one look-up and no loop."""
+    runs: dict[type[Event], tuple[int, RunHandler]]
+    """Those of them that it folds in runs."""
 
 
 class State:
@@ -78,7 +82,8 @@ def _kind(name: str, views: tuple[View[Any], ...]) -> Kind:
         for event_type, handler in view.handlers.items():
             handlers[event_type] = (*handlers.get(event_type, ()), (place, handler))
     lone = {event_type: found[0] for event_type, found in handlers.items() if len(found) == 1}
-    return Kind(name, views, handlers, lone)
+    runs = {kind: (place, views[place].runs[kind]) for kind, (place, _) in lone.items() if kind in views[place].runs}
+    return Kind(name, views, handlers, lone, runs)
 
 
 def _event_types() -> dict[int, type[Event]]:
@@ -258,6 +263,17 @@ def empty(kind: str) -> State:
     return State(found, [view.empty() for view in found.views])
 
 
+def empty_part(view: View[Any], kind: str) -> State:
+    """Return a state of one view alone of a kind of stream: the same fold goes on with it."""
+    found = _part_kind(view, kind)
+    return State(found, [view.empty()])
+
+
+@cache
+def _part_kind(view: View[Any], kind: str) -> Kind:
+    return _kind(kind, (view,))
+
+
 def fold(state: State, stamp: Stamp, event: Event) -> None:
     """Apply one event to a state; the only place where states change."""
     lone = state.lone.get(type(event))
@@ -266,6 +282,16 @@ def fold(state: State, stamp: Stamp, event: Event) -> None:
         return
     for place, handler in state.kind.handlers.get(type(event), ()):
         handler(state.parts[place], stamp, event)
+
+
+def fold_run(state: State, stamps: Sequence[Stamp], events: Sequence[Event]) -> None:
+    """Apply events to a state, in order; many of a kind at once, where their view can."""
+    run = state.kind.runs.get(type(events[0]))
+    if run is not None and (len(events) == 1 or len(set(map(type, events))) == 1):
+        run[1](state.parts[run[0]], stamps, events)
+        return
+    for stamp, event in zip(stamps, events, strict=True):
+        fold(state, stamp, event)
 
 
 class Packing:
@@ -338,14 +364,21 @@ def _pairs(state: State) -> list[tuple[View[Any], Any]]:
 
 
 def is_open(state: State) -> bool:
-    """Return whether a conversation was opened, and not dropped since."""
+    """Return whether a conversation was opened, and not dropped since; of another stream, whether it holds anything."""
+    if state.kind.name != "conversation":
+        return any(view.logical(part) is not None for view, part in zip(state.kind.views, state.parts, strict=True))
     return bool(state.parts[_SESSION].opened)
 
 
 def digests(state: State) -> list[tuple[str, bytes]]:
     """Return the SHA-256 of the logical content of each view that is not empty."""
     logicals = ((view.name, view.logical(part)) for view, part in zip(state.kind.views, state.parts, strict=True))
-    return [(name, sha256(_ENCODE_SORTED(logical))) for name, logical in logicals if logical is not None]
+    return [(name, digest_of(logical)) for name, logical in logicals if logical is not None]
+
+
+def digest_of(logical: Any) -> bytes:
+    """Return the SHA-256 of the logical content of a view."""
+    return sha256(_ENCODE_SORTED(logical))
 
 
 def contents(state: State) -> list[Any]:

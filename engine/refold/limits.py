@@ -54,6 +54,7 @@ MEMORY_BYTES_MIN: Final = 1024 * 1024
 VERIFY_PARTS_COUNT: Final = 4
 RECENT_EVENTS_COUNT: Final = 65_536
 STALE_LINKS_COUNT: Final = 1_000_000
+VERIFY_JOBS_COUNT_MAX: Final = 64
 # What a loaded stream takes beside its events, for slot, names, states and their containers; and an event in RAM beside
 # the bytes of its record, for the objects that they are decoded into.
 STREAM_OVERHEAD_BYTES: Final = 3_000
@@ -171,6 +172,9 @@ TAIL_BYTES_MAX: Final = 32 * 1024**2  # Bytes in RAM that wait for the disk; a w
 # How many seqs one ``erased`` event names; a larger erasure writes several in one commit.
 ERASED_SEQS_COUNT: Final = 4_096
 # A shorter text or value is not looked for after an erasure: too many others hold the same bytes by chance.
+ERASED_CHARS_MIN: Final = 4
+"""The characters of a text that every event with it is erased for, at least."""
+
 MARKER_BYTES_MIN: Final = 16
 # How often one text, in one form and one file, is counted in a receipt; more say no more than that it is there.
 OCCURRENCES_COUNT_MAX: Final = 1_000
@@ -199,6 +203,9 @@ GRAPHS_READ_COUNT: Final = 4  # How many stored graphs are read at once to be ch
 INDEX_PARTS_COUNT: Final = 2
 EPISODES_PARTS_COUNT: Final = 8
 LOADED_PARTS_COUNT: Final = 4
+SCENARIO_PARTS_COUNT: Final = 4
+"""The part of ``memory_bytes`` that each scenario may take is one in so many."""
+
 FROZEN_PARTS_COUNT: Final = (
     8  # The part of ``memory_bytes`` that states at earlier seqs may take, but for the last one.
 )
@@ -251,6 +258,7 @@ EPISODES_COUNT_DEFAULT: Final = 2
 EPISODES_RECENT_COUNT: Final = 256  # The newest sessions among which a context looks for those like a query.
 INJECTED_CHARS_DEFAULT: Final = 4_000
 SCRATCHPAD_CHARS_DEFAULT: Final = 8_000
+BOARD_CHARS_DEFAULT: Final = 8_000
 
 assert CONTEXT_TOKENS_DEFAULT < PROFILE_CHARS_DEFAULT < CONTEXT_CHARS_MAX <= VALUE_BYTES_MAX
 assert max(MEMORIES_CHARS_DEFAULT, NOTES_CHARS_DEFAULT, SESSION_CHARS_DEFAULT) < CONTEXT_CHARS_MAX

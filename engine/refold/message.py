@@ -4,7 +4,7 @@ Lists and dicts inside a message are stored as msgpack bytes and decoded at each
 the engine. Pure.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, Final, Literal, TypeAlias, cast
 
 import msgspec
@@ -12,7 +12,8 @@ from msgspec import Struct
 
 from refold import checks
 from refold.errors import InvalidInput
-from refold.event import Event, ImportedBody, ImportedMessage, Stamp, StateImported, decode_json, unpack_json
+from refold.event import Event, ImportedBody, ImportedMessage, Recorded, Stamp, StateImported, decode_json, unpack_json
+from refold.limits import VALUE_BYTES_MAX
 from refold.text import TokenCounter, countable, sha256
 
 Role: TypeAlias = Literal["system", "developer", "user", "assistant", "tool", "function"]
@@ -24,6 +25,9 @@ TOOL_ROLES: Final = frozenset(("tool", "function"))
 
 class MessageAppended(Event, frozen=True, tag=2):
     """A message was added to a conversation."""
+
+    sentence: ClassVar[str] = "{role!s} wrote {text}"
+    subject: ClassVar[tuple[str, str]] = ("message", "id")
 
     has_own_id: ClassVar[bool] = True
 
@@ -189,6 +193,14 @@ def imported_messages(event: StateImported, stamp: Stamp) -> Iterator[Message]:
         yield _imported_message(skeleton, body, stamp)
 
 
+def messages_of(recorded: Recorded) -> Iterable[Message]:
+    """Return the messages that came by an event; those of boards are none."""
+    event, stamp = recorded
+    if isinstance(event, MessageAppended):
+        return (Message(event, stamp),)
+    return imported_messages(event, stamp) if isinstance(event, StateImported) else ()
+
+
 def _imported_message(skeleton: ImportedMessage, body: ImportedBody, stamp: Stamp) -> Message:
     event = MessageAppended(
         (),
@@ -230,7 +242,8 @@ def message_event(
         raise InvalidInput(f"role is {checks.shown(role)}; give one of {', '.join(ROLES)}") from None
     if type(content) is str and tool_calls is None and tool_call_id is None and name is None and metadata is None:
         # What everything below comes down to for plain text, which is nearly every message.
-        plain = checks.text(content, "content")
+        is_short = content.isascii() and len(content) <= VALUE_BYTES_MAX
+        plain = content if is_short else checks.text(content, "content")
         size = tokens if isinstance(tokens, int) else checks.tokens(tokens.count(plain))
         return MessageAppended(sources, message_id, known, size, pinned, (), None, plain)
     text, parts = (content, None) if isinstance(content, str) or content is None else (None, content)

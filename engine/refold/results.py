@@ -89,6 +89,8 @@ class Stats(Struct, frozen=True):
     usage: dict[str, int] = {}
     """How many memories were extracted and injected, and skills matched and used."""
     boards: int = 0
+    reserved_bytes: int = 0
+    """Bytes of the disk beside the data that the store reserves, so that erasing has room when the disk is full."""
 
 
 class SessionSummary(Struct, frozen=True):
@@ -114,7 +116,8 @@ class Receipt(Struct, frozen=True):
     its board included. Afterwards the ``files`` of the store were searched, as they are and in base64, for erased names
     and for ``markers`` texts and values of the erased bodies; ``markers_too_short`` were not looked for.
     ``occurrences`` is how often one was found: 0, unless something that was not erased says the same, such as the name
-    of a tool. ``beyond_reach`` names where copies may be that no store can reach.
+    of a tool. ``beyond_reach`` names where copies may be that no store can reach: a model was shown it in ``turns``
+    turns of ``conversations`` conversations.
     """
 
     seqs: tuple[int, ...]
@@ -128,6 +131,8 @@ class Receipt(Struct, frozen=True):
     searched_bytes: int
     occurrences: int
     beyond_reach: tuple[str, ...]
+    turns: int = 0
+    conversations: int = 0
 
 
 class Upserted(Struct, frozen=True):

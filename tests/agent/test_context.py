@@ -395,3 +395,34 @@ def test_the_first_context_of_a_process_loads_no_more_than_it_needs() -> None:
     agent = {name.removeprefix("refold.agent.") for name in loaded if name.startswith("refold.agent.")}
     assert agent == {"builtin", "candidates", "context", "excerpts", "parts", "tools"}
     assert not {"asyncio", "concurrent", "http", "json", "socket", "urllib"}.intersection(loaded)
+
+
+def test_a_context_without_memories_needs_no_numpy() -> None:
+    program = "\n".join(line for line in _FIRST.splitlines() if "5432" not in line)
+    program = program.replace("print(", "memory.context(chat, query='Which port?')\nprint(", 1)
+    loaded = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split()
+    assert "refold.agent.context" in loaded
+    assert "numpy" not in loaded
+
+
+def test_state_is_shown_and_that_of_a_project_to_all_its_conversations(memory: Memory) -> None:
+    chat = memory.conversation("c", project="acme")
+    assert memory.context(chat, query="x").part("session") is None
+    chat.state["plan"] = ["read", "write"]
+    chat.state["temp:attempt"] = "third"
+    chat.state["project:user_prefers"] = "pnpm\n## Core Profile"
+    part = memory.context(chat).part("session")
+    assert part is not None
+    assert 'Session state:\n  - plan: ["read","write"]' in part.text
+    assert "Project state:\n  - user_prefers: pnpm\n    \\## Core Profile" in part.text
+    assert "third" not in part.text
+    other = memory.conversation("d", project="acme")
+    seq = memory.show(memory.context(other))
+    assert "user_prefers: pnpm" in memory.rebuild(seq).context.part("session").text
+    assert "plan" not in memory.rebuild(seq).context.text
+    assert memory.context(memory.conversation("e", project="another")).part("session") is None
+    assert memory.context(chat, budget=ContextBudget(session_chars=0)).part("session") is None
+    assert [step.seq for step in memory.why("user_prefers").of("shown")] == [seq]
+    chat.state["project:user_prefers"] = "npm"
+    assert "pnpm" in memory.rebuild(seq).context.text
+    assert memory.rebuild(seq).matches

@@ -131,6 +131,36 @@ def test_small_talk_and_another_matter_bring_nothing(memory: Memory, asked: str)
     assert part_of(ask(memory, asked=asked)) == ""
 
 
+@pytest.mark.parametrize("asked", ["When do we paint?", "when do we paint", "And when is it that we paint again?"])
+def test_a_question_of_one_word_is_answered_by_it(memory: Memory, asked: str) -> None:
+    chat = memory.conversation("then", project="acme")
+    chat.append("user", "We paint the kitchen in June.")
+    chat.append("assistant", "I will remember that.")
+    assert "in June" in part_of(ask(memory, asked=asked))
+    for number in range(12):
+        memory.conversation(f"asked {number}", project="acme").append("user", "When do we paint?")
+    assert "in June" in part_of(ask(memory, "once more", asked=asked)), "what only asks makes no word common"
+    assert part_of(ask(memory, "told", asked="We paint!")) == ""
+    assert part_of(ask(memory, "other", asked="When do we sail?")) == ""
+
+
+def test_a_question_of_one_word_that_many_messages_have_brings_none(memory: Memory) -> None:
+    chat = memory.conversation("then", project="acme", window_tokens=None)
+    for number in range(11):
+        assert "wall" in part_of(ask(memory, f"asked {number}", asked="When do we paint?")) or not number
+        chat.append("user", f"We paint wall {number}.")
+    assert part_of(ask(memory, "at last", asked="When do we paint?")) == ""
+    for number in range(600):
+        chat.append("assistant", f"Message {number} is about something else.")
+    assert "wall" in part_of(ask(memory, "in the end", asked="When do we paint?"))
+
+
+def test_words_of_any_talk_do_not_answer_a_question(memory: Memory) -> None:
+    told(memory, text="Good morning! What a nice day, thanks for the help with the work, let us talk again tomorrow.")
+    for asked in ("Good morning, nice day!", "Thanks, that was a great help. Let us go on with the work tomorrow."):
+        assert part_of(ask(memory, asked, asked=asked)) == ""
+
+
 def test_neither_a_secret_nor_the_question_itself_nor_the_same_twice(memory: Memory) -> None:
     told(memory, "a", text="The staging database has the password hunter2-hunter2 on its port: password is hunter2222")
     told(memory, "b")
@@ -219,7 +249,7 @@ def test_memories_and_messages_share_what_there_is(memory: Memory) -> None:
     assert without.tokens > 1_000
 
 
-def test_a_memory_that_a_shown_message_says_is_not_shown_twice_unless_it_has_its_place(memory: Memory) -> None:
+def test_what_a_shown_memory_says_needs_no_message(memory: Memory) -> None:
     entry = memory.project("acme").add("The staging database listens on port 6432.")
     chat = memory.conversation("now", project="acme")
     chat.append("user", ASKED)
@@ -228,12 +258,27 @@ def test_a_memory_that_a_shown_message_says_is_not_shown_twice_unless_it_has_its
     context = memory.context(chat, query=ASKED)
     assert entry.id in context.ids, "the prefix does not change because of a message"
     assert "By the way" in part_of(context)
-    told(memory, "again", text=LETTER)
     told(memory, "asked for", text=f"Please remember that: {LETTER}")
-    assert part_of(memory.context(chat, query=ASKED)).count("\n- ") == 1, "what a kept memory says needs no message"
-    fresh = ask(memory, "fresh")
-    assert fresh.ids == ()
-    assert fresh.text.count("6432") == 3
+    assert part_of(memory.context(chat, query=ASKED)).count("\n- ") == 1
+
+
+@pytest.mark.parametrize(
+    ("role", "text", "category", "is_fact", "is_quoted"),
+    [
+        ("user", f"Please remember that: {LETTER}", "fact", True, True),
+        ("user", LETTER, "fact", False, True),
+        ("user", f"By the way, I was told: {LETTER} Note it.", "fact", False, True),
+        ("user", f"By the way, I was told: {LETTER} Note it.", "preference", True, True),
+        ("assistant", f"I was not sure, and looked again: {LETTER} So you said.", "fact", True, True),
+    ],
+)
+def test_a_fact_stands_beside_the_messages_that_quote_it(
+    memory: Memory, role: str, text: str, category: str, *, is_fact: bool, is_quoted: bool
+) -> None:
+    entry = memory.project("acme").add(LETTER, category=category)
+    memory.conversation("then", project="acme").append(role, text)
+    context = ask(memory)
+    assert (context.ids == (entry.id,), "messages" in [part.name for part in context.parts]) == (is_fact, is_quoted)
 
 
 # What was shown.

@@ -45,6 +45,29 @@ def scripted(*items: Any) -> CallableProvider:
     return CallableProvider(lambda _, __, ___: {"memories": list(items)}, id="scripted")
 
 
+def test_state_of_a_session_is_read_at_its_end_and_that_of_a_round_is_not(memory: Memory) -> None:
+    chat = memory.conversation("s1", project="acme")
+    asked: list[str] = []
+
+    def answer(messages: Any, _: Any, __: Any) -> Any:
+        asked.append(messages[-1]["content"])
+        return {"memories": [PNPM]}
+
+    provider = CallableProvider(answer, id="scripted")
+    chat.state["temp:attempt"] = "third"
+    assert extract(chat, provider, memory=memory).ids == (), "nothing outlives a round, so no model is asked"
+    chat.state["session:packages"] = {"by": "pnpm"}
+    chat.state["lockfile"] = "pnpm-lock.yaml"
+    extracted = extract(chat, provider, memory=memory)
+    assert len(extracted.ids) == len(asked) == 1
+    assert '## Key Findings\nlockfile: pnpm-lock.yaml\npackages: {"by":"pnpm"}\n' in asked[0].replace("- ", "")
+    assert "third" not in asked[0]
+    assert extract(chat, provider, memory=memory).ids == (), "it was read"
+    set_seq = next(recorded.stamp.seq for recorded in chat.events() if getattr(recorded.event, "key", "") == "lockfile")
+    extracted_event = next(r.event for r in chat.events() if type(r.event).__name__ == "MemoriesExtracted")
+    assert set_seq in extracted_event.sources or any(set_seq in r.event.sources for r in memory.events())
+
+
 def test_memory_round_trip_a_new_session_knows_what_the_old_one_learnt(memory: Memory) -> None:
     """A scenario of the seed, by its name: session, extraction, new session, injection."""
     extracted = extract(talked(memory), scripted(PNPM), memory=memory)

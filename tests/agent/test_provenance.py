@@ -57,6 +57,7 @@ CALLS: dict[str, list[tuple[str, Arguments]]] = {
         ("memory_write", {"action": "clear"}),
     ],
     "memory_read": [("memory_read", {"key": WORDS})],
+    "working_memory_read": [("working_memory_read", {})],
     "memory_set": [("memory_set", {"key": "passport", "value": WORDS})],
     "memory_delete": [("memory_set", {"key": WORDS, "value": "valid"}), ("memory_delete", {"key": WORDS})],
     "memory_add": [("memory_add", {"content": f"The {WORDS} is Ottokar's.", "keywords": [WORDS]})],
@@ -81,7 +82,7 @@ CALLS: dict[str, list[tuple[str, Arguments]]] = {
 }
 """What a model calls of each tool, so that it keeps the words, or the name of the conversation."""
 
-INSIDE = {"memory_write", "memory_read", "conversation_search"}
+INSIDE = {"memory_write", "memory_read", "conversation_search", "working_memory_read"}
 """They write into the conversation alone."""
 
 
@@ -433,7 +434,8 @@ FACES = {
 READING_PROMPTS = {"extract_memories", "session_context"}
 OTHER_COMMANDS = {
     *("board", "diff", "doctor", "history", "list", "log", "memories", "replay", "search", "show", "stats", "verify"),
-    *("bench", "demo", "decay", "prune", "reembed", "mcp", "skills", "erase"),
+    *("blame", "influence", "why", "what-if"),
+    *("bench", "bisect", "demo", "decay", "prune", "reembed", "mcp", "web", "skills", "erase"),
     *("import", "export", "backup", "recover", "snapshot", "fork", "restore", "mirror"),
     *("clear", "delete", "files", "journal", "profile", "review", "settings", "update"),
 }

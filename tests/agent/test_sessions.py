@@ -200,6 +200,14 @@ def test_each_provider_gets_its_own_form(memory: Memory) -> None:
         tools.unregister(name)
     (written,) = tools.definitions()
     function = {"name": "memory_write", "description": written.description, "parameters": written.parameters}
+    assert tools.to_gemini() == [
+        {
+            "functionDeclarations": [
+                {key: function[key] for key in ("name", "description")}
+                | {"parametersJsonSchema": function["parameters"]}
+            ]
+        }
+    ]
     assert tools.to_openai() == tools.to_ollama() == [{"type": "function", "function": function}]
     assert tools.to_openai_responses() == [{"type": "function", **function}]
     described = {"name": "memory_write", "description": written.description, "input_schema": written.parameters}
@@ -217,6 +225,6 @@ def test_each_provider_gets_its_own_form(memory: Memory) -> None:
 
 def test_exports_are_the_same_bytes_in_every_memory(memory: Memory) -> None:
     with Memory() as other:
-        for form in ("to_openai", "to_openai_responses", "to_anthropic", "to_ollama", "to_mcp"):
+        for form in ("to_openai", "to_openai_responses", "to_anthropic", "to_gemini", "to_ollama", "to_mcp"):
             first, second = (msgspec.json.encode(getattr(one.tools, form)()) for one in (memory, other))
             assert first == second

@@ -3,9 +3,10 @@
 import asyncio
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from msgspec import Meta, Struct
 
 from refold import InvalidInput, LimitExceeded, Memory
 from refold.agent import FunctionTool, ToolContext, ToolFailed, ToolRegistry
@@ -13,7 +14,7 @@ from refold.limits import TOOL_ARGUMENTS_BYTES_MAX, TOOLS_COUNT_MAX
 
 NAMES = [
     *("memory_write", "memory_read", "memory_set", "memory_delete", "memory_add", "memory_search"),
-    *("conversation_search", "memory_update", "memory_forget", "journal_append"),
+    *("conversation_search", "memory_update", "memory_forget", "working_memory_read", "journal_append"),
 ]
 
 
@@ -389,3 +390,63 @@ def test_asynchronous_tools_run_in_both_ways(memory: Memory) -> None:
         return [result.text for result in results]
 
     assert asyncio.run(both()) == ["bb", "c", "Error: unknown tool 'no'"]
+
+
+class Place(Struct):
+    """A place, as a model names it."""
+
+    city: str
+    country: str = "Norway"
+
+
+def test_a_typed_function_is_a_tool(memory: Memory) -> None:
+    tools: ToolRegistry = memory.tools
+
+    @tools.tool
+    def weather(
+        place: Place, days: Annotated[int, Meta(ge=1, description="How many")] = 1, *, context: ToolContext
+    ) -> dict[str, Any]:
+        """Tell the weather
+        of a place.
+
+        Not for models.
+        """
+        return {"said": f"{place.city}, {place.country}: rain for {days}", "project": context.project.name}
+
+    assert weather.__name__ == "weather"
+    definition = memory.tools.definitions()[-1]
+    assert (definition.name, definition.description) == ("weather", "Tell the weather of a place.")
+    assert definition.parameters["required"] == ["place"]
+    assert definition.parameters["properties"]["days"]["description"] == "How many"
+    assert definition.parameters["$defs"]["Place"]["required"] == ["city"]
+    told = memory.tools.execute("weather", {"place": {"city": "Oslo"}, "days": 2})
+    assert told.value == {"said": "Oslo, Norway: rain for 2", "project": "default"}
+    for wrong in ({"place": {"town": "Oslo"}}, {"place": {"city": "Oslo"}, "days": 0}, {}, {"place": 1, "x": 2}):
+        assert memory.tools.execute("weather", wrong).is_error
+
+
+def test_a_typed_function_may_be_asynchronous(memory: Memory) -> None:
+    tools: ToolRegistry = memory.tools
+
+    async def double(number: int) -> int:
+        return 2 * number
+
+    tools.tool(double)
+    assert memory.tools.execute("double", {"number": 4}).text == "8"
+
+
+def test_a_function_that_no_json_can_call_is_refused(memory: Memory) -> None:
+    def untyped(city):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        return city
+
+    def many(*cities: str) -> str:
+        return " ".join(cities)
+
+    def odd(city: "Nowhere") -> str:  # type: ignore[name-defined]  # noqa: F821
+        return str(city)
+
+    names = memory.tools.names()
+    for function in (untyped, many, odd, lambda city: city, 1):
+        with pytest.raises(InvalidInput):
+            memory.tools.tool(function)
+    assert memory.tools.names() == names

@@ -1,11 +1,12 @@
 """Turns of the loop: what fails goes on where it stopped, nothing is said twice, and nothing is said for the user."""
 
 import json
+from threading import Thread
 from typing import Any
 
 import pytest
 
-from refold import InvalidInput, Memory
+from refold import Conversation, InvalidInput, LimitExceeded, Memory, Message
 from refold.agent import (
     AfterLlmResult,
     AgentLoop,
@@ -278,3 +279,48 @@ def test_a_local_model_gets_shorter_parts_and_a_given_budget_counts_for_every_mo
 
     assert asked(provider_name="ollama") < asked(provider_name="openai") / 2
     assert asked(provider_name="ollama", budget=4_000) > asked(provider_name="ollama")
+
+
+# What does not fit.
+
+
+def test_a_text_that_does_not_fit_the_window_is_refused_and_takes_nothing_with_it(memory: Memory) -> None:
+    chat = memory.conversation("c", window_tokens=100)
+    loop = AgentLoop(memory, chat, Script(Reply("Noted."), Reply("Tom.")))
+    loop.run("My cat is Tom.")
+    head = memory.head
+    with pytest.raises(LimitExceeded, match=r"a user message of \d+ tokens does not fit the window, which holds 100"):
+        loop.run("word " * 500)
+    assert memory.head == head
+    assert loop.run("What is my cat called?").text == "Tom."
+    assert said(memory)[0] == ("user", "My cat is Tom.")
+    assert_sound(memory)
+
+
+def test_a_result_that_does_not_fit_the_window_is_an_error_to_the_model(memory: Memory) -> None:
+    chat = memory.conversation("c", window_tokens=200)
+    memory.tools.register(FunctionTool("dump", "d", {}, lambda *_: "x" * 5_000))
+    loop = AgentLoop(memory, chat, Script(call("dump"), Reply("Too much.")))
+    assert loop.run("Show me everything.").text == "Too much."
+    assert [role for role, _ in said(memory)] == ["user", "assistant", "tool", "assistant"]
+    assert "which do not fit the window; ask for less" in said(memory)[2][1]
+    assert_sound(memory)
+
+
+def test_a_text_is_appended_though_others_write_to_the_conversation(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chat, window, texts = memory.conversation("c"), Conversation.window, ["first", "second"]
+
+    def meanwhile(self: Conversation, last: int | None = None) -> list[Message]:
+        found = window(self, last)
+        if last is not None and texts:
+            writer = Thread(target=chat.append, args=("assistant", texts.pop(0)))
+            writer.start()
+            writer.join()
+        return found
+
+    monkeypatch.setattr(Conversation, "window", meanwhile)
+    assert AgentLoop(memory, chat, Script(Reply("ok"))).run("Hello!").text == "ok"
+    assert [content for _, content in said(memory)] == ["first", "second", "Hello!", "ok"]
+    assert_sound(memory)

@@ -59,6 +59,12 @@ def test_a_board_as_json_is_what_python_reads(store: Path, refold: Run) -> None:
 
 
 @pytest.mark.usefixtures("store")
+def test_the_boards_of_a_store_are_listed(refold: Run) -> None:
+    assert "board of the node n-7 of atlas\nboard of s-1\n" in refold("list").out
+    assert {"session": "s-1", "project": None, "node": None} in refold("list", "--json").json["boards"]
+
+
+@pytest.mark.usefixtures("store")
 def test_a_board_that_is_not_there_is_an_error(refold: Run, tmp_path: Path) -> None:
     for arguments in (["none"], ["s-1", "--at", "0"], ["--project", "atlas", "--node", "none"]):
         ended = refold("board", *arguments)
@@ -73,9 +79,9 @@ def test_a_board_that_is_not_there_is_an_error(refold: Run, tmp_path: Path) -> N
 def test_odd_texts_are_shown_on_one_line_each(tmp_path: Path, refold: Run) -> None:
     with Memory(tmp_path / "store") as memory:
         board = memory.board(session="s")
+        board.set_session({"project_id": "p\x1b[2J\n", "active_node_id": "n\n" * 200, "timestamp": "\x1b]0;now\x07\n"})
         board.append_message(message("a\nb", "one\ntwo \x1b[31m" + "x" * 500, role="us\x1ber\n"))
         board.set_fetched_context({"k\n": {"deep": [1, 2]}})
-        board.set_session({"project_id": "p\x1b[2J\n", "active_node_id": "n\n" * 200, "timestamp": "\x1b]0;now\x07\n"})
     shown = refold("board", "s", "--db", tmp_path / "store")
     assert shown.code == 0
     assert "\x1b" not in shown.out

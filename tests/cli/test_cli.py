@@ -16,6 +16,7 @@ from refold.cli import root, sessions
 from refold.importers import FORMATS, MEMORY_FORMATS
 from refold.results import Finding, Report
 from tests.support.command import COMMAND, Ended, Run, running, terminal_output
+from tests.support.memories import assert_sound
 from tests.support.paths import SAMPLE
 
 CHAT = "openai/airline/1"
@@ -349,8 +350,13 @@ def test_a_snapshot_is_forked_from_and_restored(store: Path, refold: Run) -> Non
 
 
 def test_stats_and_verify_speak_plainly(store: Path, refold: Run) -> None:
-    assert "events        57" in refold("stats").out
-    assert refold("verify", "--db", store).out.startswith("57 events in 3 streams: sound, state hash ")
+    counted = refold("stats").out
+    assert "events          57" in counted
+    sizes = [(store / name).stat().st_size for name in ("data.mdb", "ballast")]
+    assert [f"store_bytes     {sizes[0]:,}" in counted, f"reserved_bytes  {sizes[1]:,}" in counted] == [True, True]
+    shown = refold("verify", "--db", store).out
+    assert shown.startswith("57 events in 3 streams: sound, state hash ")
+    assert refold("verify", "--db", store, "--jobs", "2").out == shown
 
 
 def test_verify_holds_a_store_against_a_witness(
@@ -475,13 +481,34 @@ def test_a_terminal_gets_a_progress_bar_and_a_pipe_gets_none(tmp_path: Path, ref
     assert refold("import", SAMPLE, "--db", tmp_path / "b").err == ""
 
 
+def test_what_holds_a_text_is_erased_wherever_it_is(store: Path, refold: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Memory(store) as memory:
+        for name in ("first", "second"):
+            memory.conversation(name).append("user", "The code of the gate is XK-4711-Q, for now.", tokens=5)
+        memory.fork("elsewhere").profile().set("gate", "XK-4711-Q")
+        seqs = [stamp.seq for event, stamp in memory.events() if "XK-4711-Q" in str(event)]
+    told = refold("erase", "--seq", seqs[0], "--yes")
+    assert "still found" in told.out
+    assert "refold erase --text TEXT" in told.out
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    refused = refold("erase", "--text", "XK-4711-Q")
+    assert (refused.code, "nothing was changed" in refused.err) == (1, True)
+    assert "all events that hold 'XK-4711-Q', and what was derived" in refused.err
+    assert refold("erase", "--text", "abc", "--yes").code == 1
+    erased = refold("erase", "--text", "XK-4711-Q", "--yes")
+    assert (erased.code, "2 events erased" in erased.out) == (0, True), erased
+    assert not any(b"XK-4711-Q" in path.read_bytes() for path in store.iterdir())
+    with Memory(store) as memory:
+        assert_sound(memory)
+
+
 def test_erase_says_what_it_reached(store: Path, refold: Run) -> None:
-    assert refold("erase").code == refold("erase", CHAT, "--seq", 3).code == 1
+    assert refold("erase").code == refold("erase", CHAT, "--seq", 3).code == 2
     one = refold("erase", "--seq", 3, "--seq", 3, "--yes", "--json").json
     assert (one["seqs"], one["occurrences"], one["streams"]) == ([3], 0, [])
     whole = refold("erase", CHAT, "--yes")
     assert "events erased, 0 derived from them, now conversation/erased-" in whole.out
-    assert "texts and values looked for in" in whole.out
+    assert re.search(r"\d+ of their texts and values in [\d,]+ bytes of \d files are", whole.out)
     assert "beyond reach: exports and backups" in whole.out
     assert CHAT not in refold("list", "--json").out
     assert refold("verify").code == 0

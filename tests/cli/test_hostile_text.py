@@ -34,6 +34,9 @@ VERBS: dict[str, tuple[object, ...]] = {
     "bench agent": (f"{EVIL}.json",),
     "bench eviction": (f"{EVIL}.json",),
     "bench retrieval": (f"{EVIL}.json",),
+    "bisect": (EVIL, "--window-lacks", EVIL),
+    "what-if": (EVIL, "--window-tokens", "5"),
+    "blame": (EVIL,),
     "board": (EVIL,),
     "clear": ("--project", EVIL),
     "compact": ("--project", EVIL),
@@ -49,11 +52,13 @@ VERBS: dict[str, tuple[object, ...]] = {
     "fork": (EVIL, EVIL),
     "history": (EVIL, "--project", EVIL),
     "import": (f"{EVIL}.json",),
+    "influence": (EVIL,),
     "journal append": (EVIL,),
     "journal list": ("--full",),
     "list": (),
     "log": ("--full",),
     "mcp": (f"--{EVIL}",),
+    "web": (f"--{EVIL}",),
     "memories": ("--project", EVIL, "--full"),
     "mirror": (f"none/{EVIL}",),
     "profile delete": (EVIL,),
@@ -87,6 +92,7 @@ VERBS: dict[str, tuple[object, ...]] = {
     "stats": (),
     "update": (EVIL, "--project", EVIL),
     "verify": (),
+    "why": (EVIL, "--missing-from", EVIL),
 }
 
 

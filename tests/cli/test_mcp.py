@@ -9,6 +9,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from refold import Memory
+from refold.skills import skills_of
 from tests.mcp.servers import command
 from tests.support.command import Run, running
 from tests.support.memories import remembering
@@ -68,7 +69,8 @@ def test_the_skills_of_the_directory_are_a_tool(tmp_path: Path) -> None:
     folder = tmp_path / "work" / ".skills" / "release-notes"
     folder.mkdir(parents=True)
     (folder / "SKILL.md").write_text(SKILL)
-    program, *rest = command("--db", str(tmp_path / "store"), "--skills", "--conversation", "chat-42")
+    store, library = str(tmp_path / "store"), "acme"
+    program, *rest = command("--db", store, "--skills", "--library", library, "--conversation", "chat-42")
     environment = {**os.environ, "HOME": str(tmp_path)}
     target = StdioServerParameters(command=program, args=rest, env=environment, cwd=tmp_path / "work")
 
@@ -83,4 +85,12 @@ def test_the_skills_of_the_directory_are_a_tool(tmp_path: Path) -> None:
     asyncio.run(use())
     with remembering(tmp_path / "store") as memory:
         assert isinstance(memory, Memory)
-        assert memory.skills.library.usage("release-notes").count == 1
+        assert skills_of(memory, library=library).library.usage("release-notes").count == 1
+        assert memory.skills.library.usage("release-notes").count == 0
+
+
+def test_a_library_without_skills_is_refused(run: Run, tmp_path: Path) -> None:
+    ended = run("mcp", "--db", tmp_path / "store", "--library", "acme")
+    assert (ended.code, ended.out) == (2, "")
+    assert "give --skills" in ended.err
+    assert not (tmp_path / "store").exists()

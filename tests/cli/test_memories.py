@@ -3,12 +3,15 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from refold import Memory
 from refold.cli import memories
+from refold.embedders import HashedEmbedder
 from refold.entry import CATEGORIES, STATUSES
+from refold.errors import EmbedderFailed
 from refold.message import ROLES
 from tests.support.command import Run, running
 from tests.support.paths import SOURCES
@@ -236,10 +239,27 @@ def test_the_words_of_the_help_are_those_of_the_entries() -> None:
     assert memories._ROLES == ROLES
 
 
+class Failing(HashedEmbedder):
+    """The built-in embedder, out of order."""
+
+    def embed(self, texts: list[str]) -> Any:
+        raise EmbedderFailed(f"out of order, asked for {len(texts)} texts")
+
+
+def test_messages_that_wait_for_their_vectors_are_counted(tmp_path: Path, refold: Run) -> None:
+    with Memory(tmp_path / "embedded", embedder=Failing()) as memory:
+        chat = memory.conversation("chat", embed=True)
+        chat.append("user", "The beans are planted.")
+        chat.append("assistant", "Then we wait for beans.")
+    found = refold("search", "beans", "--messages", "--db", tmp_path / "embedded", "--json")
+    assert (found.json["pending"], len(found.json["hits"])) == (2, 2)
+    assert found.err == "2 messages have no vector yet and were compared by their words alone\n"
+
+
 @pytest.mark.usefixtures("store")
 def test_messages_are_found_by_their_words_in_one_conversation_or_in_all(refold: Run) -> None:
     every = refold("search", "beans", "--messages", "--json").json
-    assert (every["ranking"], every["exact"]) == ("messages", True)
+    assert (every["ranking"], every["exact"], every["pending"]) == ("messages", True, 0)
     names = {hit["conversation"] for hit in every["hits"]}
     assert names
     assert all("bean" in hit["message"]["content"].lower() for hit in every["hits"])

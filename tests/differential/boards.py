@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from refold import NotFound
 from tests.differential.chats import State, Values
-from tests.differential.log import Change, Log, Options, Row
+from tests.differential.log import STORE, Change, Log, Options, Row
 from tests.differential.shelves import Shelves
 
 KEPT = 200
@@ -58,37 +58,47 @@ class Post:
         return self.created_ns is not None, self.created_ns or 0, not number, int(number[0]) if number else 0, self.id
 
 
+class Listed(NamedTuple):
+    """The messages of a place, how many there ever were, and whether they came as a list."""
+
+    posts: list[Post]
+    total: int
+    is_whole: bool
+
+
 @dataclass
 class Pinned(State):
     """The state of a board; ``changed`` are the seq and the time of the last change."""
 
     fields: Values = field(default_factory=dict)
-    posts: list[Post] = field(default_factory=list)
-    total: int | None = None
+    lists: dict[str, Listed] = field(default_factory=dict)
+    moves: list[tuple[int, str]] = field(default_factory=list)
     changed: tuple[int, int] = (0, 0)
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing was set."""
-        return not self.fields and self.total is None
-
-    def has(self, part: str) -> bool:
-        """Whether anything of a part was set here."""
-        if part == "messages":
-            return self.total is not None
-        return any(name == part or name.startswith(f"{part}.") for name in self.fields)
+        return not self.fields and not self.lists
 
     def hashed(self) -> Any:
         fields = sorted((name, json.dumps(value), seq) for name, (value, seq) in self.fields.items())
-        return None if self.is_empty else (fields, self.posts, self.total, self.changed[1])
+        return None if self.is_empty else (fields, sorted(self.lists.items()), self.moves, self.changed[1])
 
     def plain(self) -> Any:
         fields = {name: json.dumps(value) for name, (value, _) in self.fields.items()}
-        return fields, [post.said for post in self.posts], self.total
+        return fields, {name: ([post.said for post in held.posts], held.total) for name, held in self.lists.items()}
 
-    def keep(self, posts: list[Post]) -> None:
-        """Hold the latest of the messages."""
-        self.posts = sorted(posts, key=lambda post: post.key)[-KEPT:]
+    def drop(self, name: str) -> None:
+        """Hold a field no longer."""
+        self.fields.pop(name, None)
+        self.lists.pop(name, None)
+
+    def move(self, seq: int) -> None:
+        """Remember where the session works from here on."""
+        ids = [self.fields.get(f"session.{name}", ("", 0))[0] for name in ("project_id", "active_node_id")]
+        here = "/".join(ids) if ids[1] else ids[0]
+        if here != (self.moves[-1][1] if self.moves else ""):
+            self.moves = [*self.moves, (seq, here)][-64:]
 
 
 class Whose(NamedTuple):
@@ -121,46 +131,71 @@ class Whose(NamedTuple):
 class Both:
     """A board and the one beneath it."""
 
-    def __init__(self, model: Log, whose: Whose, at: int | None = None) -> None:
+    def __init__(self, model: Log, whose: Whose, at: int | None = None, own: Pinned | None = None) -> None:
         self.whose, self.committed = whose, model.committed
-        self.own: Pinned = model.state(whose.stream, at)
+        self.own: Pinned = model.state(whose.stream, at) if own is None else own
         self.ids, self.stream = whose.ids(self.own), ""
-        if whose.session and self.ids["project_id"] and self.ids["active_node_id"]:
-            self.stream = f"board/node/{self.ids['project_id']}/{self.ids['active_node_id']}"
+        project, node = self.ids["project_id"], self.ids["active_node_id"]
+        if whose.session and project and node:
+            self.stream = f"board/node/{project}/{node}"
         self.beneath: Pinned = model.state(self.stream or "board", at)
+        self.here = "" if not whose.session else f"{project}/{node}" if node else project
 
-    def layer(self, part: str) -> Pinned:
-        """The board that a part is read from."""
-        return self.own if self.own.has(part) else self.beneath
+    def name(self, field_name: str) -> str:
+        """What a field is called at this place."""
+        if "." in field_name or not self.whose.session:
+            return field_name
+        place = self.ids["project_id"] if field_name in GRAPHS else self.here
+        return f"{field_name}@{place}" if place else field_name
+
+    def found(self, name: str) -> tuple[Any, int]:
+        """The value of a field, hidden or not, and the seq that set it."""
+        return self.own.fields.get(self.name(name)) or self.beneath.fields.get(name) or (DEFAULTS[name], 0)
 
     def value(self, name: str) -> Any:
         """The value of a field, hidden or not."""
-        return self.layer(name.partition(".")[0]).fields.get(name, (DEFAULTS[name], 0))[0]
+        return self.found(name)[0]
+
+    @property
+    def listed(self) -> Listed:
+        """The messages of this place, over those of the node."""
+        mine = self.own.lists.get(self.name("messages"), Listed([], 0, is_whole=False))
+        theirs = self.beneath.lists.get("messages", Listed([], 0, is_whole=False))
+        if mine.is_whole or not theirs.total:
+            return mine
+        ids = {post.id for post in mine.posts} - {""}
+        others = [post for post in theirs.posts if post.id not in ids]
+        posts = sorted([*mine.posts, *others], key=lambda post: post.key)[-KEPT:]
+        return Listed(posts, mine.total + theirs.total - len(theirs.posts) + len(others), is_whole=False)
 
     def shown(self) -> dict[str, Any]:
         """All that the board shows."""
         config = {name.partition(".")[2]: self.value(name) for name in DEFAULTS if name.startswith("config.")}
         hidden = {name for toggle, names in HIDDEN.items() if not config[toggle] for name in names}
         values = {name: DEFAULTS[name] if name in hidden else self.value(name) for name in DEFAULTS}
-        posts, total = self.layer("messages").posts[-config["history_length"] :], self.layer("messages").total or 0
-        messages = [post.said for post in posts if post.said is not None]
-        said = [post["content"] for post in messages if post["role"] == "user" and post["content"]]
-        last = values["last_user_message"] or (said[-1] if said else "")
-        meta = {
+        node, (every, total, _) = self.ids["active_node_id"], self.listed
+        near = [post for post in every if not node or not post.said or post.said["node_id"] in {None, node}]
+        posts = near[-config["history_length"] :]
+        users = [post for post in near if post.said and post.said["role"] == "user" and post.said["content"]]
+        last = (users[-1].seq, users[-1].said["content"]) if users else (0, "")
+        given = self.found("last_user_message")
+        last = (given[1], given[0]) if given[0] and given[1] >= last[0] else last
+        meta, meta_seq = self.found("messages_meta")
+        newest = meta["last_user_message"] if "last_user_message" in meta and meta_seq >= last[0] else last[1]
+        counted: dict[str, Any] = {
             "total_count": total,
-            "filtered_count": len(messages),
-            "has_more": total > len(posts),
-            "next_cursor": (posts[0].id or None) if posts and total > len(posts) else None,
-            "last_user_message": last,
+            "filtered_count": sum(post.said is not None for post in posts),
+            "has_more": total - len(every) + len(near) > len(posts),
         }
+        counted["next_cursor"] = (posts[0].id or None) if posts and counted["has_more"] else None
         return {
             "session": self.ids | {"timestamp": values["session.timestamp"] or self._changed()},
             "project_structure": {name: values[name] for name in GRAPHS},
             **{name: values[name] for name in ("node_context", "fetched_context", "working_history")},
-            "messages": messages,
-            "last_user_message": last,
+            "messages": [post.said for post in posts if post.said is not None],
+            "last_user_message": last[1],
             "config": config,
-            "messages_meta": meta | values["messages_meta"],
+            "messages_meta": counted | meta | {"last_user_message": newest},
         }
 
     def _changed(self) -> str:
@@ -176,35 +211,43 @@ def iso(time_ns: int) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def pinning(values: dict[str, Any], names: list[str]) -> Change:
-    """Fields get values, or lose them."""
+def pinning(values: dict[str, Any]) -> Change:
+    """Fields get values, or lose them to an erasure."""
 
     def effect(board: Pinned, row: Row) -> None:
-        for name in names:
-            if row.erased or name not in values:
-                board.fields.pop(name, None)
-                if name == "messages":
-                    board.posts, board.total = [], None
-            elif name == "messages":
-                board.total = len(values[name])
-                board.keep([replace(post, seq=row.seq, place=place) for place, post in enumerate(values[name])])
+        for name, value in values.items():
+            if row.erased:
+                board.drop(name)
+            elif name.partition("@")[0] == "messages":
+                posts = [replace(post, seq=row.seq, place=place) for place, post in enumerate(value)]
+                board.lists[name] = Listed(sorted(posts, key=lambda post: post.key)[-KEPT:], len(posts), is_whole=True)
             else:
-                board.fields[name] = (values[name], row.seq)
+                board.fields[name] = (value, row.seq)
+        if {"session.project_id", "session.active_node_id"} & values.keys():
+            board.move(row.seq)
         board.changed = (row.seq, row.time_ns)
 
-    return Change(effect, ("pinned", names))
+    return Change(effect, ("pinned",))
 
 
-def posting(post: Post) -> Change:
+def posting(post: Post, name: str, total: int = 0) -> Change:
     """A message comes to a board, in the place of one of the same id."""
 
     def effect(board: Pinned, row: Row) -> None:
-        left = [held for held in board.posts if not post.id or held.id != post.id]
-        board.total = (board.total or 0) + 1 - (len(board.posts) - len(left))
-        board.keep([*left, replace(post, said=None if row.erased else post.said, seq=row.seq, place=0)])
+        held = board.lists.get(name, Listed([], 0, is_whole=False))
+        left = [other for other in held.posts if not post.id or other.id != post.id]
+        count = held.total + 1 - (len(held.posts) - len(left))
+        left.append(replace(post, said=None if row.erased else post.said, seq=row.seq, place=0))
+        kept = sorted(left, key=lambda post: post.key)[-KEPT:]
+        board.lists[name] = Listed(kept, max(count, total), held.is_whole)
         board.changed = (row.seq, row.time_ns)
 
     return Change(effect, ("posted", post.id))
+
+
+def emptied(board: Pinned, _: Row) -> None:
+    """Hold nothing."""
+    board.fields, board.lists, board.moves = {}, {}, []
 
 
 def post_of(given: dict[str, Any], created: str, created_ns: int | None) -> Post:
@@ -214,26 +257,17 @@ def post_of(given: dict[str, Any], created: str, created_ns: int | None) -> Post
 
 
 class Boards(Shelves):
-    """The verbs of a board; the first change of a part brings along what the board beneath shows of it."""
+    """The verbs of a board, and those of its conversation that move it."""
 
     EMPTY: ClassVar = Shelves.EMPTY | {"board": Pinned}
 
-    def _pin(
-        self, whose: Whose, parts: tuple[str, ...], asked: Any, decide: Callable[[Both], list[Any]], options: Any
-    ) -> Row | None:
+    def _pin(self, whose: Whose, asked: Any, decide: Callable[[Both], list[Any]], options: Any) -> Row | None:
         given = Options(**options)
 
         def write() -> list[Row]:
             self.compare(whose.stream, len(self.stream_rows(whose.stream)), given.expected)
-            both = Both(self, whose)
-            planned = [(change, (*sources, *given.sources)) for change, sources in decide(both)]
-            if not planned:
-                return []
-            brought = _brought(both, parts, [change.about for change, _ in planned])
-            rows = [self.append(whose.stream, change, sources) for change, sources in [*brought, *planned]]
-            leaving = [name for name in both.beneath.fields if name in parts or name.partition(".")[0] in parts]
-            leaving += ["messages"] * ("messages" in parts and both.beneath.has("messages"))
-            return [*rows, self.append(both.stream, pinning({}, leaving))] if leaving else rows
+            planned = [(change, (*sources, *given.sources)) for change, sources in decide(Both(self, whose))]
+            return [self.append(whose.stream, change, sources) for change, sources in planned]
 
         return self.answer(whose.stream, asked, given, write)
 
@@ -245,15 +279,22 @@ class Boards(Shelves):
         elif part == "project_structure":
             values = {name: given[name] for name in GRAPHS if name in given}
         parts = tuple(values) if part == "project_structure" else (part,)
+        now_ns = self.now_ns()
 
         def decide(both: Both) -> list[Any]:
-            changed = {name: value for name, value in values.items() if repr(both.value(name)) != repr(value)}
-            return [(pinning(changed, list(changed)), ())] if changed else []
+            changed = {n: value for n, value in values.items() if repr(both.value(n)) != repr(value)}
+            planned = [(pinning({both.name(n): value for n, value in changed.items()}), ())] if changed else []
+            chat = f"conversation/{whose.session}"
+            if not planned or part != "session" or not whose.session or not self.stream_rows(chat):
+                return planned
+            own = replace(both.own, fields=both.own.fields | {n: (value, 0) for n, value in values.items()})
+            own.move(self.head + 10**9)
+            there = Both(self, whose, own=own)
+            moved = there.here != both.here or not both.own.moves
+            return [*planned, *self._posts(there, str(whose.session), now_ns)] if moved else planned
 
-        return (
-            self._pin(whose, parts, (f"set {parts[0]}", part, repr(sorted(values.items(), key=repr))), decide, options)
-            is not None
-        )
+        asked = (f"set {parts[0]}", part, repr(sorted(values.items(), key=repr)))
+        return self._pin(whose, asked, decide, options) is not None
 
     def _set(self, part: str, whose: Whose, given: Any, **options: Any) -> bool:
         return self.board_set(whose, part, given, **options)
@@ -276,61 +317,121 @@ class Boards(Shelves):
         made = [post_of(said, said["created_at"], TIMES[said["created_at"]]) for said in given]
 
         def decide(both: Both) -> list[Any]:
-            held = [post.said for post in both.layer("messages").posts if post.said is not None]
+            held = [post.said for post in both.listed.posts if post.said is not None]
             is_same = held == [post.said for post in sorted(made, key=lambda post: post.key)]
-            return [] if is_same else [(pinning({"messages": made}, ["messages"]), ())]
+            if is_same and (held or both.listed.is_whole):
+                return []
+            return [(pinning({both.name("messages"): made}), ())]
 
-        return self._pin(whose, ("messages",), ("messages", repr(given)), decide, options) is not None
+        return self._pin(whose, ("messages", repr(given)), decide, options) is not None
 
     def board_append_message(self, whose: Whose, given: dict[str, Any], **options: Any) -> bool:
         now_ns, created = self.now_ns(), given["created_at"]
 
         def decide(both: Both) -> list[Any]:
-            same = [post for post in both.layer("messages").posts if post.said and post.id == given["id"]]
+            same = [post for post in both.listed.posts if post.said and post.id == given["id"]]
             held = same[0] if same and given["id"] else None
             post = post_of(given, created, TIMES.get(created))
             if created is None:
                 known = (held.said["created_at"], held.created_ns) if held else (iso(now_ns), now_ns)
                 post = post_of(given, *known)
-            return [] if held and held.said == post.said else [(posting(post), ())]
+            return [] if held and held.said == post.said else [(posting(post, both.name("messages")), ())]
 
-        return self._pin(whose, ("messages",), ("append", repr(given)), decide, options) is not None
+        return self._pin(whose, ("append", repr(given)), decide, options) is not None
 
     def board_hydrate(self, whose: Whose, name: str, **options: Any) -> Any:
         if not self.stream_rows(f"conversation/{name}"):
             raise NotFound(name)
         now_ns = self.now_ns()
+        self._pin(whose, ("hydrate", name), lambda both: self._posts(both, name, now_ns), options)
+        return ... if self.is_repeated else len(self.written)
 
-        def decide(both: Both) -> list[Any]:
-            held, node = both.layer("messages").posts, both.ids["active_node_id"] or None
-            taken = {post.created_ns // 1_000 for post in held if post.created_ns is not None}
-            known, planned = {post.id for post in held}, list[Any]()
-            for line in self.state(f"conversation/{name}").lines:
-                parts = line.content if isinstance(line.content, list) else [{"text": line.content or ""}]
-                text = "\n".join(part["text"] for part in parts if "text" in part)
-                if text and line.id not in known:
-                    known.add(line.id)
-                    when_ns = line.occurred_ns if line.seq <= self.committed and line.occurred_ns else now_ns
-                    free = next(number for number in count(when_ns // 1_000) if number not in taken)
-                    taken.add(free)
-                    said = post_of({"id": line.id, "role": line.role, "content": text}, iso(free * 1_000), free * 1_000)
-                    post = replace(said, said=said.said | {"session_id": name, "node_id": node})
-                    planned.append((posting(post), (line.seq,)))
-            return planned
+    def _posts(self, both: Both, name: str, now_ns: int) -> list[Any]:
+        """What brings the messages of a conversation that were written at this place."""
+        held, node = both.listed.posts, both.ids["active_node_id"] or None
+        taken = {post.created_ns // 1_000 for post in held if post.created_ns is not None}
+        known, made, ids = {post.id for post in held}, list[Any](), list[str]()
+        for line in self.state(f"conversation/{name}").lines:
+            parts = line.content if isinstance(line.content, list) else [{"text": line.content or ""}]
+            text = "\n".join(part["text"] for part in parts if "text" in part)
+            moves = both.own.moves
+            earlier = [place for seq, place in moves if seq < line.seq]
+            is_here = not moves or (earlier[-1] if earlier else moves[0][1]) == both.here
+            if not text or not is_here:
+                continue
+            ids.append(line.id)
+            if line.id not in known:
+                known.add(line.id)
+                when_ns = line.occurred_ns if line.seq <= self.committed and line.occurred_ns else now_ns
+                free = next(number for number in count(when_ns // 1_000) if number not in taken)
+                taken.add(free)
+                said = post_of({"id": line.id, "role": line.role, "content": text}, iso(free * 1_000), free * 1_000)
+                made.append((replace(said, said=said.said | {"session_id": name, "node_id": node}), line.seq))
+        mine = both.own.lists.get(both.name("messages"), Listed([], 0, is_whole=False))
+        total = max(mine.total + len(made), len(ids) + sum(post.id not in ids for post in mine.posts))
+        totals = [0] * (len(made) - 1) + [total]
+        field_name = both.name("messages")
+        return [(posting(post, field_name, all_), (seq,)) for (post, seq), all_ in zip(made, totals, strict=False)]
 
-        self._pin(whose, ("messages",), ("hydrate", name), decide, options)
-        return ... if self.is_repeated else sum(row.about[0] == "posted" for row in self.written)
+    # With its conversation.
 
+    def conversation_restore(self, where: Any, target: Any, *, keep_budget: bool = False, **options: Any) -> None:
+        """Bring the board along, as it was when the snapshot was taken."""
+        mine, stream = f"board/session/{where[0]}", f"conversation/{where[0]}"
 
-def _brought(both: Both, parts: tuple[str, ...], planned: list[Any]) -> list[Any]:
-    replaced = {name for kind, names in planned if kind == "pinned" for name in names}
-    brought: list[Any] = []
-    for part in {"session", "config"}.intersection(parts):
-        held = {} if both.own.has(part) else both.beneath.fields
-        order = [name for name in DEFAULTS if name.startswith(f"{part}.") and name in held and name not in replaced]
-        brought += [(pinning({name: held[name][0]}, [name]), (held[name][1],)) for name in order]
-    if "messages" in parts and "messages" not in replaced:
-        known = {post.id for post in both.own.posts} | {post_id for kind, post_id in planned if kind == "posted"}
-        left = [post for post in both.beneath.posts if post.said is not None and (not post.id or post.id not in known)]
-        brought += [(posting(post), (post.seq,)) for post in left]
-    return brought
+        def restore() -> None:
+            super(Boards, self).conversation_restore(where, target, keep_budget=keep_budget, **options)
+
+        if isinstance(target, str):
+            self.named(stream, target)
+            base = (self.branch, mine, self.state(STORE).cuts[stream, target])
+        elif self.is_foreign(target):
+            restore()
+            return
+        else:
+            branch = self.branch if target.carried else target.branch
+            base = (branch, f"board/session/{target.stream.partition('/')[2]}", target.cut)
+        then = self.state_in(*base)
+
+        def bring() -> None:
+            if then.hashed() != self.state(mine).hashed():
+                self.append(mine, Change(then.returned(self.state(mine)), base=base))
+
+        self._jointly(restore, bring, options)
+
+    def conversation_fork(self, where: Any, twin: str, *, at: int | None = None, **options: Any) -> None:
+        self.refuse_in_batch()
+        base = (self.branch, f"board/session/{where[0]}", self.head if at is None else at)
+
+        def bring() -> None:
+            if self.stream_rows(base[1], base[2]):
+                self.append(f"board/session/{twin}", Change(self.state_in(*base).returned(Pinned()), base=base))
+
+        self._jointly(lambda: self.fork_of(where, twin, at, options), bring, options)
+
+    def conversation_close(self, where: Any, *, drop: bool = False, **options: Any) -> None:
+        mine = f"board/session/{where[0]}"
+
+        def bring() -> None:
+            if drop and not self.state(mine).is_empty:
+                self.append(mine, Change(emptied))
+
+        self._jointly(lambda: super(Boards, self).conversation_close(where, drop=drop, **options), bring, options)
+
+    def _jointly(self, act: Callable[[], None], bring: Callable[[], None], options: Any) -> None:
+        """Do both in one commit; what was answered before is not done again."""
+        if self._known(options.get("request_id")) is not None:
+            act()
+            return
+        alone = self.batch is None
+        if alone:
+            self.begin()
+        try:
+            act()
+            bring()
+        except Exception:
+            if alone:
+                self.discard()
+            raise
+        if alone:
+            self.commit()

@@ -202,6 +202,7 @@ class Store(State):
     """The named snapshots by (stream, name), the settings, and the totals of what was counted."""
 
     names: dict[tuple[str, str], int] = field(default_factory=dict)
+    cuts: dict[tuple[str, str], int] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
     usage: dict[str, int] = field(default_factory=dict)
 
@@ -481,7 +482,7 @@ class Chats(Log):
             carried = target.carried
             base = (self.branch if carried else target.branch, target.stream, target.seq)
             asked = ("restore", target.stream, target.seq, 0 if carried else target.branch, *kept)
-            if carried and (target.foreign or not self._has(target)):
+            if self.is_foreign(target):
                 self._chat(where, asked, self._imported(where, carried[1]), options)
                 return
         then = self.state_in(*base) if base[2] else Chat()
@@ -494,10 +495,10 @@ class Chats(Log):
 
         self._chat(where, asked, decide, options)
 
-    def _has(self, kept: Any) -> bool:
-        """Whether bytes hold a state of this store as it is now, so that a pointer does."""
+    def is_foreign(self, kept: Any) -> bool:
+        """Whether bytes hold what is no state of this store as it is now, so that no pointer does."""
         state = self.state(kept.stream, kept.seq)
-        return bool((state.project, state.carried()) == kept.carried)
+        return bool(kept.carried) and (kept.foreign or (state.project, state.carried()) != kept.carried)
 
     def _imported(self, where: Any, carried: Any) -> Any:
         def decide(mine: Chat) -> Change | None:
@@ -518,6 +519,10 @@ class Chats(Log):
 
     def conversation_fork(self, where: Any, twin: str, *, at: int | None = None, **options: Any) -> None:
         self.refuse_in_batch()
+        self.fork_of(where, twin, at, options)
+
+    def fork_of(self, where: Any, twin: str, at: int | None, options: Any) -> None:
+        """Begin a conversation from the state of another one."""
         stream = f"conversation/{where[0]}"
 
         def decide(_: Chat) -> Change:

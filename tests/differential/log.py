@@ -448,6 +448,7 @@ def naming_snapshot(stream: str, name: str, seq: int) -> Effect:
     def effect(state: Any, row: Row) -> None:
         if not row.erased:
             state.names[stream, name] = seq
+            state.cuts[stream, name] = row.seq
 
     return effect
 

@@ -34,6 +34,7 @@ class Kept:
     seq: int
     branch: int = 0
     carried: Any = None
+    cut: int = 0
     foreign: bool = False
 
 
@@ -488,12 +489,16 @@ def drawn(draw: st.DrawFn, kinds: tuple[str, ...] = ("",)) -> Operation:
 
 @st.composite
 def conversations(draw: st.DrawFn) -> list[Operation]:
-    """A stretch of one conversation, so that windows fill and groups are evicted."""
-    name, size, ops = (
+    """A stretch of one conversation, so that windows fill and groups are evicted; half of them have no groups."""
+    name, size, is_plain, ops = (
         draw(chats),
         draw(st.sampled_from([10, 20, None])),
+        draw(st.booleans()),
         draw(st.lists(appends(), min_size=4, max_size=12)),
     )
+    if is_plain:
+        plain = {"tokens": 10, "pinned": False}
+        ops = [replace(op, args=("user", "one"), given=op.given | {"fields": plain}) for op in ops]
     if size is not None:  # So that the budget is met exactly.
         ops = [replace(op, given=op.given | {"fields": op.given["fields"] | {"tokens": size}}) for op in ops]
     return [replace(op, where=name, options={}) for op in ops]

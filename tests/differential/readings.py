@@ -47,6 +47,8 @@ def check_memory(memory: Memory, model: Model, at: int | None = None, known: Kno
     assert memory.projects() == model.names("project", seen_at)
     assert memory.forks() == model.forks(seen_at)
     _check_rows([(*place, memory) for place in memory.events()], model, model.seen(seen_at))
+    last = list(memory.events(after=max(seen_at - 1, 0)))  # None where a fork wrote last.
+    assert [memory.event(recorded.stamp.seq) for recorded in last] == last
     store = model.state(STORE, seen_at)
     snapshots = sorted((found.seq, found.stream, found.name) for found in memory.snapshots())
     assert snapshots == sorted((seq, stream, name) for (stream, name), seq in store.names.items())
@@ -74,6 +76,8 @@ def check_memory(memory: Memory, model: Model, at: int | None = None, known: Kno
             _check_project(memory.project(name), model, now_ns, at)
     for name in model.names("journal"):
         _check_journal(memory.journal(name), model, now_ns, at)
+    boards = {f"board/{name}" for name in model.names("board", seen_at) if not name.startswith("erased-")}
+    assert {board.place[0] for board in memory.boards()} == boards
     for whose in BOARDS:
         both = Both(model, whose, at)
         if not known.has(f"{whose}", both.own, both.beneath):
@@ -117,6 +121,7 @@ def check_window(chat: Conversation, model: Model, at: int | None = None) -> Non
     assert chat.window(last=0) == []
     assert chat.token_count() == state.tokens
     assert chat.window_tokens == (state.budget if state.opened else model.budget)
+    assert chat.eviction == "fifo"
     wanted = ("role", "content", "name", "tool_calls", "tool_call_id")
     given = [{field: line[field] for field in wanted if line[field] is not None} for line in lines]
     assert chat.messages() == [{"content": None} | fields for fields in given]
@@ -135,8 +140,14 @@ def _check_chat(chat: Conversation, model: Model, at: int | None) -> None:
     stream = f"conversation/{chat.id}"
     state: Chat = model.state(stream, at)
     check_window(chat, model, at)
-    hits = chat.search(QUERY, top_k=10_000)
-    check_found(hits, model.held(stream, at))
+    hits, held = chat.search(QUERY, top_k=10_000), model.held(stream, at)
+    check_found(hits, held)
+    history = chat.history()
+    assert {message.id for message in history if not message.erased} == {*held}
+    seqs = [message.seq or model.committed + 1 for message in history]
+    assert seqs == sorted(seqs)
+    single = [chat.message(message.id) for message in history[-2:]]
+    assert [message and message.id for message in single] == [message.id for message in history[-2:]]
     assert chat.embed is (state.opened and state.embed)
     assert chat.embed or not hits.pending
     _check_session(chat.session, state)

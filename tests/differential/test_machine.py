@@ -36,11 +36,12 @@ RULES = {
 
 READS = {
     "Board": "bundle events get get_settings node place project session to_dict to_json version",
-    "Conversation": "embed events messages place project scratchpad search token_count version window window_tokens",
+    "Conversation": "embed events eviction history message messages place project scratchpad search token_count "
+    "version window window_tokens",
     "Files": "list read view",
     "Journal": "day recent",
-    "Memory": "board conversation conversations events files forks head journal profile project projects replay_hash "
-    "search search_messages settings skills snapshots state_hash stats verify",
+    "Memory": "board boards conversation conversations event events files forks head journal profile project projects "
+    "replay_hash search search_messages settings skills snapshots state_hash stats verify",
     "Profile": "get items",
     "Project": "count events get history list place search search_episodes search_many stats",
     "ScopedState": "get items keys values",
@@ -52,6 +53,19 @@ READS = {
 """What is read after the steps."""
 
 UNDRIVEN = {
+    "Conversation.rate": "memory/test_eviction.py",
+    "Conversation.recall": "memory/test_eviction.py",
+    "Conversation.summarize": "memory/test_eviction.py",
+    "Conversation.bisect": "memory/test_bisection.py",
+    "Memory.bisect": "memory/test_bisection.py",
+    "Memory.sweep": "memory/test_scenario.py",
+    "Memory.watch": "memory/test_watch.py",
+    "Memory.what_if": "memory/test_scenario.py",
+    **dict.fromkeys(("Memory.why", "Memory.influence"), "memory/test_why.py"),
+    **dict.fromkeys(
+        (f"{kind}.blame" for kind in ("Memory", "Scratchpad", "ScopedState", "Profile", "Settings", "Board", "Files")),
+        "memory/test_blame.py",
+    ),
     "Memory.add": "Project.add, of the default project",
     "Memory.hooks": "agent/test_hooks.py",
     "Memory.recall": "Project.recall, of the default project",

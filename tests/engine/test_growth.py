@@ -12,6 +12,8 @@ from tests.support.seams import counted_reads
 from tests.support.steps import steps_of
 
 SMALL, LARGE = 60, 240
+STEPS_OF_A_WORD = 1_500
+"""How many instructions one word of a new memory may take: its pieces are hashed and its postings are made."""
 
 
 def with_forks(path: Path, count: int) -> Memory:
@@ -79,6 +81,32 @@ def test_the_repr_of_a_memory_counts_no_more_than_a_thousand_conversations(
             assert "conversations=more than 10" in repr(fork)
             steps.append(steps_of(partial(repr, fork)))
     assert steps[1] < 1.2 * steps[0]
+
+
+def test_the_conversations_of_a_past_moment_cost_their_number_and_a_page_of_them_its_size(tmp_path: Path) -> None:
+    whole, paged = list[int](), list[int]()
+    for count in (300, 1_200):
+        with Memory(tmp_path / str(count), durability="delayed") as memory:
+            with memory.batch():
+                for number in range(count):
+                    memory.conversation(f"chat-{number}").append("user", "hello")
+            for past in (memory.at(memory.head - 1), memory.fork("fork").at(memory.head - 2)):
+                assert len(past.conversations()) >= count - 1
+                whole.append(steps_of(past.conversations))
+                paged.append(steps_of(partial(past.conversations, limit=10)))
+    for here in (0, 1):
+        assert whole[here + 2] < 1.3 * 1_200 / 300 * whole[here]
+        assert paged[here + 2] < 1.2 * paged[here]
+
+
+def test_a_memory_of_many_words_costs_their_number(tmp_path: Path) -> None:
+    steps = list[int]()
+    for count in (1_000, 4_000):
+        with Memory(tmp_path / str(count), durability="delayed") as memory:
+            memory.add("What comes first loads numpy.")
+            steps.append(steps_of(partial(memory.add, " ".join(f"word{count}x{number}" for number in range(count)))))
+    assert steps[1] < 1.2 * 4_000 / 1_000 * steps[0]
+    assert steps[1] < 4_000 * STEPS_OF_A_WORD
 
 
 def test_snapshots_are_paged() -> None:

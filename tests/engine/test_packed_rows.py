@@ -1,6 +1,7 @@
 """Checkpoint rows of large projects are packed slice by slice: nobody waits for the whole, and no answer changes."""
 
 import random
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -334,3 +335,19 @@ def test_the_tail_is_cut_in_order_whatever_is_under_way(seed: int, tmp_path: Pat
         assert engine.reader.head - engine.reader.streams.applied_seq(engine.reader.head) <= 25 + 60
         assert assert_sound(memory) >= 10
         memory.close()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_a_crash_leaves_is_covered_by_rows_up_to_where_they_say(tmp_path: Path, seed: int) -> None:
+    """A row that is due in the middle of a batch says nothing of what the batch wrote to other conversations."""
+    chance = random.Random(seed)
+    with lowered(CHECKPOINT_EVENTS=4, PACKED_COUNT_MIN=1, TAIL_EVENTS_MAX=15), Memory(tmp_path / "store") as memory:
+        chats = [memory.conversation(f"chat-{number}", window_tokens=20) for number in range(3)]
+        for turn in range(12):
+            with memory.batch():
+                for _ in range(chance.randint(1, 9)):
+                    chance.choice(chats).append("user", "Hello!", tokens=1)
+            crashed = shutil.copytree(tmp_path / "store", tmp_path / str(turn))
+            with Memory(crashed) as again:
+                assert again.verify().ok
+                assert again.state_hash() == again.replay_hash() == memory.state_hash()

@@ -1,5 +1,6 @@
 """Recovering: any state that ended a commit comes back as it was, goes on, and holds nothing of what came later."""
 
+import asyncio
 import datetime as dates
 import shutil
 from collections.abc import Callable, Iterator
@@ -183,6 +184,18 @@ class TestWhereToCut:
         assert names_in(tmp_path) == {"store", "backup"}
         for seq in (2, 4):
             assert recover(backup, tmp_path / f"new-{seq}", to=seq).head == seq
+
+    def test_commands_that_were_written_together_are_cut_apart(self, tmp_path: Path) -> None:
+        async def tick(memory: Memory) -> None:
+            chat = memory.aio.conversation("chat")
+            await asyncio.gather(*(chat.append("user", f"said {number}") for number in range(6)))
+
+        with Memory(tmp_path / "store") as memory:
+            asyncio.run(tick(memory))
+            asyncio.run(tick(memory))
+            assert len(records_in(memory)) == 2 < len(ends(memory))
+            for seq in ends(memory):
+                check(memory, tmp_path / "store", tmp_path / f"new-{seq}", seq)
 
     @pytest.mark.parametrize("to", [-1, 10**6, True, "3", 2.0, dates.datetime(2030, 1, 1)])  # noqa: DTZ001 - naive
     def test_what_is_no_moment_of_the_log_is_refused(self, tmp_path: Path, backup: Path, to: Any) -> None:

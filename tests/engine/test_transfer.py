@@ -80,6 +80,11 @@ def travel(memory: Memory, chat: Conversation, snapshot: Snapshot) -> None:
     other.conversation("o").scratchpad.set("a", "b")
     chat.restore(Snapshot.from_bytes(other.conversation("o").snapshot().to_bytes()))
     chat.pin(chat.append("user", "kept", tokens=1))
+    brief = memory.conversation("brief", window_tokens=6, eviction="summary")
+    said = [brief.append("user", f"said {number}", tokens=3) for number in range(3)]
+    brief.rate(said[-1], 0.5)
+    brief.recall("said")
+    brief.summarize(lambda _, messages: f"{len(messages)} said")
     chat.remove(chat.append("user", "dropped", tokens=1))
     work(memory, chat)
     learn(memory.project("acme"), chat.append("user", "Use pnpm.", tokens=2))
@@ -481,10 +486,10 @@ class TestLoadRefuses:
             lambda lines: lines[place_of(lines, "branch_forked") + 1].update(version=1),
             "goes from version",
         ),
-        "a policy of the future": (lambda lines: lines[1]["event"].update(policy=2), "policy 2 is unknown; upgrade"),
+        "a policy of the future": (lambda lines: lines[1]["event"].update(policy=99), "policy 99 is unknown; upgrade"),
         "an imported policy of the future": (
-            lambda lines: lines[place_of(lines, "state_imported")]["event"].update(policy=2),
-            "policy 2 is unknown; upgrade",
+            lambda lines: lines[place_of(lines, "state_imported")]["event"].update(policy=99),
+            "policy 99 is unknown; upgrade",
         ),
         "fewer bodies than messages": (
             lambda lines: lines[place_of(lines, "state_imported")]["event"]["messages"].clear(),

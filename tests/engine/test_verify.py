@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from refold import Memory, Message, ReadOnly, RefoldError, Report, StoreCorrupt, fold
-from refold.engine.verify import FoldCheck
+from refold.engine.fold_check import FoldCheck
 from refold.limits import VERIFY_PARTS_COUNT
 from refold.log import lmdb_file
 from refold.log import record as records
@@ -50,9 +50,9 @@ def store(intact: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(intact, tmp_path / "store"))
 
 
-def report_of(store: Path) -> Report:
+def report_of(store: Path, jobs: int = 1) -> Report:
     with Memory(store, readonly=True) as memory:
-        return memory.verify()
+        return memory.verify(jobs=jobs)
 
 
 def damaged(store: Path, damage: Callable[[Rows], None]) -> Report:

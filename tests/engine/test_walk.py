@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from refold import Memory, Report, StoreCorrupt, fold
-from refold.engine.verify import FoldCheck
+from refold.engine.fold_check import FoldCheck
 from refold.engine.walk import Page
 from refold.limits import CHECKPOINT_EVENTS
 from tests.support.memories import Clock

@@ -1,18 +1,24 @@
 """Eviction policies: none beats the bounds, each keeps its promise, and one of them is refold's own window."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from refold import LimitExceeded, Memory
+from refold import Conversation, LimitExceeded, Memory
 from refold.evaluation.cases import cases_of, conversations, item_of
 from refold.evaluation.eviction import POLICIES, Need, Piece, Policy, SimulatedWindow, Trace, bounds, replay, whole
 from refold.importers import import_file, transcript
+from refold.memory.options import core_of
+from refold.views.window import POLICIES as RELEASED
+from refold.views.window import MessagesRecalled
 from tests.support.paths import DATA
 
 TAU = DATA / "tau-bench" / "gpt4o_airline_dev.jsonl"
 NAMED = {policy.name: policy for policy in POLICIES}
-OWN = NAMED["fifo-groups"]
+OWN = NAMED["fifo"]
+SELECTABLE = tuple(name for name in RELEASED if name in NAMED)
 CALL = {"type": "function", "function": {"name": "look", "arguments": "{}"}}
 ROLES = ("system", "user", "assistant", "tool")
 
@@ -27,7 +33,7 @@ def pieces(draw: some.DrawFn) -> Piece:
         (call,) if role == "assistant" and draw(some.booleans()) else (),
         call if role == "tool" else None,
         draw(some.integers(0, 9)) == 0,
-        draw(some.floats(0, 1)),
+        draw(some.integers(0, 1_000)) / 1_000,
         tuple(draw(some.lists(some.integers(0, 30), max_size=2))),
     )
 
@@ -90,39 +96,50 @@ def test_what_fits_is_kept(trace: Trace, policy: Policy) -> None:
         assert set(outcome.survived) <= {1.0}
 
 
-def append(memory: Memory, piece: Piece) -> str | None:
-    """Appends what a piece stands for; ``None`` where refold refuses it."""
+def append(chat: Conversation, piece: Piece, ids: list[str | None]) -> str | None:
+    """Append what a piece stands for, behind what it recalls; ``None`` where refold refuses it."""
     calls = [{**CALL, "id": call_id} for call_id in piece.call_ids] or None
+    recalled = tuple(each for place in piece.recalled if place < len(ids) and (each := ids[place]) is not None)
+    recall(chat, recalled)
+    options: dict[str, Any] = {"tool_calls": calls, "tool_call_id": piece.answers, "pinned": piece.pinned}
     try:
-        return (
-            memory.conversation("drawn")
-            .append(
-                piece.role,
-                None if calls else "said",
-                tokens=piece.tokens,
-                tool_calls=calls,
-                tool_call_id=piece.answers,
-                pinned=piece.pinned,
-            )
-            .id
-        )
+        said = chat.append(piece.role, None if calls else "said", tokens=piece.tokens, **options)
     except LimitExceeded:
         return None
+    is_leader = piece.answers is None or piece.role != "tool"
+    if chat.eviction == "least-important" and is_leader and said.id in {each.id for each in chat.window()}:
+        chat.rate(said, piece.importance)
+    return said.id
 
 
-@given(some.lists(pieces(), max_size=30), budgets)
-@settings(deadline=None, max_examples=60)
-def test_one_policy_is_the_window_of_refold(drawn: list[Piece], budget: int) -> None:
-    """Message for message, after every append, with groups, pins and what is refused."""
-    window, ids = SimulatedWindow(OWN, budget), list[str | None]()
+def recall(chat: Conversation, ids: tuple[str, ...]) -> None:
+    """Record a recall of these messages, as a search that finds them would."""
+    core, _ = core_of(chat)
+    if ids:
+        core.write(chat.place[0], MessagesRecalled((), ids, "", (1.0,) * len(ids)), at=None, call=())
+
+
+@given(some.lists(pieces(), max_size=30), budgets, some.sampled_from(SELECTABLE))
+@settings(deadline=None, max_examples=150)
+def test_the_policies_of_conversations_are_those_that_are_compared(
+    drawn: list[Piece], budget: int, eviction: str
+) -> None:
+    """Message for message, after every append, with groups, pins, recalls, ratings and what is refused."""
+    policy = NAMED[eviction]
+    window = SimulatedWindow(policy, int(budget * (1 - policy.recall_share)))
+    ids: list[str | None] = []
     with Memory(window_tokens=budget) as memory:
+        chat = memory.conversation("drawn", eviction=eviction)
         for place, piece in enumerate(drawn):
             window.arrive(place, piece)
-            ids.append(append(memory, piece))
-            kept = [message.id for message in memory.conversation("drawn").window()]
+            ids.append(append(chat, piece, ids))
+            if policy.recall_share and window.refused != ids.count(None):
+                return  # Half of the budget is what a simulated window has in all.
+            kept = [message.id for message in chat.window()]
             assert [ids[each] for each in window.places()] == kept
         assert window.refused == ids.count(None)
-        assert window.tokens == memory.conversation("drawn").token_count()
+        assert window.tokens == chat.token_count()
+        assert memory.state_hash() == memory.replay_hash()
 
 
 @pytest.mark.skipif(not TAU.is_file(), reason="the tau-bench trajectories are not on this machine")
@@ -155,7 +172,7 @@ def test_the_calls_of_real_sessions_need_what_was_said_before() -> None:
 def test_the_seed_splits_calls_from_answers_and_refold_does_not() -> None:
     arriving = (Piece(10, "assistant", ("a",)), Piece(10, "tool", (), "a"), Piece(10))
     trace = Trace("split", arriving, (Need(3, frozenset({1})),))
-    assert (replay(trace, NAMED["fifo"], 20).survived, replay(trace, NAMED["fifo"], 20).broken) == ((1.0,), 1)
+    assert (replay(trace, NAMED["bare"], 20).survived, replay(trace, NAMED["bare"], 20).broken) == ((1.0,), 1)
     assert (replay(trace, OWN, 20).survived, replay(trace, OWN, 20).broken) == ((0.0,), 0)
 
 
@@ -163,7 +180,7 @@ def test_what_is_recalled_stays_longer() -> None:
     arriving = (Piece(10), Piece(10), Piece(10, recalled=(0,)), Piece(10, recalled=(1,)))
     trace = Trace("touched", arriving, (Need(3, frozenset({0})), Need(3, frozenset({1}))))
     assert replay(trace, NAMED["least-recalled"], 20).survived == (1.0, 0.0)
-    assert replay(trace, NAMED["fifo"], 20).survived == (0.0, 1.0)
+    assert replay(trace, NAMED["bare"], 20).survived == (0.0, 1.0)
 
 
 def test_what_is_important_stays_for_one_more_budget() -> None:
@@ -171,7 +188,7 @@ def test_what_is_important_stays_for_one_more_budget() -> None:
     needs = tuple(Need(arrived, frozenset({0})) for arrived in (3, 4, 5))
     trace = Trace("important", arriving, needs)
     assert replay(trace, NAMED["least-important"], 20).survived == (1.0, 0.0, 0.0)
-    assert replay(trace, NAMED["fifo"], 20).survived == (0.0, 0.0, 0.0)
+    assert replay(trace, NAMED["bare"], 20).survived == (0.0, 0.0, 0.0)
 
 
 def test_half_of_the_budget_is_for_what_is_recalled() -> None:
@@ -186,9 +203,9 @@ def test_half_of_the_budget_is_for_what_is_recalled() -> None:
 def test_pinned_roles_stay_and_what_does_not_fit_beside_them_is_refused() -> None:
     arriving = (Piece(10, "system"), Piece(10), Piece(10), Piece(20, "developer"))
     trace = Trace("pinned", arriving, (Need(4, frozenset({0, 1})),))
-    outcome = replay(trace, NAMED["fifo-pinned"], 20)
+    outcome = replay(trace, NAMED["bare-pinned"], 20)
     assert (outcome.survived, outcome.evicted, outcome.refused) == ((0.5,), 1, 1)
-    assert replay(trace, NAMED["fifo"], 20).evicted == 3
+    assert replay(trace, NAMED["bare"], 20).evicted == 3
 
 
 def test_no_need_is_no_survival() -> None:

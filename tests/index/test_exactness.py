@@ -91,6 +91,8 @@ class Rows(NamedTuple):
 
     shelf: VectorTable
     vectors: Array
+    directions: Array
+    """The vectors of length 1, rounded once, in double precision."""
     importance: Array
     days: Array
     alive: Array
@@ -112,16 +114,20 @@ def filled(kind: str, count: int, dimensions: int) -> Rows:
     shelf.remove(count + 1, gone)
     alive = np.ones(count, np.bool_)
     alive[gone] = False
-    return Rows(shelf, vectors, importance, days, alive)
+    return Rows(shelf, vectors, directions_of(vectors), importance, days, alive)
+
+
+def directions_of(vectors: Array) -> Array:
+    """Vectors of length 1, as a shelf rounds them, in double precision."""
+    wide = vectors.astype(np.float64)
+    rounded: Array = (wide / np.linalg.norm(wide, axis=-1, keepdims=True)).astype(np.float32).astype(np.float64)
+    return rounded
 
 
 def best(rows: Rows, vector: Array, ranking: Ranking, allowed: Array) -> Array:
     """The highest scores there are, in double precision."""
-    wide = rows.vectors.astype(np.float64)
-    wide = (wide / np.linalg.norm(wide, axis=1, keepdims=True)).astype(np.float32).astype(np.float64)
-    asked = vector.astype(np.float32).astype(np.float64)
-    asked = (asked / np.linalg.norm(asked)).astype(np.float32).astype(np.float64)
-    scores = ranking.cosine * np.clip(wide @ asked, -1.0, 1.0) + ranking.importance * rows.importance
+    asked = directions_of(vector.astype(np.float32))
+    scores = ranking.cosine * np.clip(rows.directions @ asked, -1.0, 1.0) + ranking.importance * rows.importance
     scores += ranking.recency / (1.0 + ranking.recency_rate * rows.days)
     return np.sort(scores[allowed])[::-1][:TOP]
 

@@ -1,14 +1,17 @@
 """Durable and delayed: what a crash leaves, who may write beside whom, and what becomes of a disk that is full."""
 
+import errno
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import lmdb
 import pytest
 
-from refold import InvalidInput, Memory, StoreBusy, StoreFull
+from refold import InvalidInput, Memory, StoreBusy, StoreError, StoreFull
 from refold.log.lmdb_log import LmdbTurn
 from tests.support.memories import assert_sound, remembering
 
@@ -139,6 +142,37 @@ def test_a_disk_that_is_full_loses_nothing_that_was_acknowledged(
             "again",
         ]
         assert_sound(again)
+
+
+def test_a_write_that_is_cut_short_while_somebody_makes_room_is_one_of_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LMDB says of it what it says of a broken disk, and by the time somebody looks, there is space."""
+    put, fails = LmdbTurn._put, [errno.ENOSPC, errno.EIO, 0, errno.EIO]
+
+    def failing(turn: LmdbTurn, *args: Any) -> bool:
+        if not (code := fails.pop(0)):
+            return put(turn, *args)
+        error = lmdb.Error(os.strerror(code))
+        vars(error)["code"] = code
+        raise error
+
+    with Memory(tmp_path / "store") as memory:
+        chat = memory.conversation("chat")
+        chat.append("user", "before", tokens=1)
+        with monkeypatch.context() as patch:
+            patch.setattr(LmdbTurn, "_put", failing)
+            for kind in (StoreFull, StoreFull, None, StoreError):
+                if kind is None:
+                    chat.append("user", "again", tokens=1)
+                    continue
+                with pytest.raises(kind) as raised:
+                    chat.append("user", "refused", tokens=1)
+                assert type(raised.value) is kind
+        with pytest.raises(StoreError, match="nothing more is written"):
+            chat.append("user", "refused", tokens=1)
+    with Memory(tmp_path / "store") as memory:
+        assert [message.content for message in memory.conversation("chat").window()] == ["before", "again"]
 
 
 WRITER = """

@@ -270,7 +270,7 @@ class Calls:
 def test_one_that_is_made_is_flushed_before_it_gets_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = Calls(monkeypatch)
     witness.create(str(tmp_path / "witness"), seen(1))
-    assert calls.made == ["pwrite", "fsync", "link", "fsync"]
+    assert calls.made == ["flock", "pwrite", "fsync", "link", "fsync"]
 
 
 def test_a_change_is_flushed_before_others_may_write(path: str, monkeypatch: pytest.MonkeyPatch) -> None:

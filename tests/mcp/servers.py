@@ -12,6 +12,7 @@ from typing import Any
 
 from mcp import StdioServerParameters
 
+from refold.listener import HOST, listening_on
 from refold.mcp import server as mcp_server
 from refold.mcp.server import MemoryServer
 
@@ -21,12 +22,12 @@ START_SECONDS = 60
 @contextmanager
 def http(server: MemoryServer, **options: Any) -> Iterator[str]:
     """Serves HTTP on a free port from a thread of its own, and gives the address; the end waits for the server's."""
-    listening = mcp_server.listening_on(0)
+    listening = listening_on(0)
     web = mcp_server.web_server(server, **options)
     thread = threading.Thread(target=asyncio.run, args=(web.serve([listening]),), daemon=True)
     thread.start()
     try:
-        yield f"http://{mcp_server.HOST}:{listening.getsockname()[1]}{mcp_server.PATH}"
+        yield f"http://{HOST}:{listening.getsockname()[1]}{mcp_server.PATH}"
     finally:
         web.should_exit = True
         thread.join(START_SECONDS)

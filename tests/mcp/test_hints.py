@@ -18,6 +18,7 @@ CALLS: dict[str, list[dict[str, Any]]] = {
         {"action": "clear"},
     ],
     "memory_read": [{}, {"key": "key"}],
+    "working_memory_read": [{}, {"part": "messages"}],
     "memory_set": [{"key": "key", "value": "new"}],
     "memory_delete": [{"key": "key"}],
     "memory_add": [{"content": "Something new"}],

@@ -59,6 +59,12 @@ def filled(memory: Memory) -> None:
     memory.project("acme").add("We use pnpm", keywords=["pnpm"])
     memory.profile().set("theme", "dark")
     memory.journal().append("an old line", day="2020-01-01")
+    board = memory.board(session="chat")
+    board.initialise(project_id="acme", active_node_id="N")
+    board.set_project_structure({name: {"nodes": [{"id": "N"}]} for name in ("project_graph", "elements_graph")})
+    board.set_node_context({"id": "N"})
+    board.set_working_history("so far")
+    board.append_message({"id": "1", "content": "hello", "created_at": "2020-01-01"})
     memory.snapshot("then")
 
 
@@ -105,6 +111,14 @@ CHANGES: dict[str, Callable[[Memory], object]] = {
     "a day of another journal": lambda memory: memory.journal("other").append("x"),
     "a setting": lambda memory: memory.settings.set("memory_max_injected", 7),
     "a name": lambda memory: memory.snapshot("now"),
+    "a part of a board": lambda memory: memory.board(session="chat").set_working_history("and on"),
+    "a graph of a board": lambda memory: memory.board(session="chat").set_elements_graph({"nodes": [{"id": "E"}]}),
+    "a message of a board": lambda memory: memory.board(session="chat").append_message({"content": "x"}),
+    "a hidden structure": lambda memory: memory.board(session="chat").update_settings(
+        {"include_project_structure": False}
+    ),
+    "a refresh interval": lambda memory: memory.board(session="chat").update_settings({"auto_refresh_interval": 5}),
+    "a board of a new session": lambda memory: memory.board(session="new").set_working_history("x"),
     "much": much,
 }
 

@@ -57,6 +57,9 @@ def test_an_id_is_completed_although_it_is_written_out(memory: Memory) -> None:
             ):
                 told = await client.complete(reference, {"name": "id", "value": written})
                 assert told.completion.values == found
+        reference = types.ResourceTemplateReference(uri=resources.TEMPLATES[resources.BOARD])
+        told = await client.complete(reference, {"name": "part", "value": "me"})
+        assert told.completion.values == ["messages", "messages_meta"]
 
     using(memory, use)
 

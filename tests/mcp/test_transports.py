@@ -1,22 +1,26 @@
 """The SDK's client over every transport, while another process writes to the same store."""
 
 import asyncio
+import json
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 from mcp import Client, MCPDeprecationWarning, MCPError, types
 from mcp.shared.subscriptions import ResourceUpdated
 
-from refold import Memory
+from refold import Memory, listener
 from refold.mcp import resources, server
 from refold.mcp.resources import Binding
 from refold.mcp.server import MemoryServer
@@ -197,6 +201,7 @@ def test_a_server_that_only_reads_follows_who_writes(store: Path) -> None:
                 "memory_read",
                 "memory_search",
                 "conversation_search",
+                "working_memory_read",
             ]
             async with client.listen(resource_subscriptions=[uri]) as changes:
                 await asyncio.to_thread(write)
@@ -271,7 +276,7 @@ def sent(url: str, parts: list[bytes]) -> socket.socket:
 def test_a_request_that_does_not_arrive_whole_is_given_up(
     memory: Memory, monkeypatch: pytest.MonkeyPatch, parts: list[bytes]
 ) -> None:
-    monkeypatch.setattr(server, "REQUEST_SECONDS", 0.2)
+    monkeypatch.setattr(listener, "REQUEST_SECONDS", 0.2)
     with http(MemoryServer(Binding(memory))) as url, sent(url, parts) as connection:
         assert connection.recv(2**16) == b""
 
@@ -283,14 +288,14 @@ def test_a_session_stays_open_between_requests(memory: Memory, monkeypatch: pyte
             await asyncio.sleep(1)
             await call(client, "memory_set", {"key": "theme", "value": "dark"})
 
-    monkeypatch.setattr(server, "REQUEST_SECONDS", 0.1)
+    monkeypatch.setattr(listener, "REQUEST_SECONDS", 0.1)
     with http(MemoryServer(Binding(memory))) as url:
         asyncio.run(wait(url))
 
 
 def test_connections_beyond_the_bound_are_refused(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "CONNECTIONS_COUNT_MAX", 2)
-    monkeypatch.setattr(server, "REQUEST_SECONDS", 1)
+    monkeypatch.setattr(listener, "CONNECTIONS_COUNT_MAX", 2)
+    monkeypatch.setattr(listener, "REQUEST_SECONDS", 1)
     with http(MemoryServer(Binding(memory))) as url:
         silent = [sent(url, []), sent(url, [])]
         with sent(url, []) as third:
@@ -299,6 +304,28 @@ def test_connections_beyond_the_bound_are_refused(memory: Memory, monkeypatch: p
             assert connection.recv(2**16) == b""
             connection.close()
         sent(url, [FOUND]).close()
+
+
+def begun(url: str) -> int:
+    """Begin a session that nobody ends; return the status."""
+    client = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": client}).encode()
+    headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    try:
+        with urlopen(Request(url, body, headers), timeout=SECONDS) as answer:  # noqa: S310 - it is ours
+            return int(answer.status)
+    except HTTPError as error:
+        return error.code
+
+
+def test_sessions_that_nobody_ended_make_room_for_others(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "SESSIONS_COUNT_MAX", 2)
+    with http(MemoryServer(Binding(memory)), session_idle_timeout=1.0) as url:
+        assert [begun(url) for _ in range(3)] == [200, 200, 503]
+        until = time.monotonic() + SECONDS
+        while begun(url) != 200:
+            assert time.monotonic() < until
+            time.sleep(0.1)
 
 
 def test_a_session_that_ended_is_told_nothing_more(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,7 +92,7 @@ async def _describe(client: Client) -> None:
         assert each.description
         assert all(argument.description for argument in each.arguments or ())
     templates = (await client.list_resource_templates()).resource_templates
-    assert len(templates) == 5
+    assert len(templates) == 6
     assert all(template.description for template in templates)
 
 
@@ -101,6 +101,7 @@ async def _use_tools(client: Client, mark: str) -> None:
         Asked("memory_write", {"action": "set", "key": mark, "value": "one"}, {"status": "ok", "action": "set"}),
         Asked("memory_write", {"action": "note", "value": f"note of {mark}"}, {"action": "note"}),
         Asked("memory_read", {"key": mark}, {"key": mark, "value": "one"}),
+        Asked("working_memory_read", {"part": "messages"}, {"messages": []}),
         Asked("memory_set", {"key": mark, "value": "dark"}, {"status": "ok", "key": mark, "value": "dark"}),
         Asked("memory_delete", {"key": f"no {mark}"}, {"existed": False}),
         Asked("conversation_search", {"query": mark}, {"messages": []}),

@@ -522,7 +522,7 @@ def _nested(depth: int) -> dict[str, Any]:
 REFUSED: tuple[tuple[type[Exception], Callable[[Board], Any]], ...] = (
     (InvalidInput, lambda board: board.set_project_graph([])),
     (InvalidInput, lambda board: board.set_project_graph({"nodes": {}})),
-    (InvalidInput, lambda board: board.set_project_graph({"nodes": ["a"]})),
+    (InvalidInput, lambda board: board.set_project_graph({"node": []})),
     (InvalidInput, lambda board: board.set_project_graph({"nodes": [{"id": "\ud800"}]})),
     (InvalidInput, lambda board: board.set_project_structure("x")),
     (InvalidInput, lambda board: board.set_node_context([])),

@@ -104,7 +104,7 @@ def test_the_twin_for_asyncio_has_the_same_verbs() -> None:
     with remembering() as memory:
         chat, twin = memory.conversation("chat").scratchpad, memory.aio.conversation("chat").scratchpad
         verbs = [name for name, _ in inspect.getmembers(Scratchpad, inspect.isfunction) if name[0] != "_"]
-        assert len(verbs) == 10
+        assert len(verbs) == 11
         for verb in verbs:
             assert inspect.signature(getattr(twin, verb)) == inspect.signature(getattr(chat, verb))
         assert asyncio.run(work(memory)) == {"entries": {"k": "v"}, "notes": ["noted"]}

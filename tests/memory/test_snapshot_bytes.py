@@ -230,7 +230,7 @@ class TestDamage:
         "another total": ((3,), 15, "says 15 tokens, its messages have 14"),
         "a negative message": ((4, 5, 1, 2), -3, ""),
         "a role that is none": ((4, 5, 0, 1), "robot", "unknown roles: robot"),
-        "a policy of the future": ((4, 4), 2, "policy 2 is unknown here; upgrade refold"),
+        "a policy of the future": ((4, 4), 99, "policy 99 is unknown here; upgrade refold"),
         "a budget that is too small": ((4, 2), 13, "over its own budget of 13"),
         "a negative budget": ((4, 2), -1, "budget"),
         "bodies that are missing": ((4, 6), [], "4 messages and 0 bodies"),

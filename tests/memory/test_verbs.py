@@ -4,8 +4,12 @@ A verb that is missing in ``tests/support/verbs.py`` fails a test here. A mutati
 """
 
 import asyncio
+import builtins
 import inspect
+import io
+import os
 import re
+import time
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -53,12 +57,22 @@ UNCHANGED = {"Conversation.restore", "Project.approve", "Project.decay"}
 OF_A_STORE = {*ERASURES, "Memory.load", "Memory.fork", "Memory.fork/alone"}
 """What no batch holds and no fork does."""
 
-UNBATCHED = {*OF_A_STORE, "Memory.restore", "Memory.snapshot", "Memory.show", "Memory.batch", "Conversation.fork"}
+UNBATCHED = {*OF_A_STORE, "Memory.restore", "Memory.snapshot", "Memory.show", "Memory.batch"} | {
+    "Conversation.fork",
+    "Conversation.summarize",
+}
 UNBATCHED |= {"Conversation.fork/alone", "Conversation.close", "Conversation.snapshot", "Skills.edit"}
 """What a batch refuses; ``tests/engine/test_batch_edges.py`` has the words."""
 
 LIVE_ONLY = {"Memory.backup", "Memory.subscribe", "Memory.mirror", "Memory.fork/read", "Board.subscribe"}
-LIVE_ONLY |= {"Board.subscribe_settings", "Subscription.close", "Skills.create", "Skills.export", "Skills.index"}
+LIVE_ONLY |= {
+    "Memory.watch",
+    "Board.subscribe_settings",
+    "Subscription.close",
+    "Skills.create",
+    "Skills.export",
+    "Skills.index",
+}
 LIVE_ONLY |= {"Skills.overview"}
 """Reads that need a live store, write files of their own, or tell the time of a scan of files."""
 
@@ -111,6 +125,7 @@ def events(memory: Memory, after: int) -> list[tuple[str, str]]:
 
 UNAWAITED = {f"Memory.{name}" for name in ("at", "conversations", "diff", "events", "export", "projects", "search")}
 UNAWAITED |= {f"Memory.{name}" for name in ("replay_hash", "skills", "snapshots", "state_hash", "stats", "verify")}
+UNAWAITED |= {"Memory.at/occurred", "Memory.sweep", "Memory.what_if"}
 UNAWAITED |= {"Conversation.place", "Conversation.snapshot/bytes", *(name for name in READS if name[:5] == "Skill")}
 """Reads that the handles for asyncio do not have."""
 
@@ -179,14 +194,15 @@ class TestTheTable:
 
 @pytest.fixture
 def off_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every embedder refuse to be called on the thread of an event loop, which it would stall."""
-    embed = CachedEmbedder.embed
+    """Let whatever would stall an event loop refuse to run on its thread: embedders, files, waits."""
+    for place, name in ((CachedEmbedder, "embed"), (builtins, "open"), (io, "open"), (os, "open"), (time, "sleep")):
+        slow = getattr(place, name)
 
-    def embed_elsewhere(self: CachedEmbedder, texts: list[str]) -> Any:
-        assert asyncio._get_running_loop() is None, "embedded on the loop's thread"
-        return embed(self, texts)
+        def elsewhere(*arguments: Any, name: str = name, slow: Callable[..., Any] = slow, **options: Any) -> Any:
+            assert asyncio._get_running_loop() is None, f"{name} on the loop's thread"
+            return slow(*arguments, **options)
 
-    monkeypatch.setattr(CachedEmbedder, "embed", embed_elsewhere)
+        monkeypatch.setattr(place, name, elsewhere)
 
 
 class TestARead:

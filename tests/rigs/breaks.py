@@ -18,7 +18,7 @@ from unittest.mock import patch
 import lmdb
 
 from refold import fold
-from refold.engine import backup, erasure, verify, walk
+from refold.engine import backup, erasure, fold_check, walk
 from refold.engine import witness as engine_witness
 from refold.engine.engine import Engine
 from refold.engine.reader import UNSWEPT_KEY
@@ -334,7 +334,7 @@ def skip_links() -> None:
 
 def skip_checkpoints() -> None:
     """Believe every checkpoint row and digest."""
-    setattr(verify.FoldCheck, "_schedule", lambda _: None)  # noqa: B010
+    setattr(fold_check.FoldCheck, "_schedule", lambda _: None)  # noqa: B010
 
 
 def skip_structure() -> None:
@@ -393,13 +393,21 @@ def lose_the_end() -> None:
 
 def skip_folds() -> None:
     """Leave a message out of the state now and then."""
-    apply, numbers = fold.fold, count(1)
+    fold_one, fold_run, numbers = fold.fold, fold.fold_run, count(1)
+
+    def is_kept(event: Any) -> bool:
+        return not isinstance(event, MessageAppended) or bool(next(numbers) % EVERY)
 
     def skipping(state: Any, stamp: Any, event: Any) -> None:
-        if not isinstance(event, MessageAppended) or next(numbers) % EVERY:
-            apply(state, stamp, event)
+        if is_kept(event):
+            fold_one(state, stamp, event)
 
-    fold.fold = skipping
+    def skipping_run(state: Any, stamps: Any, events: Any) -> None:
+        kept = [pair for pair in zip(stamps, events, strict=True) if is_kept(pair[1])]
+        if kept:
+            fold_run(state, *map(list, zip(*kept, strict=True)))
+
+    fold.fold, fold.fold_run = skipping, skipping_run
 
 
 def forget_requests() -> None:

@@ -196,6 +196,8 @@ class Careless(MemoryAdapter):
     supports_replay = supports_metadata = supports_snapshot = True
     has_witness = True
     is_together = False
+    jobs = 1
+    """How many processes look at what is left of an edit; as many find what one finds."""
 
     def setup(self) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="refold-tampering-"))
@@ -248,7 +250,8 @@ class Careless(MemoryAdapter):
                 for conversation_id in memory.conversations():
                     memory.conversation(conversation_id).window()
                 self.detection_point = "audit"
-                report = memory.verify()
+                report = memory.verify(jobs=self.jobs)
+                assert self.jobs == 1 or report == memory.verify()
         except RefoldError as error:
             self.verify_detail = f"reading: {error}"
             return False

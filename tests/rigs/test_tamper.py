@@ -45,9 +45,12 @@ def attacker(name: str) -> Careless:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("jobs", [1, 2])
 @pytest.mark.parametrize("name", [name for name in TABLE if name != "Careless"])
-def test_every_edit_of_an_attacker_leads_to_what_the_table_says(name: str) -> None:
-    rows = check.run(attacker(name))
+def test_every_edit_of_an_attacker_leads_to_what_the_table_says(name: str, jobs: int) -> None:
+    adapter = attacker(name)
+    adapter.jobs = jobs
+    rows = check.run(adapter)
     assert tuple(row["edit"][:2] for row in rows) == EDITS
     assert "".join(LETTERS.get(row["verdict"], "?") for row in rows) == TABLE[name], rows
 

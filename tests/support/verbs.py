@@ -91,49 +91,67 @@ def _answer(_messages: Any, schema: Any) -> dict[str, Any]:
     return {"name": "open-a-port", "description": "How a port is opened.", "tags": ["port"], "body": "Ask.\n"}
 
 
+def _summarize(chat: Any, _: World) -> Any:
+    return chat.summarize(lambda previous, messages: f"{previous} of {len(messages)} that left")
+
+
 _MEMORY: Final[_Calls] = {
     **_plain(
-        "conversations events files flush forks head hooks journal profile projects replay_hash settings "
+        "boards conversations events files flush forks head hooks journal profile projects replay_hash settings "
         "skills snapshots state_hash stats verify"
     ),
     "add": lambda memory, _: memory.add("added to the default project"),
     "at": lambda memory, _: memory.at(9).conversation("c").window(),
+    "bisect": lambda memory, _: memory.bisect(lambda memory: bool(memory.conversations())),
+    "blame": lambda memory, _: memory.blame("name"),
     "board": lambda memory, _: memory.board(session="c"),
     "context": lambda memory, _: memory.context(memory.conversation("c"), query="which port"),
     "conversation": lambda memory, _: memory.conversation("c", project="p", window_tokens=60, embed=False),
     "diff": lambda memory, _: memory.diff(3, memory),
+    "event": lambda memory, _: memory.event(3),
     "export": lambda memory, world: memory.export(world.new_path()),
     "fork": lambda memory, _: memory.fork("another").conversation("c").append("user", "in another fork"),
     "fork/alone": lambda memory, _: memory.fork("another"),
     "fork/read": lambda memory, _: memory.fork("fork").conversation("c").window(),
+    "influence": lambda memory, world: memory.influence(world.known.messages[0]),
     "mirror": lambda memory, world: memory.mirror(world.new_path()).close(),
     "project": lambda memory, _: memory.project("p"),
     "recall": lambda memory, _: memory.recall("which port"),
+    "at/occurred": lambda memory, _: memory.at(occurred=0).conversations(),
+    "sweep": lambda memory, _: memory.sweep([memory.what_if(window_tokens=20)])[0].regret(),
+    "watch": lambda memory, _: memory.watch(lambda _: True, lambda _: None).close(),
+    "what_if": lambda memory, _: memory.what_if(window_tokens=20, eviction="fifo").diff(),
     "restore": lambda memory, _: memory.restore("whole"),
     "search": lambda memory, _: memory.search("which port"),
     "search_messages": lambda memory, _: memory.search_messages("some words", roles=["user"]),
     "upsert": lambda memory, _: memory.upsert("what the default project holds"),
     "show": lambda memory, _: memory.rebuild(memory.show(memory.context(memory.conversation("c")))),
     "snapshot": lambda memory, _: memory.snapshot("another"),
+    "why": lambda memory, world: memory.why(world.known.messages[0], missing_from="which port"),
     "tools": lambda memory, _: memory.tools.execute("memory_set", {"key": "tool", "value": "said"}),
 }
 
 _CONVERSATION: Final[_Calls] = {
     **_plain(
-        "clear_window embed end end_round events messages place project replay scratchpad "
+        "clear_window embed end end_round events eviction history messages place project replay scratchpad "
         "token_count version window window_tokens"
     ),
     "append": lambda chat, _: chat.append("user", "appended"),
     "append/request": lambda chat, _: chat.append("user", "appended", request_id="one", pinned=True, expected="any"),
     "at": lambda chat, _: chat.at(9).window(),
+    "bisect": lambda chat, _: chat.bisect(lambda chat: bool(chat.window())),
     "fork": lambda chat, _: chat.fork("forked").append("user", "in the fork"),
     "fork/alone": lambda chat, _: chat.fork("forked"),
     "close": lambda chat, _: chat.fork("dropped").close(drop=True),
     "restore": lambda chat, _: chat.restore("part"),
     "restore/bytes": lambda chat, world: chat.restore(Snapshot.from_bytes(world.known.rendered)),
+    "message": lambda chat, world: chat.message(world.known.messages[0]),
     "pin": lambda chat, world: chat.pin(world.known.messages[2]),
+    "rate": lambda chat, world: chat.rate(world.known.messages[2], 0.7),
+    "recall": lambda chat, _: chat.recall("words that a recall looks for"),
     "remove": lambda chat, world: chat.remove(world.known.messages[2]),
     "search": lambda chat, _: chat.search("some words", explain=True),
+    "summarize": _summarize,
     "set_embed": lambda chat, _: chat.set_embed(embed=True),
     "set_window_tokens": lambda chat, _: chat.set_window_tokens(40),
     "unpin": lambda chat, world: chat.unpin(world.known.messages[4]),
@@ -144,6 +162,7 @@ _CONVERSATION: Final[_Calls] = {
 
 _SCRATCHPAD: Final[_Calls] = {
     **_plain("clear items keys notes to_dict to_json"),
+    "blame": lambda handle, _: handle.blame("x"),
     "delete": lambda scratchpad, _: scratchpad.delete("key"),
     "get": lambda scratchpad, _: scratchpad.get("key"),
     "note": lambda scratchpad, _: scratchpad.note("another note"),
@@ -152,6 +171,7 @@ _SCRATCHPAD: Final[_Calls] = {
 
 _STATE: Final[_Calls] = {
     **_plain("items keys values"),
+    "blame": lambda handle, _: handle.blame("x"),
     "delete": lambda state, _: state.delete("x"),
     "get": lambda state, _: state.get("x"),
     "pop": lambda state, _: state.pop("x"),
@@ -171,6 +191,7 @@ _SESSION: Final[_Calls] = {
 
 _PROFILE: Final[_Calls] = {
     **_plain("items"),
+    "blame": lambda handle, _: handle.blame("name"),
     "delete": lambda profile, _: profile.delete("name"),
     "get": lambda profile, _: profile.get("name"),
     "set": lambda profile, _: profile.set("name", "another"),
@@ -184,6 +205,7 @@ _JOURNAL: Final[_Calls] = {
 
 _FILES: Final[_Calls] = {
     **_plain("list"),
+    "blame": lambda handle, _: handle.blame("/memories/a.txt"),
     "create": lambda files, _: files.create("/memories/b.txt", "text\n"),
     "delete": lambda files, _: files.delete("/memories/a.txt"),
     "insert": lambda files, _: files.insert("/memories/a.txt", 1, "between\n"),
@@ -225,6 +247,7 @@ _GRAPH: Final = {"nodes": [{"id": "n", "label": "node"}], "edges": []}
 
 _BOARD: Final[_Calls] = {
     **_plain("bundle events get_settings hydrate node place project session to_dict to_json version"),
+    "blame": lambda handle, _: handle.blame("messages"),
     "append_message": lambda board, _: board.append_message({"role": "user", "content": "to the board"}),
     "at": lambda board, _: board.at(20).to_dict(),
     "get": lambda board, _: board.get("messages"),
@@ -247,6 +270,7 @@ _BOARD: Final[_Calls] = {
 
 _SETTINGS: Final[_Calls] = {
     **_plain("items"),
+    "blame": lambda handle, _: handle.blame("memory_enabled"),
     "count_usage": lambda settings, _: settings.count_usage("memory_injected", conversation="c"),
     "get": lambda settings, _: settings.get("memory_enabled"),
     "set": lambda settings, _: settings.set("memory_enabled", value=False),
@@ -260,6 +284,7 @@ _SKILLS: Final[_Calls] = {
     "choose": lambda skills, _: skills.choose("write the notes", conversation="c"),
     "create": lambda skills, _: skills.create("another", "Do another thing.", "Do it.\n"),
     "edit": lambda skills, _: skills.edit("deploy", body="Run it twice.\n"),
+    "explain": lambda skills, _: skills.explain("notes", "write the notes"),
     "export": lambda skills, _: skills.export("notes"),
     "find": lambda skills, _: skills.find("notes"),
     "get": lambda skills, _: skills.get("deploy"),

@@ -51,7 +51,8 @@ class Known:
     """What verbs need to know of a store that was filled."""
 
     def __init__(self, memory: Memory) -> None:
-        chat = memory.conversation("c", project="p", window_tokens=60)
+        chat = memory.conversation("c", project="p", window_tokens=60, eviction="summary")
+        chat.append("user", "it leaves the window", tokens=60)
         self.messages = [
             chat.append("user", f"message {number} with some words", pinned=number == 4).seq for number in range(5)
         ]
@@ -70,6 +71,7 @@ class Known:
         board = memory.board(session="c")
         board.initialise(project_id="p", active_node_id="n")
         board.append_message({"role": "user", "content": "hello"})
+        chat.append("assistant", "at the node")
         memory.snapshot("whole")
         chat.snapshot("part")
         memory.fork("fork").conversation("c").append("user", "in the fork")

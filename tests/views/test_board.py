@@ -6,16 +6,18 @@ import msgspec
 import pytest
 
 from refold import fold
-from refold.event import Event, pack_json
+from refold.event import Event, ForkDropped, pack_json
 from refold.limits import KEY_BYTES_MAX
 from refold.views.board import (
     BOARD,
     MESSAGES_KEPT,
+    MOVES_KEPT,
     BoardChanged,
     BoardMessageAppended,
     BoardState,
     Posted,
     board_change,
+    field_at,
     order_of,
 )
 from tests.views.fold import Erased, folded
@@ -29,7 +31,7 @@ def said(id_: str, content: str = "x") -> dict[str, Any]:
 
 
 def posted(id_: str, created_ns: int | None = None, content: str = "x") -> BoardMessageAppended:
-    return BoardMessageAppended((), id_, created_ns, pack_json(said(id_, content)))
+    return BoardMessageAppended((), id_, created_ns, "", 0, pack_json(said(id_, content)))
 
 
 def listed(*rows: Row, total: int | None = None) -> BoardChanged:
@@ -49,13 +51,13 @@ VALUES: dict[str, tuple[list[Event | Erased], dict[str, Any]]] = {
         [board_change((), {"session.project_id": "p"}), board_change((), {"session.active_node_id": "n"})],
         {"session.project_id": "p", "session.active_node_id": "n"},
     ),
-    "a removed value": ([changed(working_history="one"), board_change((), {}, ["working_history"])], {}),
+    "a removed value": ([changed(working_history="one"), BoardChanged((), ("working_history",))], {}),
     "an erased value takes what it replaced": (
         [changed(working_history="old", last_user_message="kept"), Erased(changed(working_history="new"))],
         {"last_user_message": "kept"},
     ),
     "an erased removal brings nothing back": (
-        [changed(working_history="old"), Erased(board_change((), {}, ["working_history"]))],
+        [changed(working_history="old"), Erased(BoardChanged((), ("working_history",)))],
         {},
     ),
     "a large value": (
@@ -95,7 +97,7 @@ ORDERS: dict[str, tuple[list[Event | Erased], list[str], int | None]] = {
     "a list and more": ([listed(("b", 2)), posted("a", 1)], ["a", "b"], 2),
     "an erased one keeps its place": ([posted("a", 1), Erased(posted("b", 2)), posted("c", 3)], ["a", "b", "c"], 3),
     "an erased list leaves nothing that it replaced": ([posted("a", 1), Erased(listed(("b", 2)))], [], None),
-    "a removed list": ([posted("a", 1), board_change((), {}, ["messages"])], [], None),
+    "a removed list": ([posted("a", 1), BoardChanged((), ("messages",))], [], None),
 }
 
 
@@ -103,8 +105,8 @@ ORDERS: dict[str, tuple[list[Event | Erased], list[str], int | None]] = {
 def test_the_messages_after_events(what: str) -> None:
     events, ids, total = ORDERS[what]
     board = folded("board", *events).part(BOARD)
-    assert [row.id for row in board.messages] == ids
-    assert board.total == total
+    assert [row.id for row in board.listing().rows] == ids
+    assert (board.listing().total if board.listings else None) == total
 
 
 def test_the_board_holds_the_latest_messages_and_counts_all() -> None:
@@ -112,8 +114,8 @@ def test_the_board_holds_the_latest_messages_and_counts_all() -> None:
     board = state.part(BOARD)
     for number in range(MESSAGES_KEPT + 5):
         board.post(Posted(number + 1, 0, "", -number, b"\x80"))
-    assert [row.created_ns for row in board.messages] == [-number for number in range(MESSAGES_KEPT)][::-1]
-    assert board.total == MESSAGES_KEPT + 5
+    assert [row.created_ns for row in board.listing().rows] == [-number for number in range(MESSAGES_KEPT)][::-1]
+    assert board.listing().total == MESSAGES_KEPT + 5
 
 
 def test_an_erased_message_lets_none_come_back_that_was_pushed_out() -> None:
@@ -124,8 +126,8 @@ def test_an_erased_message_lets_none_come_back_that_was_pushed_out() -> None:
         event = given.event if isinstance(given, Erased) else given
         assert isinstance(event, BoardMessageAppended)
         board.post(Posted(seq, 0, event.id, event.created_ns, event.packed))
-    assert "m0" not in {row.id for row in board.messages}
-    assert [row.id for row in board.messages if not row.packed] == ["last"]
+    assert "m0" not in {row.id for row in board.listing().rows}
+    assert [row.id for row in board.listing().rows if not row.packed] == ["last"]
 
 
 def test_a_long_number_is_no_number() -> None:
@@ -139,12 +141,12 @@ def test_the_copy_goes_on_by_itself() -> None:
     assert copy is not None
     copy.part(BOARD).post(Posted(9, 0, "b", 2, b"\x80"))
     copy.part(BOARD).drop("working_history")
-    assert [row.id for row in state.part(BOARD).messages] == ["a"]
+    assert [row.id for row in state.part(BOARD).listing().rows] == ["a"]
     assert "working_history" in state.part(BOARD).entries.values
 
 
 def test_an_empty_one_has_no_digest_and_shows_nothing() -> None:
-    state = folded("board", posted("a", 1), board_change((), {}, ["messages"]))
+    state = folded("board", posted("a", 1), BoardChanged((), ("messages",)))
     assert (fold.digests(state), fold.plain(state)) == ([], {"board": {}})
 
 
@@ -159,6 +161,9 @@ def test_what_a_person_compares() -> None:
 
 WRONG: dict[str, BoardChanged | BoardMessageAppended] = {
     "no field": board_change((), {"robot": 1}),
+    "a setting of a node": board_change((), {"config.include_context@0123456789abcdef": True}),
+    "a place that is none": board_change((), {"working_history@": "x"}),
+    "a message at a place that is none": BoardMessageAppended((), "a", None, "the kitchen", 0, pack_json(said("a"))),
     "a value without its field": BoardChanged((), (), pack_json({"working_history": "x"})),
     "a history that is a number": changed(working_history=5),
     "a history length of 0": board_change((), {"config.history_length": 0}),
@@ -171,11 +176,11 @@ WRONG: dict[str, BoardChanged | BoardMessageAppended] = {
     "a message that lacks fields": board_change((), {"messages": {"total": 1, "rows": [[None, {"id": "a"}]]}}),
     "too many messages": listed(*[(str(number), number) for number in range(MESSAGES_KEPT + 1)]),
     "no map": BoardChanged((), (), pack_json([1])),
-    "a message of another id": BoardMessageAppended((), "a", None, pack_json(said("b"))),
+    "a message of another id": BoardMessageAppended((), "a", None, "", 0, pack_json(said("b"))),
     "a message with an id over its bound": posted("x" * (KEY_BYTES_MAX + 1)),
-    "an erased message with an id over its bound": BoardMessageAppended((), "x" * (KEY_BYTES_MAX + 1), None),
+    "an erased message with an id over its bound": BoardMessageAppended((), "x" * (KEY_BYTES_MAX + 1), None, "", 0),
     "messages with an id over its bound": listed(("x" * (KEY_BYTES_MAX + 1), 1)),
-    "no message": BoardMessageAppended((), "a", None, pack_json({"id": "a"})),
+    "no message": BoardMessageAppended((), "a", None, "", 0, pack_json({"id": "a"})),
 }
 
 
@@ -189,7 +194,34 @@ def test_what_verbs_write_passes() -> None:
     for event in (
         posted("a"),
         listed(("a", None)),
-        board_change((), {}, ["messages"]),
         BoardChanged((), ("messages",)),
+        board_change((), {"working_history@0123456789abcdef": "of a node"}),
     ):
         event.check(is_erased=False)
+
+
+def test_each_place_has_fields_and_messages_of_its_own() -> None:
+    here, there = field_at("working_history", ("a" * 16, "b" * 16)), field_at("project_graph", ("a" * 16, "b" * 16))
+    assert (here, there) == (f"working_history@{'b' * 16}", f"project_graph@{'a' * 16}")
+    said_there = BoardMessageAppended((), "x", 1, "b" * 16, 7, pack_json(said("x")))
+    board = folded("board", posted("a", 1), said_there, board_change((), {here: "there"})).part(BOARD)
+    assert [(row.id, listing.total) for listing in board.listings.values() for row in listing.rows] == [
+        ("a", 1),
+        ("x", 7),
+    ]
+    assert board.recorded("working_history") == ""
+    assert (board.recorded(here), field_at("config.history_length", ("a", "b"))) == ("there", "config.history_length")
+
+
+def test_a_board_remembers_its_last_moves() -> None:
+    moves: list[Event | Erased] = [
+        board_change((), {"session.active_node_id": f"n{number}"}) for number in range(MOVES_KEPT + 3)
+    ]
+    board = folded("board", *moves, changed(working_history="x"), moves[-1]).part(BOARD)
+    assert [seq for seq, _ in board.moves] == list(range(4, MOVES_KEPT + 4))
+    assert len({place for _, place in board.moves}) == MOVES_KEPT
+
+
+def test_a_fork_that_was_dropped_leaves_nothing_on_its_board() -> None:
+    state = folded("board", posted("a", 1), board_change((), {"session.project_id": "p"}), ForkDropped(()))
+    assert (fold.digests(state), fold.is_open(state)) == ([], False)

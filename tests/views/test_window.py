@@ -1,12 +1,14 @@
 """Given events, the window."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from refold import StoreVersion, fold
 from refold.event import ConversationOpened, Event, ForkDropped, ImportedBody, ImportedMessage, StateImported
 from refold.message import MessageAppended, Role
 from refold.views.scratchpad import NoteAdded, ScratchpadSet
-from refold.views.window import WINDOW, Window, WindowCleared, WindowResized
+from refold.views.window import EVICTION, WINDOW, MessagesRecalled, Window, WindowCleared, WindowResized
 from tests.views.fold import Erased, folded, stamp_of
 
 
@@ -54,6 +56,45 @@ CASES: dict[str, tuple[list[Event | Erased], str, int]] = {
         70,
     ),
 }
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> list[MessageAppended]:
+    """Messages of which some call, answer or are pinned."""
+    found: list[MessageAppended] = []
+    for place in range(draw(st.integers(1, 30))):
+        tokens, kind = draw(st.integers(0, 60)), draw(st.sampled_from(["plain"] * 8 + ["call", "answer", "pin"]))
+        calls, answers = (draw(st.sampled_from("xy")),) if kind == "call" else (), None
+        if kind == "answer":
+            answers = draw(st.sampled_from("xyz"))
+        found.append(message(f"m{place}", tokens, calls=calls, answers=answers, pinned=kind == "pin"))
+    return found
+
+
+@given(
+    conversations(),
+    st.lists(st.integers(1, 12), min_size=1),
+    st.sampled_from(sorted(EVICTION)),
+    st.lists(st.integers(0, 29), max_size=8),
+)
+def test_a_run_of_messages_is_folded_as_each_of_them_is(
+    messages: list[MessageAppended], lengths: list[int], policy: int, recalled: list[int]
+) -> None:
+    alone, together = (folded("conversation", opened(policy=policy)) for _ in range(2))
+    stamps = [stamp_of(2 * place, "conversation/x") for place in range(1, 1 + len(messages))]
+    lengths, recalled, begin = lengths.copy(), recalled.copy(), 0
+    while begin < len(messages):
+        end = begin + (lengths.pop() if lengths else len(messages))
+        fold.fold_run(together, stamps[begin:end], messages[begin:end])
+        for stamp, event in zip(stamps[begin:end], messages[begin:end], strict=True):
+            fold.fold(alone, stamp, event)
+        if recalled:
+            found = MessagesRecalled((), (f"m{recalled.pop()}",))
+            for state in (alone, together):
+                fold.fold(state, stamp_of(2 * end + 1, "conversation/x"), found)
+        first, second = alone.part(WINDOW), together.part(WINDOW)
+        assert (second.live(), second.tokens, fold.pack(together)) == (first.live(), first.tokens, fold.pack(alone))
+        begin = end
 
 
 @pytest.mark.parametrize("what", CASES)

@@ -9,9 +9,11 @@ from refold.errors import InvalidInput, LimitExceeded, NotFound
 from refold.memory.conversation import Conversation
 from refold.memory.files import Files
 from refold.memory.memory import Memory
+from refold.memory.options import core_of
 from refold.message import Message
 from refold.results import Hits
 from refold.text import countable
+from refold.views.board import PARTS
 
 # `memory_write` and `memory_read`: a conversation's scratchpad in the hands of a model.
 #
@@ -53,6 +55,13 @@ def _read_scratchpad(arguments: dict[str, Any], context: ToolContext) -> dict[st
         return chat.scratchpad.to_dict()
     value = chat.scratchpad.get(key) if key else None
     return {"key": key, "value": value} | ({"message": "not found"} if value is None else {})
+
+
+def _read_board(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
+    chat, part = _conversation(context), arguments.get("part")
+    board = context.memory.board(session=chat.id)
+    board = board if core_of(chat)[1] is None else board.at(chat.place[1])
+    return board.to_dict() if part is None else {part: board.get(part)}
 
 
 def _conversation(context: ToolContext) -> Conversation:
@@ -272,9 +281,9 @@ TOOLS: Final = (
         _search_conversation,
         READS,
         "query",
-        "Find what was said earlier in this conversation, also what is no longer shown to you. Search by words "
-        "that the message has, not by a description of it.",
-        query=_text("Words of the messages to find"),
+        "Find what was said earlier in this conversation, also what is no longer shown to you. Messages are found "
+        "by the words they have, and by what they mean where the conversation is searched by meaning.",
+        query=_text("What to find, best in the words that the messages have"),
         top_k={"type": "integer", "minimum": 1, "maximum": 50, "description": "How many results (default 10)"},
     ),
     _tool(
@@ -294,6 +303,14 @@ TOOLS: Final = (
         "id",
         "Forget a memory of this project.",
         id=_text("Id of the memory"),
+    ),
+    _tool(
+        "working_memory_read",
+        _read_board,
+        READS,
+        "",
+        "Read the board of this session, which the host keeps: its project, node, contexts, history and messages.",
+        part={"type": "string", "enum": list(PARTS), "description": "Part to read (omit for the whole board)"},
     ),
     _tool(
         "journal_append",

@@ -1,15 +1,17 @@
-"""Candidates for a context: memories, earlier messages, and the messages of the window, each chosen by its room."""
+"""Candidates for a context: memories, earlier messages, messages of the window, each chosen by its room; and state."""
 
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from refold.agent import parts
 from refold.agent.parts import Room
 from refold.entry import Entry
+from refold.event import unpack_json
 from refold.memory.conversation import Conversation
 from refold.memory.earlier import Earlier
 from refold.memory.options import Core, core_of, day_at
 from refold.message import Message, text_of
+from refold.views.state import STATE, TEMP
 
 # Memories: the most relevant ones, and those that keep their place.
 
@@ -44,12 +46,13 @@ def placed_in(core: Core, selected: Selected, room: Room) -> tuple[list[Entry], 
 # Earlier messages: those that answer the query.
 
 _MORE_WORDS: Final = 4  # A message with at most so many other words adds nothing to a memory.
+_FACT_CHARS: Final = 300  # A longer memory is no single fact.
 
 
 def earlier_messages(
-    core: Core, chat: Conversation, project: str, query: str | None, top_k: int | None, selected: Selected
+    core: Core, chat: Conversation, project: str, query: str | None, top_k: int | None
 ) -> list[Earlier]:
-    """Find earlier messages, the most relevant first, without secrets and what the context has already."""
+    """Find earlier messages, the most relevant first, without secrets and what the window has already."""
     messages = chat.window()
     if query is None:
         query = next((text_of(message) for message in reversed(messages) if message.role == "user"), "")
@@ -69,33 +72,51 @@ def earlier_messages(
         return []
     from refold.agent.secrets import secret_in  # noqa: PLC0415 - loaded only where something was found
 
-    kept = [parts.line_of(entry.content) for entry in selected.entries if entry.id in selected.before]
     lines = {parts.line_of(query)}
     fresh: list[Earlier] = []
     for each in found:
         text = text_of(each.message)
         line = parts.line_of(text)
-        if line and line not in lines and secret_in(text) is None and not any(_repeats(line, known) for known in kept):
+        if line and line not in lines and secret_in(text) is None:
             lines.add(line)
             fresh.append(each)
     return fresh
 
 
-def _repeats(line: str, known: str) -> bool:
-    """Return whether a message repeats a memory and adds next to nothing, as a request to remember it does."""
-    return line in known or (known in line and len(line.replace(known, " ").split()) <= _MORE_WORDS)
+def without_pieces(selected: Selected, earlier: Sequence[Earlier]) -> Selected:
+    """Leave out memories that are pieces of a shown message: the user's very words, or long.
 
+    Shown twice, they would cost more than other facts that there is room for. What was shown before keeps its place,
+    and a preference stays: it is a rule for the model, and a message is not.
+    """
+    lines = [(each.message.role, parts.line_of(text_of(each.message))) for each in earlier]
 
-def without(selected: Selected, earlier: Sequence[Earlier]) -> Selected:
-    """Leave out memories that repeat a shown message, but for those that keep their place."""
-    lines = [parts.line_of(text_of(each.message)) for each in earlier]
-
-    def is_repeated(entry: Entry) -> bool:
+    def is_piece(entry: Entry) -> bool:
+        if entry.id in selected.before or entry.category == "preference":
+            return False
         content = parts.line_of(entry.content)
-        return any(content in line for line in lines)
+        is_long = len(content) > _FACT_CHARS
+        return any(
+            content in line and (is_long or (role == "user" and (line == content or not _adds_little(line, content))))
+            for role, line in lines
+        )
 
-    entries = [entry for entry in selected.entries if entry.id in selected.before or not is_repeated(entry)]
-    return selected._replace(entries=entries)
+    return selected._replace(entries=[entry for entry in selected.entries if not is_piece(entry)])
+
+
+def without_repeats(earlier: Sequence[Earlier], entries: Sequence[Entry], before: Sequence[str]) -> list[Earlier]:
+    """Leave out messages that say nothing besides a memory that is shown again, and keeps its place."""
+    known = [parts.line_of(entry.content) for entry in entries if entry.id in before]
+
+    def is_repeat(line: str) -> bool:
+        return any(line in content or (content in line and _adds_little(line, content)) for content in known)
+
+    return [each for each in earlier if not is_repeat(parts.line_of(text_of(each.message)))]
+
+
+def _adds_little(line: str, content: str) -> bool:
+    """Return whether a message has next to nothing besides what it repeats."""
+    return len(line.replace(content, " ").split()) <= _MORE_WORDS
 
 
 def fitting_messages(core: Core, found: Sequence[Earlier], room: Room) -> tuple[list[Earlier], int]:
@@ -171,3 +192,10 @@ def fitting(messages: Sequence[Message], tokens: int) -> list[Message]:
                 break
             kept |= {place: message for message, place in group}
     return [kept[place] for place in sorted(kept)]
+
+
+def state_in(chat: Conversation, stream: str) -> dict[str, Any]:
+    """Read the state of a conversation, or of a project, as a chat sees it; none that is temporary."""
+    core, at = core_of(chat)
+    packed = core.read(stream, lambda state: dict(state.part(STATE).entries.values), at)
+    return {key: unpack_json(packed[key]) for key in sorted(packed) if not key.startswith(TEMP)}

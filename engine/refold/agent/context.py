@@ -20,16 +20,20 @@ from refold.agent.candidates import (
     groups_of,
     needed_of,
     placed_in,
-    without,
+    state_in,
+    without_pieces,
+    without_repeats,
 )
 from refold.agent.parts import Room
 from refold.agent.tools import ToolRegistry
 from refold.engine import batch as batches
+from refold.engine.streams import session_board
 from refold.entry import ACTIVE, Entry, MemoriesRecalled
 from refold.errors import InvalidInput, LimitExceeded, NotFound
 from refold.event import pack_json, unpack_json
 from refold.index.ranking import Ranking
 from refold.limits import (
+    BOARD_CHARS_DEFAULT,
     CONTEXT_CHARS_MAX,
     CONTEXT_DAYS,
     CONTEXT_TOKENS_DEFAULT,
@@ -52,10 +56,11 @@ from refold.memory.options import Core, core_of, day_at, days_before
 from refold.message import PROMPT_ROLES, Message, text_of
 from refold.text import keywords, sha256
 from refold.views.episodes import EPISODES, Episode
+from refold.views.facts import FACTS
 from refold.views.scratchpad import SCRATCH
 from refold.views.session import CONTEXTS, ContextShown
 
-RENDERER: Final = 3  # A change of one byte is another number: contexts that were shown are built again by theirs.
+RENDERER: Final = 5  # A change of one byte is another number: contexts that were shown are built again by theirs.
 
 # Budgets.
 
@@ -89,6 +94,7 @@ class ContextBudget(Struct, frozen=True, kw_only=True):
     session_chars: int = SESSION_CHARS_DEFAULT
     injected_chars: int = INJECTED_CHARS_DEFAULT
     scratchpad_chars: int = SCRATCHPAD_CHARS_DEFAULT
+    board_chars: int = BOARD_CHARS_DEFAULT
 
 
 def _budget(budget: object) -> ContextBudget:
@@ -149,6 +155,7 @@ _TIERS: Final = {
     parts.SESSION: VOLATILE,
     parts.MESSAGES: VOLATILE,
     parts.INJECTED: VOLATILE,
+    parts.BOARD: VOLATILE,
     parts.SCRATCHPAD: VOLATILE,
 }
 
@@ -378,22 +385,18 @@ def _build(memory: Memory, core: Core, chat: Conversation, request: _Request, se
     if settings["memory_enabled"]:
         entries = _selected(memory, core, chat, recipe)
         recipe = recipe._replace(plan=replace(recipe.plan, episodes=tuple(_episodes(core, chat, recipe))))
-        found = earlier_messages(core, chat, recipe.project, recipe.query, budget.messages_count, entries)
+        found = earlier_messages(core, chat, recipe.project, recipe.query, budget.messages_count)
     source = _Source(memory, core, chat, messages, recipe)
     listed = tuple(_listed(source))
     plan = _planned(source, entries, found, listed)
     answers, messages_left_out = fitting_messages(core, found, Room(budget.messages_chars, plan.tokens[parts.MESSAGES]))
     # What these leave of their share goes to the memories.
     spare = plan.tokens[parts.MESSAGES] - core.counter.count(earlier_text(answers, messages_left_out))
-    entries = without(entries, answers)
     room = Room(budget.memories_chars, plan.tokens[parts.MEMORIES] + max(spare, 0))
-    placed, left_out = placed_in(core, entries, room)
-    plan = replace(
-        plan,
-        memories_left_out=left_out,
-        messages_left_out=messages_left_out,
-        places=tuple(each.place for each in answers),
-    )
+    placed, left_out = placed_in(core, without_pieces(entries, answers), room)
+    answers = without_repeats(answers, placed, entries.before)
+    places = tuple(each.place for each in answers)
+    plan = replace(plan, memories_left_out=left_out, messages_left_out=messages_left_out, places=places)
     seqs = tuple(each.message.seq for each in answers)
     recipe = recipe._replace(ids=tuple(entry.id for entry in placed), seqs=seqs, plan=plan)
     return _assembled(source._replace(recipe=recipe), placed, answers, listed)
@@ -428,8 +431,9 @@ def _skill(skill: object) -> NamedSkill:
 
 def _selected(memory: Memory, core: Core, chat: Conversation, recipe: Recipe) -> Selected:
     """Search memories; behind them come those that were shown before and may keep their place while there is room."""
-    if not recipe.budget.memories_count:
-        return Selected((), ())
+    is_empty = not core.read(f"project/{recipe.project}", lambda state: state.part(FACTS).entries, core_of(chat)[1])
+    if is_empty or not recipe.budget.memories_count:
+        return Selected((), ())  # A search would load numpy.
     query = recipe.query if recipe.query is not None and recipe.query.strip() else None
     ranking: str | Ranking = _BY_IMPORTANCE if query is None else "hybrid"
     project = memory.project(recipe.project)
@@ -528,10 +532,22 @@ def _listed(source: _Source) -> Iterator[_Listed]:
     yield parts.NOTES, parts.notes_listing(pages), budget.notes_chars
     yield parts.EPISODES, parts.episodes_listing(source.episodes()), _EPISODES_CHARS
     files = [(file.path, file.lines) for file in session.files()]
-    work = parts.session_listing(session.task(), files, session.findings(), session.calls())
+    scopes = [state_in(chat, stream) for stream in (chat.place[0], f"project/{recipe.project}")]
+    work = parts.session_listing(session.task(), files, session.findings(), session.calls(), *scopes)
     yield parts.SESSION, work, budget.session_chars
+    yield parts.BOARD, _board(source), budget.board_chars
     entries, notes = source.core.read(*_scratchpad(chat))
     yield parts.SCRATCHPAD, parts.scratchpad_listing(entries, notes), budget.scratchpad_chars
+
+
+def _board(source: _Source) -> parts.Listing:
+    """List what the session's board shows; of its messages those that are not in the window."""
+    chat, core = source.chat, source.core
+    if not core.version(session_board(chat.id)):
+        return parts.Listing(parts.BOARD_HEADING, "entries", ())
+    shown = source.memory.board(session=chat.id).to_dict()
+    live = {message.id for message in source.messages}
+    return parts.board_listing(shown, [row for row in shown["messages"] if row["id"] not in live])
 
 
 def _scratchpad(chat: Conversation) -> tuple[str, Any, int | None]:
@@ -686,9 +702,10 @@ def show(memory: Memory, core: Core, context: Context) -> int:
     stream = f"conversation/{context.conversation}"
     used = _used(core, stream, recipe)
     with memory.batch():
-        memory.settings.count_usage(
-            "memory_injected", len(used), conversation=context.conversation, project=recipe.project
-        )
+        if used:
+            memory.settings.count_usage(
+                "memory_injected", len(used), conversation=context.conversation, project=recipe.project
+            )
         noted = core.write(stream, event, at=None, call=(), opening=core.opening(*recipe.opening))
         batch = batches.active(core.engine)
         assert noted is not None, "showing a context always is an event"

@@ -12,15 +12,18 @@ from itertools import chain
 from math import isfinite
 from typing import Any, Final, NamedTuple, cast
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from refold import checks
+from refold.agent.candidates import state_in
 from refold.agent.providers import JsonProvider, JsonResult, NoJson, ProviderFailed
 from refold.agent.secrets import secret_in
 from refold.agent.tools import is_storable
 from refold.entry import CATEGORIES, MemoriesRecalled
 from refold.errors import StoreBusy, WrongVersion
+from refold.event import Event
 from refold.limits import (
     ECHO_EVENTS_COUNT_MAX,
     EXTRACTED_CHARS_MAX,
@@ -42,6 +45,7 @@ from refold.message import Message, MessageAppended, text_of
 from refold.results import SessionSummary
 from refold.text import keywords as keywords_of
 from refold.views.session import ContextShown, FindingNoted, MemoriesExtracted, TaskDescribed
+from refold.views.state import TEMP, StateSet
 
 # A model's answer as lessons: bounded, clamped, without secrets, echoes and nonsense.
 #
@@ -338,7 +342,7 @@ def extract(
     erased = _erased_seqs(chat)
     read = chat.session.extracted_seq()
     fresh = unread(chat) if messages is None else [message for message in messages if message.seq > read]
-    session = _summary(chat) if summary is None else summary
+    session = _summary(chat, summary)
     if not fresh and not (session.key_findings and _has_findings(chat, read)):
         return Extracted()
     store = memory.project(project or chat.project or "default")
@@ -362,7 +366,7 @@ def extract(
         )
         lessons = replace(lessons, dropped=(*cut, *lessons.dropped))
         seqs = [message.seq for message in page]
-        noted = [stamp.seq for event, stamp in chat.events(read) if isinstance(event, (TaskDescribed, FindingNoted))]
+        noted = [stamp.seq for event, stamp in chat.events(read) if isinstance(event, _NOTED)]
         ids = _write(
             memory,
             store,
@@ -376,7 +380,7 @@ def extract(
         )
         if ids is None:
             erased, ids, lessons = _erased_seqs(chat), (), Lessons((), (_ERASED,))
-            session = _summary(chat) if summary is None else summary
+            session = _summary(chat, summary)
             rest = ([message for message in each if message.seq not in erased] for each in (page, *waiting))
             waiting = [each for each in rest if each]
         result = Extracted(
@@ -416,18 +420,30 @@ def unread(chat: Conversation) -> list[Message]:
     return [messages[seq] for seq in sorted(messages)]
 
 
-def _summary(chat: Conversation) -> SessionSummary:
-    """Summarize a session without its turns, which the prompt does not show."""
+_NOTED: Final = (TaskDescribed, FindingNoted, StateSet)
+_ENCODE: Final = msgspec.json.Encoder(order="deterministic").encode
+
+
+def _summary(chat: Conversation, given: SessionSummary | None) -> SessionSummary:
+    """Summarize a session without its turns, which the prompt does not show; its state counts as findings."""
     session = chat.session
-    files = tuple((file.path, file.lines, file.size_bytes) for file in session.files())
-    return SessionSummary(chat.id, session.task(), files, tuple(session.findings()), session.calls(), 0, success=True)
+    if given is None:
+        files, findings = [(file.path, file.lines, file.size_bytes) for file in session.files()], session.findings()
+        given = SessionSummary(chat.id, session.task(), tuple(files), tuple(findings), session.calls(), 0, success=True)
+    state = state_in(chat, chat.place[0]).items()
+    lines = [f"{key}: {value if isinstance(value, str) else _ENCODE(value).decode()}" for key, value in state]
+    return replace(given, key_findings=(*given.key_findings, *lines))
 
 
 def _has_findings(chat: Conversation, read: int) -> bool:
     is_new = False
     for event, _ in chat.events(read):
-        is_new = isinstance(event, FindingNoted) or (is_new and not isinstance(event, MemoriesExtracted))
+        is_new = _is_finding(event) or (is_new and not isinstance(event, MemoriesExtracted))
     return is_new
+
+
+def _is_finding(event: Event) -> bool:
+    return isinstance(event, FindingNoted) or (isinstance(event, StateSet) and not event.key.startswith(TEMP))
 
 
 def _pages(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:

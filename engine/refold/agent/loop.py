@@ -20,9 +20,15 @@ from refold.agent.context import ContextBudget, is_shown, recorded_budget, recor
 from refold.agent.hooks import Blocked, HookContext, Hooks
 from refold.agent.providers import Usage
 from refold.agent.tools import OK, ToolResult, decode_arguments, storable
-from refold.errors import InvalidInput
+from refold.errors import InvalidInput, LimitExceeded, StoreBusy, WrongVersion
 from refold.event import HOST, ConversationOpened, Event, Recorded
-from refold.limits import LOCAL_CONTEXT_TOKENS, LOOP_STEPS_COUNT_DEFAULT, NAME_BYTES_MAX, TOOL_NAME_CHARS_MAX
+from refold.limits import (
+    LOCAL_CONTEXT_TOKENS,
+    LOOP_STEPS_COUNT_DEFAULT,
+    NAME_BYTES_MAX,
+    REDO_COUNT_MAX,
+    TOOL_NAME_CHARS_MAX,
+)
 from refold.memory.conversation import Conversation
 from refold.memory.memory import Memory
 from refold.message import Message, MessageAppended, text_of
@@ -131,7 +137,8 @@ class AgentLoop:
 
         It is asked at most `steps_count_max` times. A failure of a tool or of a hook is part of the session; an
         exception of the model's provider is raised, and everything up to there is recorded. The same text again, while
-        it has no answer, says nothing twice: it resumes.
+        it has no answer, says nothing twice: it resumes. Raises `LimitExceeded` for a text that does not fit the
+        window; a result of a tool that does not is replaced by an error, which the model sees.
         """
         unanswered = self._unanswered()
         if unanswered is not None and checks.text(text, "text") in _texts_of(unanswered):
@@ -145,7 +152,7 @@ class AgentLoop:
         content = text if answer.modified_message is None else answer.modified_message
         self._close_interrupted_calls()
         metadata = ({} if content == text else {"original": text}) | (answer.metadata or {})
-        message = self._append("user", content, metadata=metadata or None)
+        message = self._append("user", content, must_fit=True, metadata=metadata or None)
         self._hooks.fire_deferred(self._context, [message])
         return self._turn(message, noticed)
 
@@ -236,7 +243,7 @@ class AgentLoop:
             if after.injected_context is not None:
                 output = f"{output}\n{after.injected_context}"
             with self.memory.tools.acting(call.name):
-                self._append("tool", output, tool_call_id=call.id, name=call.name)
+                self._append_output(call, output)
             stop_reason = stop_reason or after.block_reason
         return stop_reason
 
@@ -274,7 +281,7 @@ class AgentLoop:
             open_calls = [call for call in calls_of(message.tool_calls) if call.id not in answered]
             outputs = self._outputs(message.seq) if open_calls else {}
             for call in open_calls:
-                self._append("tool", outputs.get(call.id, INTERRUPTED), tool_call_id=call.id, name=call.name)
+                self._append_output(call, outputs.get(call.id, INTERRUPTED))
             return
 
     def _outputs(self, after: int) -> dict[str, str]:
@@ -288,11 +295,38 @@ class AgentLoop:
                 outputs[event.call_id] = message if event.outcome == SKIPPED else result.text
         return outputs
 
-    def _append(self, role: str, content: str | None, **fields: Any) -> Message:
-        """Append a message, and fire the hooks for the messages that it evicts."""
-        message = self.chat.append(role, content, **fields)
+    def _append(self, role: str, content: str | None, *, must_fit: bool = False, **fields: Any) -> Message:
+        """Append a message, and fire the hooks for the messages that it evicts.
+
+        One that does not fit the window would leave at once, and all others with it: where it ``must_fit``, nothing is
+        appended, and `LimitExceeded` is raised.
+        """
+        append = self._append_fitting if must_fit else self.chat.append
+        message = append(role, content, **fields)
         self._hooks.compacted(self._context, message.seq)
         return message
+
+    def _append_fitting(self, role: str, content: str | None, **fields: Any) -> Message:
+        for _ in range(REDO_COUNT_MAX):
+            with suppress(WrongVersion):  # Others wrote to the conversation meanwhile.
+                with self.memory.batch():
+                    message = self.chat.append(role, content, **fields)
+                    if [each.id for each in self.chat.window(last=1)] != [message.id]:
+                        raise LimitExceeded(
+                            f"a {role} message of {message.tokens} tokens does not fit the window, which holds "
+                            f"{self.chat.window_tokens} with what is pinned; shorten it, or give the conversation a "
+                            f"larger window with set_window_tokens"
+                        )
+                return message
+        raise StoreBusy(f"others wrote to {self.chat.id!r} {REDO_COUNT_MAX} times while this was appended; try again")
+
+    def _append_output(self, call: Call, output: str) -> None:
+        """Append what a tool gave; where a long result does not fit the window, a shorter error takes its place."""
+        short = f"Error: the result has {len(output)} characters, which do not fit the window; ask for less"
+        try:
+            self._append("tool", output, must_fit=len(output) > len(short), tool_call_id=call.id, name=call.name)
+        except LimitExceeded:
+            self._append("tool", short, tool_call_id=call.id, name=call.name)
 
 
 def _texts_of(message: Message) -> tuple[str, ...]:
@@ -475,10 +509,10 @@ class _Rerun(AgentLoop):
         output = self._record.message(self._next).text or ""
         return _Executed(ToolResult(event.name, event.outcome, event.result), output)
 
-    def _append(self, role: str, content: str | None, **fields: Any) -> Message:
+    def _append(self, role: str, content: str | None, *, must_fit: bool = False, **fields: Any) -> Message:
         self._catch_up(self._next)
         with self._acting(self._next):
-            return super()._append(role, content, **fields)
+            return super()._append(role, content, must_fit=must_fit, **fields)
 
     def _acting(self, place: int) -> AbstractContextManager[None]:
         """Make a context with the actor of a place of the record: the same actors are named at the same seqs."""

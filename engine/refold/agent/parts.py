@@ -8,7 +8,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from refold.agent.excerpts import excerpts
 from refold.agent.tools import disarm, one_line, skill_block, strip_controls
@@ -26,6 +28,7 @@ SKILLS: Final = "skills"
 SESSION: Final = "session"
 MESSAGES: Final = "messages"
 INJECTED: Final = "injected"
+BOARD: Final = "board"
 SCRATCHPAD: Final = "scratchpad"
 WINDOW: Final = "window"
 
@@ -36,6 +39,7 @@ EPISODES_HEADING: Final = "## Past Sessions"
 SESSION_HEADING: Final = "[SESSION_MEMORY_V1]"
 MESSAGES_HEADING: Final = "## Earlier Messages\nSaid before, here or in other conversations of this project:\n"
 INJECTED_HEADING: Final = "[For This Message]"
+BOARD_HEADING: Final = "[Board]"
 SCRATCHPAD_HEADING: Final = "[Working Memory]"
 _PAGE_BREAK: Final = "\n\n---\n\n"
 
@@ -235,16 +239,64 @@ def episodes_listing(episodes: Iterable[Episode]) -> Listing:
 
 
 def session_listing(
-    task: str, files: Iterable[tuple[str, int]], findings: Iterable[str], calls: Mapping[str, int]
+    task: str,
+    files: Iterable[tuple[str, int]],
+    findings: Iterable[str],
+    calls: Mapping[str, int],
+    own: Mapping[str, Any],
+    project: Mapping[str, Any],
 ) -> Listing:
-    """List the work of a session."""
+    """List the work of a session, and the state of it and of its project."""
     sections = [
         Section("", [f"Task: {quoted(task, '  ')}"] if task else []),
         Section("Files read:", [f"  - {line_of(path)} ({lines} lines)" for path, lines in files]),
         Section("Key findings:", [f"  - {quoted(text, '    ')}" for text in findings]),
         Section("Tool usage:", [f"  - {line_of(name)}: {count}" for name, count in calls.items()]),
+        Section("Session state:", _json_lines(own)),
+        Section("Project state:", _json_lines(project)),
     ]
     return Listing(SESSION_HEADING, "entries", [section for section in sections if section.lines])
+
+
+def board_listing(shown: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> Listing:
+    """List what a board shows; of its messages `others`, which are not in the window."""
+    ids = [f"  - {name}: {line_of(text)}" for name, text in shown["session"].items() if name in _PLACES and text]
+    graphs = [
+        line
+        for graph in shown["project_structure"].values()
+        for line in (
+            *(
+                f"  - {line_of(' '.join(filter(None, (row['id'], row['label'], row['type']))))}"
+                for row in graph["nodes"]
+            ),
+            *(f"  - {line_of(row['from'])} {line_of(row['type'])} {line_of(row['to'])}" for row in graph["edges"]),
+        )
+    ]
+    history = shown["working_history"]
+    sections = [
+        Section("Working on:", ids),
+        Section("Project structure:", graphs),
+        Section("Node:", _json_lines(shown["node_context"])),
+        Section("Fetched:", _json_lines(shown["fetched_context"])),
+        Section("History:", [f"  {quoted(history, '  ')}"] if history else []),
+        Section("Messages:", [f"  - {line_of(row['role'])}: {quoted(row['content'], '    ')}" for row in others]),
+    ]
+    return Listing(BOARD_HEADING, "entries", [section for section in sections if section.lines])
+
+
+_PLACES: Final = ("project_id", "active_node_id")
+
+
+def _json_lines(values: Mapping[str, Any]) -> list[str]:
+    """Render the fields of a JSON object that are not empty, texts as they are and other values as JSON."""
+    return [
+        f"  - {line_of(name)}: {quoted(value if isinstance(value, str) else _ENCODE(value).decode(), '    ')}"
+        for name, value in values.items()
+        if value or value in (0, False)
+    ]
+
+
+_ENCODE: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
 def scratchpad_listing(entries: Mapping[str, str], notes: Sequence[str]) -> Listing:
@@ -324,6 +376,7 @@ _WEIGHTS: Final = {
     SESSION: 1.0,
     MESSAGES: 4.0,
     INJECTED: 2.0,
+    BOARD: 3.0,
     SCRATCHPAD: 3.0,
 }
 

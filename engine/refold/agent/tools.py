@@ -5,7 +5,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Final, NamedTuple, Protocol, cast, runtime_checkable
+from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast, get_type_hints, runtime_checkable
 
 import msgspec
 from msgspec import Struct
@@ -27,6 +27,8 @@ from refold.memory.conversation import Conversation
 from refold.memory.memory import Memory
 from refold.memory.project import Project
 from refold.message import Message
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _LOG: Final = logging.getLogger("refold")
 
@@ -207,6 +209,43 @@ class FunctionTool(Struct, frozen=True):
     def execute(self, arguments: dict[str, Any], context: ToolContext) -> Any:
         """Call the function."""
         return self.function(arguments, context)
+
+
+_NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+def _tool_of(function: Callable[..., Any]) -> FunctionTool:
+    """Make a tool of a typed function, as `ToolRegistry.tool` registers it."""
+    name = getattr(function, "__name__", "")
+    fields: list[Any] = []
+    contexts: list[str] = []
+    try:
+        hints = get_type_hints(function, include_extras=True)
+        for parameter in inspect.signature(function).parameters.values():
+            if parameter.kind not in _NAMED or parameter.name not in hints:
+                checks.invalid(f"the parameter {parameter.name} of {name} has no type, or no name; give it both")
+            if hints[parameter.name] is ToolContext:
+                contexts.append(parameter.name)
+            elif parameter.default is parameter.empty:
+                fields.append((parameter.name, hints[parameter.name]))
+            else:
+                fields.append((parameter.name, hints[parameter.name], parameter.default))
+        kind = msgspec.defstruct(f"{name}_arguments", fields, kw_only=True, forbid_unknown_fields=True)
+        (_,), parts = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
+    except (TypeError, NameError, ValueError) as error:
+        raise InvalidInput(
+            f"no schema can be made of {checks.shown(function)}: {error}; give it other types"
+        ) from error
+    schema = {key: value for key, value in parts.pop(kind.__name__).items() if key != "title"}
+    text = inspect.cleandoc(function.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
+
+    def call(arguments: dict[str, Any], context: ToolContext) -> Any:
+        given = msgspec.convert(arguments, kind)
+        return function(
+            **{field: getattr(given, field) for field in kind.__struct_fields__}, **dict.fromkeys(contexts, context)
+        )
+
+    return FunctionTool(name, text, schema | ({"$defs": parts} if parts else {}), call)
 
 
 class ToolDefinition(Struct, frozen=True):
@@ -465,6 +504,25 @@ class ToolRegistry:
         self._tools[definition.name] = _Registered(definition, tool, definition.parameters if checked else None)
         return definition
 
+    def tool(self, function: F) -> F:
+        """Register a typed function as a tool, and return it: a decorator.
+
+        The model gets its name, the first paragraph of its docstring, and a schema of its parameters, whose values are
+        checked and converted by their types; `Annotated` with a `msgspec.Meta` describes one. A parameter of type
+        `ToolContext` gets that. Raises `InvalidInput` for parameters without a type, and for any number of them.
+
+        >>> from refold import Memory
+        >>> memory = Memory()
+        >>> @memory.tools.tool
+        ... def weather(city: str) -> str:
+        ...     "Tell the weather of a city."
+        ...     return f"{city}: rain"
+        >>> memory.tools.execute("weather", {"city": "Oslo"}).text
+        'Oslo: rain'
+        """
+        self.register(_tool_of(function))
+        return function
+
     def unregister(self, name: str) -> Tool | None:
         """Remove a tool and return it, `None` for an unknown name."""
         tool = self.get(name)
@@ -532,6 +590,11 @@ class ToolRegistry:
     def to_ollama(self) -> list[dict[str, Any]]:
         """Describe the tools for Ollama's chat."""
         return self.to_openai()
+
+    def to_gemini(self) -> list[dict[str, Any]]:
+        """Describe the tools for Gemini's `generateContent`, as the value of its `tools`."""
+        functions = [_function(definition, "parametersJsonSchema") for definition in self.definitions()]
+        return [{"functionDeclarations": functions}] if functions else []
 
     def to_mcp(self) -> list[dict[str, Any]]:
         """Describe the tools for a server of the Model Context Protocol, with their hints."""

@@ -12,7 +12,7 @@ from refold.errors import InvalidInput
 
 if TYPE_CHECKING:
     from refold.evaluation.agent import Presence
-    from refold.evaluation.eviction import Eviction
+    from refold.evaluation.eviction import Eviction, Recommendation
     from refold.evaluation.retrieval import Embedded, Figures
 
 _EMBEDDERS = ("hashed", "minilm", "wordllama")  # Written out, so that the help loads nothing; a test compares.
@@ -195,12 +195,12 @@ def eviction(budgets: tuple[int, ...], names: tuple[str, ...], ranking: str, **s
 
     Replays every conversation in RAM. Shows, for each policy and budget, the survival: the part of the evidence that
     was there when its question came; in conversations without questions, what their tool calls repeat counts. Regret is
-    the part of all evidence that had been evicted before it was needed. No policy beats the bounds. The policies are
-    simulated here to compare them: conversations use fifo-groups. With --json also evictions, broken calls, tokens in
-    use, and time per append.
+    the part of all evidence that had been evicted before it was needed. No policy beats the bounds. The last lines
+    recommend one of those that a conversation can be opened with: fifo, unless another one is clearly better for these
+    conversations. With --json also evictions, broken calls, tokens in use, and time per append.
     """
     from refold.evaluation.cases import MEMORIES
-    from refold.evaluation.eviction import BUDGETS, POLICIES, evictions, trace_of
+    from refold.evaluation.eviction import BUDGETS, POLICIES, evictions, recommendation, trace_of
     from refold.index.ranking import ranking_of
 
     policies, recall = _chosen("policy", POLICIES, names), ranking_of(ranking)
@@ -215,8 +215,16 @@ def eviction(budgets: tuple[int, ...], names: tuple[str, ...], ranking: str, **s
         results = list(evictions(traces, budgets or BUDGETS, policies, progress))
     messages = sum(len(trace.pieces) for trace in traces)
     document = {"data": source["data"].name, "conversations": len(traces), "messages": messages, "evictions": results}
+    document["recommendation"] = advice = recommendation(results)
     heading = f"{messages} messages, {len(traces)} conversations, {results[0].needs} needs"
-    return Output(document, _eviction_lines(results, heading))
+    return Output(document, [*_eviction_lines(results, heading), *_advice(advice)])
+
+
+def _advice(advice: "Recommendation | None") -> Iterator[Line]:
+    if advice is not None:
+        yield ()
+        yield ((f'recommended here: memory.conversation(id, eviction="{advice.eviction}")', "bold"),)
+        yield from advice.reasons
 
 
 def _eviction_lines(results: "list[Eviction]", heading: str) -> Iterator[Line]:

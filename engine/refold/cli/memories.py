@@ -8,18 +8,19 @@ import click
 from click.core import ParameterSource
 
 from refold.cli import EXIT_ERROR, output
-from refold.cli.output import Line, printable
+from refold.cli.output import Line
 from refold.cli.root import (
     Moment,
     Output,
     cli,
+    confirm,
     db_option,
     embedder_option,
     json_option,
     known_conversation,
     known_project,
-    moment_option,
     nearest,
+    past_options,
     reading,
     seq_of,
     verb,
@@ -101,7 +102,7 @@ def add(
         "--role", "roles", type=click.Choice(_ROLES), multiple=True, help="With --messages: only theirs; repeat."
     ),
     _full,
-    moment_option("--at", help="Search what was known then, not what is."),
+    past_options("Search what was known then, not what is."),
     embedder_option,
     _project,
 )
@@ -183,7 +184,15 @@ def _message_hits(hits: "Hits", *, explain: bool, full: bool) -> Output:
         }
         for hit in hits
     ]
-    document = {"query": hits.query, "ranking": hits.ranking, "exact": hits.exact, "hits": rows}
+    document = {
+        "query": hits.query,
+        "ranking": hits.ranking,
+        "exact": hits.exact,
+        "pending": hits.pending,
+        "hits": rows,
+    }
+    if hits.pending:
+        output.tell(f"{hits.pending} messages have no vector yet and were compared by their words alone")
     weights = _weights(RANKING) if explain else None
     return Output(document, (line for hit in hits for line in _message_lines(hit, weights, full=full)))
 
@@ -227,7 +236,7 @@ def _hit_lines(hit: "Hit", weights: dict[str, float] | None, *, full: bool) -> I
     ),
     click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most N."),
     _full,
-    moment_option("--at", help="Those of then, not those of now."),
+    past_options("Those of then, not those of now."),
     _project,
 )
 def memories(
@@ -308,7 +317,7 @@ def clear(memory: "Memory", project: str, *, yes: bool) -> Output:
     handle = known_project(memory, project)
     count = handle.count()
     if not yes:
-        click.confirm(printable(f"Delete all {count} memories of {project}?"), abort=True, err=True)
+        confirm(f"Delete all {count} memories of {project}?")
     handle.clear()
     return Output({"project": project, "deleted": count}, [(f"{project}: {count} memories deleted",)])
 
@@ -439,7 +448,7 @@ def _entry_lines(entry: "Entry", *, full: bool = False, taken: int = 0) -> Itera
     click.argument("session", required=False),
     click.option("--project", metavar="NAME", help="The project of a node; beside SESSION, of the node beneath it."),
     click.option("--node", metavar="ID", help="The node of that project."),
-    moment_option("--at", help="Show it as it was then, not as it is."),
+    past_options("Show it as it was then, not as it is."),
 )
 def board(memory: "Memory", session: str | None, project: str | None, node: str | None, at: Moment) -> Output:
     """Show the board of a session, or of a node of a project, now or then.

@@ -15,7 +15,7 @@ import click
 from click.core import ParameterSource
 
 from refold.cli import EXIT_ERROR, EXIT_INTEGRITY, EXIT_INTERRUPTED
-from refold.cli.output import Console, Line, print_json, tell
+from refold.cli.output import Console, Line, print_json, printable, tell
 from refold.errors import InvalidInput, NotFound, RefoldError, StoreCorrupt
 
 if TYPE_CHECKING:
@@ -187,6 +187,12 @@ def run() -> int:
     return code if isinstance(code, int) else 0
 
 
+def confirm(question: str) -> None:
+    """Ask a person, who ends the command with a no."""
+    if not click.confirm(printable(question), err=True):
+        raise click.ClickException("nothing was changed")
+
+
 class Output(NamedTuple):
     """The output of a verb: a document for --json, lines for people, and the exit code."""
 
@@ -213,6 +219,9 @@ def verb(
                     embedding = {"embedder": given.pop("embedder")} if "embedder" in given else {}
                     store = (reading if opens == "reading" else writing)(given.pop("db"), **embedding)
                     memory = [stack.enter_context(store)]
+                occurred = given.pop("at_occurred", None)
+                if occurred is not None:
+                    memory = [each.at(occurred=occurred) for each in memory]
                 output = function(*memory, **given)
                 if isinstance(output, Iterator):
                     for shown in cast("Iterator[Output]", output):
@@ -286,6 +295,25 @@ embedder_option = click.option(
 def moment_option(*names: str, help: str, default: int | None = None) -> Option[Any]:  # noqa: A002 - as click says
     """Make an option for a seq, or a time in ISO 8601 with its zone."""
     return click.option(*names, callback=_moment, default=default, show_default=False, metavar="SEQ|TIME", help=help)
+
+
+def past_options(help: str) -> Option[Any]:  # noqa: A002 - as click says
+    """Make the two options of a verb that can look at an earlier state: by seq or time, and by when things happened."""
+    at = moment_option("--at", help=help)
+    occurred = click.option(
+        "--at-occurred",
+        callback=_occurred,
+        metavar="TIME",
+        help="Leave out what happened later, whenever it was recorded.",
+    )
+    return lambda function: at(occurred(function))
+
+
+def _occurred(_: click.Context, parameter: click.Parameter, value: str | None) -> dates.datetime | None:
+    moment = None if value is None else moment_of(value)
+    if value is not None and not isinstance(moment, dates.datetime):
+        raise click.BadParameter(f"{value!r} is no time such as 2026-11-21T16:00:00Z", param=parameter)
+    return moment if isinstance(moment, dates.datetime) else None
 
 
 def _moment(_: click.Context, parameter: click.Parameter, value: Any) -> Moment:

@@ -23,6 +23,7 @@ from refold.cli.root import (
     moment_option,
     nearest,
     opened,
+    past_options,
     reading,
     seq_of,
     verb,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 def list_(memory: "Memory") -> Output:
     """List what there is.
 
-    Shows the conversations with their counts, the projects, the named snapshots, and the forks of the memory.
+    Shows the conversations with their counts, the projects, named snapshots, forks of the memory, and boards.
     """
     contents: dict[str, Any] = {
         "conversations": [
@@ -58,6 +59,9 @@ def list_(memory: "Memory") -> Output:
             for snapshot in memory.snapshots()
         ],
         "forks": memory.forks(),
+        "boards": [
+            {"session": board.session, "project": board.project, "node": board.node} for board in memory.boards()
+        ],
     }
     return Output(contents, _contents_lines(contents))
 
@@ -72,12 +76,15 @@ def _contents_lines(contents: dict[str, Any]) -> Iterator[Line]:
         yield (f"snapshot {row['name']} of {row['conversation'] or 'the memory'} at seq {row['seq']}",)
     for fork in contents["forks"]:
         yield (f"fork of the memory {fork}",)
+    for row in contents["boards"]:
+        node = f"the node {row['node']} of {row['project']}"
+        yield (f"board of {node if row['session'] is None else row['session']}",)
 
 
 @verb(
     "show",
     click.argument("conversation", required=False),
-    moment_option("--at", help="Show it as it was then, not as it is."),
+    past_options("Show it as it was then, not as it is."),
     click.option("--full", is_flag=True, help="Show messages and values whole, not in one line."),
     click.option("--seq", type=click.IntRange(min=1), metavar="SEQ", help="Show this one message or event whole."),
     click.option(

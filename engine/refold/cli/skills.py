@@ -213,6 +213,7 @@ def _validated(file: Path) -> dict[str, Any]:
     ),
     click.option("--force", "forced", multiple=True, metavar="NAME", help="Take this one in any case; repeat."),
     click.option("--inject", is_flag=True, help="Show the text for the prompt."),
+    click.option("--explain", metavar="NAME", help="Say why this one is selected or not, and which words made it."),
 )
 def select(
     query: str,
@@ -223,6 +224,7 @@ def select(
     ranking: str,
     include_tags: tuple[str, ...],
     exclude_tags: tuple[str, ...],
+    explain: str | None,
     *,
     inject: bool,
     **places: Any,
@@ -230,7 +232,7 @@ def select(
     """Select skills for a query.
 
     Shows what would be put before a model for QUERY: what applies to the project first, then what answers best. Nothing
-    is recorded.
+    is recorded. --explain tells of one skill its score, the one that it needs, and the words that made it.
     """
     from msgspec.structs import replace
 
@@ -241,6 +243,9 @@ def select(
     with _skills(places) as skills:
         policy = with_settings(given, skills.index())
         policy = policy if top_k is None else replace(policy, top_k=top_k)
+        if explain is not None:
+            verdict = skills.explain(explain, query, policy=policy, phase=phase)
+            return Output({"verdict": verdict}, [((shortened(verdict.name), "bold"), f"  {as_shown(str(verdict))}")])
         matches = skills.select(query, policy=policy, phase=phase, forced=forced)
     if inject:  # A text as it is, with --json too.
         click.echo(as_shown(inject_skills(matches, policy)), nl=False)

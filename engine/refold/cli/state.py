@@ -7,7 +7,7 @@ import click
 
 from refold.cli import output
 from refold.cli.output import Line
-from refold.cli.root import Moment, Output, cli, moment_option, nearest, seq_of, verb
+from refold.cli.root import Moment, Output, cli, nearest, past_options, seq_of, verb
 from refold.errors import InvalidInput, NotFound
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def _group(name: str, text: str) -> click.Group:
     return cli.group(name, help=text)(_nothing)
 
 
-_at = moment_option("--at", help="As it was then, not as it is.")
+_at = past_options("As it was then, not as it is.")
 
 
 def _then(memory: "Memory", at: Moment) -> "Memory":

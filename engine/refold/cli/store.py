@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from refold.cli import EXIT_ERROR, EXIT_INTEGRITY
-from refold.cli.output import Console, Line, print_json, printable, progress_bar
+from refold.cli.output import Console, Line, print_json, progress_bar
 from refold.cli.root import (
     Moment,
     Output,
     cli,
+    confirm,
     db_option,
     drawn,
     embedder_option,
@@ -24,7 +25,7 @@ from refold.cli.root import (
     verb,
     writing,
 )
-from refold.errors import InvalidInput, StoreCorrupt, StoreVersion
+from refold.errors import StoreCorrupt, StoreVersion
 
 if TYPE_CHECKING:
     from refold import Memory, Receipt, Report
@@ -40,7 +41,7 @@ def stats(memory: "Memory") -> Output:
     counts = memory.stats()
     values = {field: getattr(counts, field) for field in counts.__struct_fields__}
     texts = {field: f"{value:,}" if isinstance(value, int) else str(value) for field, value in values.items()}
-    return Output(counts, [(f"{field:<14}", (text, "bold")) for field, text in texts.items()])
+    return Output(counts, [(f"{field:<16}", (text, "bold")) for field, text in texts.items()])
 
 
 @verb(
@@ -52,21 +53,22 @@ def stats(memory: "Memory") -> Output:
         metavar="PATH",
         help="Hold the store against this witness, which shows what was cut off or rolled back.",
     ),
+    click.option("--jobs", type=int, default=1, show_default=True, help="Share the work among so many processes."),
     db_option,
     opens=None,
 )
-def verify(db: str, witness: str | None) -> Output:
+def verify(db: str, witness: str | None, jobs: int) -> Output:
     """Check that a store is sound.
 
     Checks its chain, gaps, commitments and indexes, checkpoints against their events, and replay against live. Says
     whether it is a cache that is wrong, what a faulty writer left, or bytes that were changed, and what to do next.
     Exits with 3 if anything is not as it should be.
     """
-    report = _verify(db, witness)
+    report = _verify(db, witness, jobs)
     return Output(report, _report_lines(report), 0 if report.ok else EXIT_INTEGRITY)
 
 
-def _verify(db: str, witness: str | None) -> "Report":
+def _verify(db: str, witness: str | None, jobs: int) -> "Report":
     """Verify a store, also one that does not open: its error says to run this."""
     with ExitStack() as stack:
         progress = stack.enter_context(progress_bar("verifying"))
@@ -76,7 +78,7 @@ def _verify(db: str, witness: str | None) -> "Report":
             from refold.engine.verify import report_of
 
             return report_of(db, error, progress)
-        return memory.verify(progress, witness=witness)
+        return memory.verify(progress, witness=witness, jobs=jobs)
 
 
 def _report_lines(report: "Report") -> Iterator[Line]:
@@ -113,6 +115,7 @@ def _examination_lines(examination: "Examination") -> Iterator[Line]:
     "erase",
     click.argument("conversation", required=False),
     click.option("--seq", "seqs", type=int, multiple=True, metavar="N", help="Erase this event; may be repeated."),
+    click.option("--text", metavar="TEXT", help="Erase every event that holds this, as it is written."),
     click.option("--keep-derived", is_flag=True, help="Leave what was derived from it."),
     click.option("--forks", type=click.Choice(["refuse", "erase"]), default="refuse"),
     click.option("--yes", is_flag=True, help="Do not ask."),
@@ -120,33 +123,48 @@ def _examination_lines(examination: "Examination") -> Iterator[Line]:
     opens=None,
 )
 def erase(
-    db: str, conversation: str | None, seqs: tuple[int, ...], forks: str, *, keep_derived: bool, yes: bool
+    db: str,
+    conversation: str | None,
+    seqs: tuple[int, ...],
+    text: str | None,
+    forks: str,
+    *,
+    keep_derived: bool,
+    yes: bool,
 ) -> Output:
-    """Erase a conversation, or single events, for ever.
+    """Erase a conversation, single events, or all events that hold a text, for ever.
 
     Their bytes go from every file of the store, with what was derived from them; the receipt says what was reached, and
     where copies may be that no store can reach.
     """
-    if bool(conversation) == bool(seqs):
-        raise InvalidInput("erase takes a CONVERSATION or --seq, one of the two")
+    if (conversation is None) is not (bool(seqs) or text is not None):
+        raise click.UsageError("erase takes a CONVERSATION, or --seq and --text")
     derived = "keep" if keep_derived else "erase"
     with writing(db) as memory:
         if not yes:
-            click.confirm(printable(f"Erase {conversation or f'{len(seqs)} events'} for ever?"), abort=True, err=True)
+            what = f"conversation {conversation}" if conversation else f"{len(seqs)} events"
+            if text is not None:
+                what = f"{what} and all that hold {text!r}" if seqs else f"all events that hold {text!r}"
+            confirm(f"Erase {what}{'' if keep_derived else ', and what was derived from them,'} for ever?")
         if conversation:
             receipt = memory.conversation(conversation).erase(derived=derived, forks=forks)
         else:
-            receipt = memory.erase(seqs, derived=derived)
+            receipt = memory.erase(seqs, text=text, derived=derived)
     return Output(receipt, _receipt_lines(receipt))
 
 
 def _receipt_lines(receipt: "Receipt") -> Iterator[Line]:
     erased = f"{len(receipt.seqs)} events erased, {len(receipt.derived)} derived from them"
     yield (erased, "bold"), *(f", now {stream}" for stream in receipt.streams)
-    yield (
-        f"{receipt.markers} texts and values looked for in {receipt.searched_bytes:,} bytes of {receipt.files} files: ",
-        (f"found {receipt.occurrences} times", "green" if not receipt.occurrences else "yellow"),
+    yield (f"a model was shown it in {receipt.turns} turns of {receipt.conversations} conversations",)
+    searched = (
+        f"{receipt.markers} of their texts and values in {receipt.searched_bytes:,} bytes of {receipt.files} files"
     )
+    if receipt.occurrences:
+        yield ((f"{searched} are still found {receipt.occurrences} times, in events that were not erased", "yellow"),)
+        yield ("  `refold why TEXT` says where; `refold erase --text TEXT` reaches all that hold it",)
+    else:
+        yield f"{searched} are ", ("found no more", "green")
     if receipt.naming:
         first = f"seq {receipt.naming[0]} is the first; --json lists them"
         yield ((f"{len(receipt.naming)} events were kept that name the conversation: {first}", "yellow"),)
@@ -203,6 +221,7 @@ _PORT_MAX = 65_535
 @click.option("--profile", default="default", metavar="NAME", help="The profile that is served.")
 @click.option("--journal", default="default", metavar="NAME", help="The journal that is served.")
 @click.option("--skills", is_flag=True, help="Offer the skills of this directory and of the user as a tool, too.")
+@click.option("--library", metavar="NAME", help="The library of what was learned, with --skills.  [default: default]")
 @click.option("--readonly", is_flag=True, help="Offer only what leaves no trace.")
 @click.option(
     "--conversation-by-model", "asks_model", is_flag=True, help="Let the model name the conversation of a call."
@@ -210,7 +229,14 @@ _PORT_MAX = 65_535
 @embedder_option
 @db_option
 def mcp_command(
-    *, http_port: int | None, skills: bool, embedder: "Embedder | None", db: str, readonly: bool, **bound: Any
+    *,
+    http_port: int | None,
+    skills: bool,
+    library: str | None,
+    embedder: "Embedder | None",
+    db: str,
+    readonly: bool,
+    **bound: Any,
 ) -> None:
     """Serve a store by the Model Context Protocol.
 
@@ -222,13 +248,16 @@ def mcp_command(
     from refold.mcp import check_installed, serve
     from refold.mcp.resources import Binding
 
+    if library is not None and not skills:
+        raise click.UsageError("--library names where skills were learned; give --skills, too")
     check_installed()  # Before a store is made in vain.
     with (reading if readonly else opened)(db, embedder=embedder) as memory:
         if skills:
             from refold.skills import SkillRoots, skills_of
             from refold.skills.skills import skill_tool
 
-            tool = skill_tool(skills_of(memory, SkillRoots(project=".", home=str(Path.home()))))
+            roots = SkillRoots(project=".", home=str(Path.home()))
+            tool = skill_tool(skills_of(memory, roots, library=library or "default"))
             if tool is not None:  # There is a skill that a model may call for.
                 memory.tools.register(tool)
         serve(Binding(memory, readonly=readonly, own=f"mcp-{drawn(8).hex()}", **bound), http_port=http_port)

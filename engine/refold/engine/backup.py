@@ -222,7 +222,7 @@ def _repaired(log: LmdbLog, made: str, seq: int) -> tuple[Repair, Erased | None]
 
 def _check_intact(log: Log, seq: int) -> None:
     """Raise ``StoreCorrupt`` where the bytes of the log up to a seq are not those that were written."""
-    for finding in Walk(log, seq).findings(lambda _done, _whole: None):
+    for finding in Walk(log, seq, None).findings(lambda _done, _whole: None):
         # What is left of a record that was erased from may be proved behind the seq: the repair sees to that.
         if finding.fault == DAMAGE and finding.check != "erasure":
             raise StoreCorrupt(

@@ -16,7 +16,8 @@ from refold.engine.transaction import Transaction
 from refold.errors import InvalidInput
 from refold.threads import exit_method
 
-_ACTIVE: Final[ContextVar[tuple["Batch", ...]]] = ContextVar("refold_batches", default=())
+OPEN: Final[ContextVar[tuple["Batch", ...]]] = ContextVar("refold_batches", default=())
+"""The batches that were begun in this context."""
 
 
 class Batch:
@@ -69,7 +70,7 @@ class Batch:
 
 def active(engine: Engine) -> Batch | None:
     """Return the batch that this context has open on an engine."""
-    for batch in _ACTIVE.get():
+    for batch in OPEN.get():
         if batch.engine is engine and not batch.is_over and (batch.held is None or batch.held() is not None):
             return batch
     return None
@@ -77,14 +78,14 @@ def active(engine: Engine) -> Batch | None:
 
 def begin(batch: Batch) -> None:
     """Begin to collect what this context does."""
-    _ACTIVE.set((*_ACTIVE.get(), batch))
+    OPEN.set((*OPEN.get(), batch))
     batch.was_entered = True  # Last: where this is cut off, the batch is not open.
 
 
 def leave(batch: Batch) -> None:
     """Stop collecting; what becomes of the events is the caller's."""
     batch.is_over = True
-    _ACTIVE.set(tuple(other for other in _ACTIVE.get() if other.is_open))
+    OPEN.set(tuple(other for other in OPEN.get() if other.is_open))
 
 
 @contextmanager

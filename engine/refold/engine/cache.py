@@ -205,9 +205,15 @@ class CheckpointPacker:
         dirty = self._streams.dirty
         dirty.pop(number, None)
         if left:
-            in_order = sorted([*dirty.items(), (number, left[0])], key=itemgetter(1))
-            dirty.clear()
-            dirty.update(in_order)
+            dirty[number] = left[0]
+            self.order()
+
+    def order(self) -> None:
+        """Put the streams that have events without a row in the order of the first of these again."""
+        dirty = self._streams.dirty
+        in_order = sorted(dirty.items(), key=itemgetter(1))
+        dirty.clear()
+        dirty.update(in_order)
 
     def is_packing(self, stream: Stream) -> bool:
         """Return whether a row of a stream is under way."""

@@ -15,6 +15,7 @@ from refold.limits import HASH_KEY_BYTES, MEMORY_BYTES_DEFAULT, STORE_ID_BYTES
 from refold.log.protocol import Displaced, Log, write
 
 if TYPE_CHECKING:
+    from refold.engine.loader import Lens
     from refold.engine.subscriptions import Subscriber, Subscription, Subscriptions
     from refold.engine.witness import Witness
 
@@ -56,8 +57,9 @@ class Engine:
         clock_ns: Callable[[], int],
         random_bytes: Callable[[int], bytes],
         memory_bytes: int = MEMORY_BYTES_DEFAULT,
+        lens: "Lens | None" = None,
     ) -> None:
-        self.reader = Reader(log, clock_ns=clock_ns, random_bytes=random_bytes, memory_bytes=memory_bytes)
+        self.reader = Reader(log, clock_ns=clock_ns, random_bytes=random_bytes, memory_bytes=memory_bytes, lens=lens)
         self.writer = Writer(self.reader)
         self._subscriptions: Subscriptions | None = None
         self._is_disowned = False

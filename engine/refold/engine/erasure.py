@@ -439,7 +439,8 @@ def _commit(engine: Engine, seqs: Sequence[int], renamed: Mapping[int, str], kno
         # A record's digest is at its last erased event: what follows is in later records.
         until = seqs[begin + ERASED_SEQS_COUNT] if begin + ERASED_SEQS_COUNT < len(seqs) else reader.head + 1
         proofs = tuple((last, digests.pop(last)) for last in list(digests) if last < until)
-        group.admit(Mutation(STORE_STREAM, Erased((), named, proofs), origin=origin_in(engine.reader)))
+        group.apply(Mutation(STORE_STREAM, Erased((), named, proofs), origin=origin_in(engine.reader)))
+        group.starts.append(group.command)
     seed = CommitSeed(checked_time(reader.clock_ns()), reader.random_bytes(SEED_BYTES))
     commit = build_commit(group, seed, first_seq=reader.head + 1, after_ns=reader.time_ns, link=reader.link)
     rows: list[Row] = [

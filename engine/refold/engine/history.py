@@ -140,6 +140,8 @@ def diff(engine: Engine, a: Side, b: Side) -> list[Change]:
 
 def stats(engine: Engine, branch: int, path: str | None, at: int | None) -> Stats:
     """Return counts of events, of a branch's streams by kind, its named snapshots, and bytes."""
+    from refold.log.ballast import reserved_bytes  # noqa: PLC0415 - loaded only by those who ask
+
     counts = {kind: len(ids(engine, branch, kind, at=at, after=None, limit=None)) for kind in fold.KINDS}
     return Stats(
         engine.reader.current_head() if at is None else at,
@@ -152,4 +154,5 @@ def stats(engine: Engine, branch: int, path: str | None, at: int | None) -> Stat
         path,
         engine.reader.read(key_of(branch, STORE_STREAM), lambda state: dict(state.part(SWITCHES).usage), at),
         counts["board"],
+        0 if path is None else reserved_bytes(path),
     )

@@ -294,6 +294,10 @@ class ExportState:
         """Return the head of a stream, including what its branch inherited."""
         return self._positions.at(self.branches[fork], stream)
 
+    def is_erased(self, seq: int) -> bool:
+        """Return whether the line of a seq says that its event was erased."""
+        return seq in self._erased
+
     def is_open(self, fork: str, stream: str) -> bool:
         """Return whether a conversation takes messages."""
         branch, until = self.branches[fork], _END
@@ -353,6 +357,7 @@ class ExportCheck:
         self.events = 0
         self._state = state
         self._time_ns = -_SIGNED_MAX
+        self._command = 0
 
     def vet(self, line: Line, event: Event) -> None:
         """Take note of the next line; ``InvalidInput`` with its seq if it cannot be what was exported."""
@@ -360,13 +365,17 @@ class ExportCheck:
         if problem is not None:
             raise InvalidInput(f"seq {line.seq}: {problem}; export again, the file was changed")
         self.events += 1
-        self._time_ns = line.time_ns
+        self._time_ns, self._command = line.time_ns, line.command
 
     def _problems(self, line: Line, event: Event) -> Iterator[str]:
         yield from self._order(line)
         yield from self._pointers(line, event)
         if isinstance(event, BranchForked):
             yield from self._forking(line, event)
+        if isinstance(event, Erased):
+            yield from self._erasing(line, event)
+        if type(event) not in fold.BASE_TYPES and type(event) not in fold.KINDS[kind_of(line.stream)].handlers:
+            yield f"a {line.kind} event does not belong in {line.stream}"
         if isinstance(event, SnapshotNamed) and not line.erased:
             checks.name(event.name, "name")
         if type(event) in fold.LISTING:
@@ -379,13 +388,15 @@ class ExportCheck:
         occurred_ns = line.time_ns if line.occurred_ns is None else line.occurred_ns
         if kind not in fold.KINDS or not name or len(name.encode()) > NAME_BYTES_MAX:
             yield f"the stream {line.stream!r} is of no known kind"
+        if kind == kind_of(STORE_STREAM) and line.stream != STORE_STREAM:
+            yield f"the stream of the store is {STORE_STREAM}, not {line.stream}"
         if line.seq != self.events + 1:
             yield f"it should be seq {self.events + 1}"
         if line.version != version + 1:
             yield f"{line.stream} goes from version {version} to {line.version}"
         if not self._time_ns <= line.time_ns < _SIGNED_MAX or not -_SIGNED_MAX <= occurred_ns < _SIGNED_MAX:
             yield "its time is out of order or beyond 64 bits"
-        if not 1 <= line.command <= line.seq or not 0 <= line.cause < line.seq:
+        if line.command not in (self._command, line.seq) or not 0 <= line.cause < line.seq:
             yield "its command or cause is out of order"
 
     def _pointers(self, line: Line, event: Event) -> Iterator[str]:
@@ -411,6 +422,14 @@ class ExportCheck:
             yield f"its base {checks.shown(base)} is no stream that comes before it"
         elif isinstance(event, (Forked, Restored)) and kind_of(base) != kind_of(line.stream):
             yield f"its base {base} is of another kind than {line.stream}"
+
+    def _erasing(self, line: Line, event: Erased) -> Iterator[str]:
+        """Check that what an erasure names has lost its body, and that the erasure itself is kept."""
+        if line.erased:
+            yield "an erasure is never erased"
+        kept = next((seq for seq in event.seqs if not self._state.is_erased(seq)), None)
+        if kept is not None:
+            yield f"it says that seq {kept} was erased, and the line of seq {kept} is not marked so"
 
     def _forking(self, line: Line, event: BranchForked) -> Iterator[str]:
         """Check what the lines behind a fork of the memory rely on."""

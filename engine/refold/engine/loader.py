@@ -7,8 +7,8 @@ recursion, so that it may be of any length.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import starmap
-from typing import Final, NamedTuple, TypeAlias
+from itertools import repeat, starmap
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
@@ -50,6 +50,23 @@ _STRETCH_EVENTS: Final = 32
 """Events that are read first when looking back for a base pointer."""
 
 
+class Lens(Protocol):
+    """Gives the fold of a scenario another event in the place of one in the log."""
+
+    def shown(self, event: Event, stamp: Stamp) -> Event:
+        """Return the event to fold."""
+        ...
+
+    def has(self, stream: str) -> bool:
+        """Return whether anything of a stream is left in."""
+        ...
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether it may leave out a message."""
+        ...
+
+
 Numbered: TypeAlias = tuple[int, Event, Stamp]
 """An event with its stamp, and the number of its stream in front."""
 
@@ -83,10 +100,11 @@ class ActorNames(dict[int, str]):
 class Loader:
     """Reads events and builds states; it keeps nothing but what ``Streams`` keeps."""
 
-    def __init__(self, log: Log, streams: Streams, checkpoints: Checkpoints) -> None:
+    def __init__(self, log: Log, streams: Streams, checkpoints: Checkpoints, lens: Lens | None = None) -> None:
         self._log = log
         self._streams = streams
         self._checkpoints = checkpoints
+        self._lens = lens
         self.bytes_read = self.events_read = 0
         """Bytes and events read since the caller set them to 0: the weight of a state that was built from them."""
         self.actors = ActorNames(log)
@@ -108,7 +126,10 @@ class Loader:
     @reports_damage
     def vectors(self, seqs: Sequence[int]) -> list[bytes]:
         """Return the vectors that the events at the seqs hold, as raw float32; needs no lock."""
-        events = fold.decode_all([found.array for found in self._log.events_at(seqs)])
+        if self._lens is None:
+            events = fold.decode_all([found.array for found in self._log.events_at(seqs)])
+        else:
+            events = [event for event, _ in self._read(seqs)]
         return [getattr(event, "vector") for event in events]  # noqa: B009 - several kinds of events have one
 
     @reports_damage
@@ -140,19 +161,32 @@ class Loader:
         """Return the events of a record with ``after < seq <= until`` that count within the bounds of branches."""
         self.bytes_read += len(record.packed)
         self.events_read += record.count
-        actors = self.actors
-        items = [
-            (number, event, Stamp(seq, names(number), version, time_ns, occurred_ns, cause, actors[actor], flags))
-            for event, (seq, number, version, time_ns, occurred_ns, cause, actor, flags) in zip(
-                events_of(record), record.rows(), strict=True
-            )
-        ]
+        items = list(zip(record.numbers, events_of(record), self.stamps(record, names), strict=True))
         if record.first_seq <= after or record.last_seq > until:
             items = items[max(after + 1 - record.first_seq, 0) : until + 1 - record.first_seq]
         if bounds is not None:
             ends = {head.number: bounds.get(head.branch, 0) for head in record.heads}
             items = [item for item in items if item[2].seq <= ends[item[0]]]
+        if self._lens is not None:
+            items = [(number, self._lens.shown(event, stamp), stamp) for number, event, stamp in items]
         return items
+
+    def stamps(self, record: Record, names: Callable[[int], str]) -> list[Stamp]:
+        """Return the stamps of a record's events, column by column."""
+        numbers, actors = record.numbers, record.actors
+        return list(
+            map(
+                Stamp,
+                range(record.first_seq, record.first_seq + record.count),
+                map(names, numbers),
+                record.versions,
+                repeat(record.time_ns),
+                record.occurred,
+                record.causes,
+                map(self.actors.__getitem__, actors),
+                record.flags,
+            )
+        )
 
     def _read(self, seqs: Sequence[int]) -> list[tuple[Event, Stamp]]:
         """Return the events at the seqs with their stamps; plain pairs, because most are folded and forgotten."""
@@ -169,7 +203,10 @@ class Loader:
             Stamp(seq, names(number), version, time_ns, occurred_ns, cause, actors[actor], flags)
             for seq, number, version, time_ns, occurred_ns, cause, actor, flags, _ in found
         ]
-        return list(zip(fold.decode_all(arrays), stamps, strict=True))
+        events: Sequence[Event] = fold.decode_all(arrays)
+        if self._lens is not None:
+            events = list(map(self._lens.shown, events, stamps))
+        return list(zip(events, stamps, strict=True))
 
     def _read_between(self, first: int, last: int) -> dict[int, tuple[Event, Stamp]]:
         """Return all events from one seq to another, by seq."""
@@ -187,14 +224,20 @@ class Loader:
         pages, each decoded in one sweep; no checkpoint takes part if this loader's streams have none. A fork or a
         restore starts from a state that is folded on the side, from the first event too.
         """
-        states = _States(self._streams.name_of)
+        states = States(self._streams.name_of)
         apply = fold.fold
         for record in records_through(self._log, 0, until):
             for number, event, stamp in self._items(record, 0, until, self._streams.name_of, bounds):
-                if stamp.flags & FLAG_BASE:
+                if stamp.flags & FLAG_BASE and type(event) in fold.BASE_TYPES:
                     states[number] = self.base_state(event, states[number].kind.name)
                 apply(states[number], stamp, event)
         return states
+
+    @reports_damage
+    def all_numbered(self, until: int, bounds: Mapping[int, int] | None = None) -> Iterator[list[Numbered]]:
+        """Yield the events up to a seq that count within the bounds of branches, record by record."""
+        for record in records_through(self._log, 0, until):
+            yield self._items(record, 0, until, self._streams.name_of, bounds)
 
     def seqs_between(self, stream: Stream, after: int, until: int) -> Iterator[int]:
         """Return the seqs of a stream's events with ``after < seq <= until``, in order, inherited ones included."""
@@ -296,7 +339,7 @@ class Loader:
     def _unpacked(self, kind: str, checkpoint: Checkpoint | None) -> fold.State:
         if checkpoint is None:
             return fold.empty(kind)
-        events = self.recorded(checkpoint.pointed)
+        events = self._read(checkpoint.pointed)
         try:
             return fold.unpack(kind, checkpoint.inline, events)
         except (*UNREADABLE, StopIteration) as error:
@@ -309,21 +352,22 @@ class Loader:
             fold.fold(state, stamp, event)
 
 
-class _States(dict[int, fold.State]):
+class States(dict[int, fold.State]):
     """States by stream number, empty at first sight.
 
     The first own event of a branch's stream takes over the state of the stream that it goes on from.
     """
 
-    def __init__(self, name_of: Callable[[int], str]) -> None:
+    def __init__(self, name_of: Callable[[int], str], empty: Callable[[str], fold.State] = fold.empty) -> None:
         super().__init__()
         self._numbers: dict[str, int] = {}
         self._name_of = name_of
+        self._empty = empty
 
     def __missing__(self, number: int) -> fold.State:
         name = self._name_of(number)
         elder = self._numbers.get(name)
-        state = self[number] = fold.empty(kind_of(name)) if elder is None else self.pop(elder)
+        state = self[number] = self._empty(kind_of(name)) if elder is None else self.pop(elder)
         self._numbers[name] = number
         return state
 
@@ -341,6 +385,6 @@ def events_of(record: Record) -> list[Event]:
 
 def _last_base(events: Sequence[tuple[Event, Stamp]]) -> int | None:
     for place in range(len(events) - 1, -1, -1):
-        if events[place][1].flags & FLAG_BASE:
+        if type(events[place][0]) in fold.BASE_TYPES:
             return place
     return None

@@ -6,16 +6,14 @@ goes on with it.
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Final
+from typing import Final, NamedTuple
 from weakref import ref
-
-from msgspec import Struct
 
 from refold.event import ACTOR_NUMBERS, HOST
 from refold.threads import exit_method
 
 
-class Origin(Struct, frozen=True, gc=False):
+class Origin(NamedTuple):
     """When an event happened, what led to it, and who wrote it."""
 
     occurred_ns: int | None = None

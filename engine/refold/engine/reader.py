@@ -6,7 +6,7 @@ take the state lock alone, so they never wait for a disk.
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
@@ -14,7 +14,7 @@ import msgspec
 
 from refold import fold
 from refold.engine.cache import CheckpointPacker, Digests, FrozenStates, LazyIndex, StreamEviction
-from refold.engine.loader import Loader
+from refold.engine.loader import Lens, Loader
 from refold.engine.streams import (
     STORE_STREAM,
     CheckpointGaps,
@@ -31,7 +31,7 @@ from refold.engine.streams import (
     reports_damage,
 )
 from refold.errors import Closed, InvalidInput, ReadOnly
-from refold.event import Event, Forked, Recorded, Restored, Stamp
+from refold.event import Erased, Event, Forked, Recorded, Restored
 from refold.limits import (
     EVICTED_COUNT_MIN,
     FROZEN_PARTS_COUNT,
@@ -117,9 +117,13 @@ def answer_of(row: bytes) -> tuple[int, int]:
     return first, last
 
 
-def of_another_request() -> InvalidInput:
+class RequestTaken(InvalidInput):
+    """A request id was used for another request."""
+
+
+def of_another_request() -> RequestTaken:
     """Return the error of a request id that is taken."""
-    return InvalidInput("this request_id was used for another request; give each request an id of its own")
+    return RequestTaken("this request_id was used for another request; give each request an id of its own")
 
 
 VERB_BYTES: Final = 4
@@ -143,8 +147,11 @@ class Reader:
         clock_ns: Callable[[], int],
         random_bytes: Callable[[int], bytes],
         memory_bytes: int,
+        lens: Lens | None = None,
     ) -> None:
         self.log = log
+        self.lens = lens
+        """Of a scenario, what it folds in the place of the log's events."""
         self.memory_bytes = memory_bytes
         self.clock_ns = clock_ns
         self.random_bytes = random_bytes
@@ -157,7 +164,7 @@ class Reader:
         """Whether this process is between the begin of its turn at the log and the fold of what it wrote."""
         self.ring: Callable[[], None] | None = None
         """Called when a commit of this process was folded, ``None`` without subscribers."""
-        self.follow: Callable[[Sequence[Stream], Sequence[Stamp]], None] | None = None
+        self.follow: Callable[[Iterable[Stream], int], None] | None = None
         """Called with the streams and stamps of such a commit, ``None`` where nobody asked for them."""
         self.restart()
 
@@ -170,7 +177,9 @@ class Reader:
         self.head = self.log.head()
         self.checkpoints = Checkpoints(self.log)
         self.streams = Streams(self.log, self.checkpoints)
-        self.loader = Loader(self.log, self.streams, self.checkpoints)
+        # What rows say of seqs and versions is so in every scenario, and the states in them are of none.
+        rows = self.checkpoints if self.lens is None else Checkpoints(None)
+        self.loader = Loader(self.log, self.streams, rows, self.lens)
         self.packer = CheckpointPacker(self.log, self.streams, self.checkpoints, self.loader)
         self.frozen = FrozenStates(self.loader, self.memory_bytes // FROZEN_PARTS_COUNT)
         self.eviction = StreamEviction(self.log, self.streams, self.packer, self.index, self.memory_bytes, self.frozen)
@@ -358,6 +367,9 @@ class Reader:
                 while self.head < head:
                     self.loader.bytes_read = 0
                     page = self.loader.numbered(self.head, head)
+                    if self.lens is not None and any(isinstance(event, Erased) for _, event, _ in page):
+                        self.restart()  # Of what was erased, no scenario may keep a copy.
+                        return
                     event_bytes = self.loader.bytes_read // len(page)
                     for number, event, stamp in page:
                         self.streams.fold_foreign(number, event, stamp, event_bytes)
@@ -399,25 +411,44 @@ class Reader:
             if stream is None:
                 return 0
             last = stream.seq if at is None else self.loader.last_seq(stream, at)
+            if self.lens is not None and not self.lens.has(stream.name):
+                last = 0
             self._relieve()
             return last
 
-    def events(self, name: str, after: int, until: int | None = None) -> Iterator[Recorded]:
-        """Return the events of a stream with ``after < seq <= until``, at most those that there are now."""
-        return self._events(name, after, self.current_head() if until is None else until)
+    def events(
+        self, name: str, after: int, until: int | None = None, *, first_page: int = PAGE_EVENTS
+    ) -> Iterator[Recorded]:
+        """Return the events of a stream with ``after < seq <= until``, at most those that there are now.
 
-    def _events(self, name: str, after: int, until: int) -> Iterator[Recorded]:
+        They are read by pages, the first of which is small for a caller that wants a few.
+        """
+        return self._events(name, after, self.current_head() if until is None else until, first_page)
+
+    def _events(self, name: str, after: int, until: int, count: int) -> Iterator[Recorded]:
         while True:
             with self.state_lock:
                 stream = self.slot(name)
                 if stream is None:
                     return
                 between = self.loader.seqs_between(stream, after, min(until, stream.seq))
-                page = self.loader.recorded(list(islice(between, PAGE_EVENTS)))
+                page = self.loader.recorded(list(islice(between, count)))
             if not page:
                 return
             yield from page
-            after = page[-1].stamp.seq
+            after, count = page[-1].stamp.seq, min(4 * count, PAGE_EVENTS)
+
+    def events_back(self, name: str, after: int, until: int) -> Iterator[Recorded]:
+        """Return the events of a stream with ``after < seq <= until``, the last one first."""
+        with self.state_lock:
+            stream = self.slot(name)
+            seqs = [] if stream is None else list(self.loader.seqs_between(stream, after, min(until, stream.seq)))
+        while seqs:
+            with self.state_lock:
+                self.check_open()
+                page = self.loader.recorded(seqs[-PAGE_EVENTS:])
+            del seqs[-PAGE_EVENTS:]
+            yield from reversed(page)
 
     def all_events(self, after: int, until: int | None, branch: int = 0) -> Iterator[Recorded]:
         """Return all events of a branch with ``after < seq <= until``, at most those that there are now."""

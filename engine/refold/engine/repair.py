@@ -33,7 +33,7 @@ from refold.engine.streams import (
     rows_of,
     split_key,
 )
-from refold.engine.walk import Seen
+from refold.engine.walk import Marks, Seen
 from refold.errors import InvalidInput, StoreCorrupt, StoreVersion
 from refold.event import FLAG_BASE, FLAG_ERASED, FLAG_OCCURRED, BranchForked, Erased, Event, Stamp, moved_actor
 from refold.limits import (
@@ -245,7 +245,7 @@ class Rebuild:
         is_base = stamp.flags & FLAG_BASE
         slot.state = self._loader.base_state(event, slot.kind) if is_base else self._loader.live(slot)
         fold.fold(slot.state, stamp, event)
-        self._streams.advance(slot, stamp, event_bytes)
+        self._streams.advance(slot, (stamp,), event_bytes)
         if len(slot.seqs) >= (slot.due or CHECKPOINT_EVENTS):
             self._packer.keep(slot)
         if is_base:
@@ -296,7 +296,7 @@ class Repair:
         self._log, self._into, self._until = log, into, seq
         self._streams = StreamNumbers(log)
         self._positions = Positions()
-        self._seen = Seen()
+        self._seen, self._marks_seen = Seen(), Marks()
         self._seqs = Seqs()
         self.head = 0
         """The seq of the last event in the new log."""
@@ -330,8 +330,7 @@ class Repair:
             if len(self._rows) >= CHECKPOINT_ROWS_MAX:
                 self._write()
         self._write()
-        missing, proved = self._bare - self._erased, self._seen.proved
-        unproved = {last for last, digest in self._seen.left.items() if proved.get(last) != digest}
+        missing, unproved = self._bare - self._erased, set(self._seen.unproved())
         if not missing and not unproved:
             return None
         erased, digests = self._erased_behind()
@@ -365,7 +364,7 @@ class Repair:
     def _record(self, record: Record, count: int) -> None:
         """Write a record's first events, byte for byte where nothing of it is other than it was."""
         events, columns = events_of(record)[:count], record.unpacked()
-        repeats = self._seen.repeats(self._log, record, events)
+        repeats = self._marks_seen.repeats(self._log, record, events)
         self._seen.note(record, events)
         time_ns = max(record.time_ns, self._time_ns)
         if time_ns != record.time_ns:

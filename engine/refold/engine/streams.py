@@ -86,7 +86,7 @@ def records_through(log: Log, after: int, until: int) -> Iterator[Record]:
 # Random ids, drawn from the memory's random source in large pools: one draw serves two hundred ids.
 
 _POOL_BYTES: Final = ID_HEX_CHARS // 2 * 200
-_ID: Final = re.compile(f"[0-9a-f]{{{ID_HEX_CHARS}}}")
+_ID: Final = re.compile(f".{{{ID_HEX_CHARS}}}")
 
 
 class Ids:
@@ -190,7 +190,7 @@ class Checkpoint(NamedTuple):
     @property
     def due(self) -> int:
         """Return how many events may follow before the next kept row."""
-        return max(CHECKPOINT_EVENTS, len(self.pointed), len(self.inline) // CHECKPOINT_EVENT_BYTES)
+        return max(CHECKPOINT_EVENTS, len(self.pointed) // 2, len(self.inline) // CHECKPOINT_EVENT_BYTES)
 
 
 class _Stored(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -766,16 +766,16 @@ class Streams:
         """Return the seq up to which every event is covered by a checkpoint row."""
         return next(iter(self.dirty.values())) - 1 if self.dirty else head
 
-    def advance(self, slot: Stream, stamp: Stamp, record_bytes: int) -> None:
-        """Move a stream on to an event that was folded into its state."""
-        slot.version, slot.seq = stamp.version, stamp.seq
-        slot.seqs.append(stamp.seq)
-        slot.weight += record_bytes + EVENT_OVERHEAD_BYTES
-        self.bytes += record_bytes + EVENT_OVERHEAD_BYTES
-        slot.held += 1
+    def advance(self, slot: Stream, stamps: Sequence[Stamp], record_bytes: int) -> None:
+        """Move a stream on to the last of some events that were folded into its state."""
+        last, added_bytes = stamps[-1], record_bytes + EVENT_OVERHEAD_BYTES * len(stamps)
+        slot.version, slot.seq = last.version, last.seq
+        slot.seqs += [stamp.seq for stamp in stamps]
+        slot.weight += added_bytes
+        self.bytes += added_bytes
+        slot.held += len(stamps)
         slot.is_used = True
-        if slot.number not in self.dirty:
-            self.dirty[slot.number] = stamp.seq
+        self.dirty.setdefault(slot.number, stamps[0].seq)
 
     def fold_foreign(self, number: int, event: Event, stamp: Stamp, record_bytes: int) -> None:
         """Take note of an event that another process wrote, and fold it if its stream is loaded here."""

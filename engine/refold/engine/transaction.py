@@ -4,12 +4,12 @@ A caller is admitted to a group whole or not at all. Where its decision depends 
 the same group changes, it waits for the next commit: then that stream's state is known.
 """
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import count, repeat
+from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from msgspec import Struct
@@ -23,6 +23,7 @@ from refold.entry import Entry, settle_entry
 from refold.errors import LimitExceeded, WrongVersion
 from refold.event import (
     ACTOR_NUMBER_MAX,
+    ACTOR_NUMBERS,
     FLAG_BASE,
     FLAG_OCCURRED,
     NAMED_ACTORS_FROM,
@@ -57,7 +58,7 @@ Decide: TypeAlias = Callable[[fold.State], Event | None]
 """Looks at a stream's state and returns the event to append, or ``None`` where nothing would change."""
 
 
-class Mutation(Struct, frozen=True):
+class Mutation(NamedTuple):
     """One event to append, or the decision that makes it, with the options of the caller."""
 
     key: str
@@ -68,6 +69,10 @@ class Mutation(Struct, frozen=True):
     origin: Origin = BY_HOST
     expected: object = ANY
     request: Request | None = None
+
+
+make_mutation: Final[Callable[[tuple[Any, ...]], Mutation]] = partial(_new, Mutation)
+"""Makes a mutation of its fields, in half the time that its class takes."""
 
 
 class Deferred(Exception):
@@ -90,49 +95,167 @@ def check_version(key: str, actual: int, expected: object) -> None:
         )
 
 
-def _apply(target: "Transaction | Group", mutation: Mutation) -> int | None:
-    """Add a mutation's event, behind what opens its stream; return its place, ``None`` where nothing changes.
+_FLAGS: Final = {event_type: FLAG_BASE if event_type in fold.BASE_TYPES else 0 for event_type in fold.TAGS}
 
-    Raises ``WrongVersion`` if the stream is not at the expected version, and whatever the decision raises.
+
+class Draft(ABC):
+    """Events to be written, in columns, each with its stamp; the seq of a stamp is provisional, -1 for the first.
+
+    The stamp is the event's one and only: whoever holds it sees the engine fill in what is known once it is durable.
     """
-    key, event = mutation.key, mutation.make
-    if mutation.expected != ANY:
-        check_version(key, target.version(key), mutation.expected)
-    if not isinstance(event, Event):
-        decided = event(target.state(key))
-        if decided is None:
-            return None
-        event = decided
-    if type(event) in fold.LISTING:
-        fold.check_size(event)
-    if mutation.opening is not None and key not in target.opened:
-        target.open(key, mutation.opening, mutation.origin)
-    place = target.add(key, event, mutation.origin)
-    if type(event) in fold.CLOSING:
-        target.opened.discard(key)
-    return place
 
-
-class Transaction:
-    """The events of one caller in columns, in order, and what they depend on.
-
-    A batch keeps one open while user code runs. Its events have provisional seqs, -1 for the first, so that later ones
-    can name them.
-    """
+    command = 0
+    """The place at which the command begins that was added last."""
+    is_dated = False
+    """Whether somebody said of an event when it happened."""
+    is_citing = False
+    """Whether an event may name another one."""
+    is_torn = False
+    """Whether an interrupt cut off a mutation, so that the columns may not fit each other: it is not written."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self.is_torn = False
-        """Whether an interrupt cut off a mutation, so that the columns may not fit each other: it is not written."""
         self.keys: list[str] = []
         self.events: list[Event] = []
-        self.origins: list[Origin] = []
+        self.stamps: list[Stamp] = []
+        self.places: dict[str, list[int]] = {}
+        """Stream -> places of its events, in the order of their first ones."""
+        self.opened: set[str] = set()
+        """Streams that need no opening any more, as far as is known here."""
+        self.requests: dict[bytes, tuple[Request, range]] = {}
+        """Requests by the hash of their id, each with the places of its events."""
+        self.overlays: dict[str, fold.State] = {}
+        """Stream -> its state with these events, for streams that were read after they were written to."""
+        self.starts: list[int] = []
+        """Places at which a command begins, what is written whole or not at all; none where all events are one."""
+
+    def __len__(self) -> int:
+        """Return the number of events."""
+        return len(self.events)
+
+    # What differs where the events are collected, and where they are written.
+
+    @abstractmethod
+    def version(self, key: str) -> int:
+        """Return a stream's version with these events."""
+
+    @abstractmethod
+    def state(self, key: str) -> fold.State:
+        """Return a stream's state with these events."""
+
+    @abstractmethod
+    def open(self, key: str, opening: Event, origin: Origin) -> None:
+        """Add the event that opens a stream, unless it is open; a fork that was dropped is opened anew."""
+
+    @abstractmethod
+    def name(self, actor: str) -> None:
+        """Take note of an actor without a fixed number, whose event is about to be added."""
+
+    @abstractmethod
+    def begin(self, key: str) -> list[int]:
+        """Make ready for the first event of a stream, or for one too many; return the places of those it has."""
+
+    @abstractmethod
+    def cite(self, place: int) -> None:
+        """Take note of an event that may name others."""
+
+    # What does not.
+
+    def apply(self, mutation: Mutation) -> Recorded | None:
+        """Add a mutation, behind what opens its stream, decided on the state with the events so far.
+
+        Returns its event, ``None`` where nothing changes. Raises ``WrongVersion`` if the stream is not at the expected
+        version, and whatever the decision raises.
+        """
+        key, make, opening, origin, expected, request = mutation
+        self.command = begin = len(self.events)
+        try:
+            if expected != ANY:
+                check_version(key, self.version(key), expected)
+            event = make if isinstance(make, Event) else make(self.state(key))
+            if event is None:
+                self._remember(request)
+                return None
+            kind = type(event)
+            if kind in fold.LISTING:
+                fold.check_size(event)
+            if opening is not None and key not in self.opened:
+                self.open(key, opening, origin)
+            stamp = self.add(key, event, origin)
+            if kind in fold.CLOSING:
+                self.opened.discard(key)
+        except Exception:
+            self.truncate(begin)
+            raise
+        except BaseException:
+            self.is_torn = True
+            raise
+        if request is not None:
+            self._remember(request)
+        return _recorded((event, stamp))
+
+    def _remember(self, request: Request | None) -> None:
+        """Take note of the events that answer a request, if there is one."""
+        if request is not None:
+            self.requests[request.id_hash] = (request, range(self.command, len(self.events)))
+
+    def add(self, key: str, event: Event, origin: Origin) -> Stamp:
+        """Add an event whose fields were all checked, so that encoding it cannot fail; return its stamp."""
+        occurred_ns, cause, actor, number = origin
+        if number is None:
+            self.name(actor)
+        own, place, flags = self.places.get(key), len(self.events), _FLAGS[type(event)]
+        if own is None or place >= BATCH_EVENTS_MAX:
+            own = self.begin(key)
+        if occurred_ns is None:
+            occurred_ns = 0
+        else:
+            self.is_dated, flags = True, flags | FLAG_OCCURRED
+        stamp = Stamp(-1 - place, key if key[0] > "9" else name_of(key), 0, 0, occurred_ns, cause, actor, flags)
+        self.keys.append(key)
+        self.events.append(event)
+        self.stamps.append(stamp)
+        own.append(place)
+        if event.sources or type(event) is not MessageAppended:
+            self.cite(place)
+        if self.overlays and key in self.overlays:
+            self.overlays[key] = self.folded(self.overlays[key], place)
+        return stamp
+
+    def folded(self, state: fold.State, place: int) -> fold.State:
+        """Return a state after one more event."""
+        event = self.events[place]
+        if isinstance(event, Restored):
+            state = self._reader.base_state(event, kind_of(self.keys[place]))
+        fold.fold(state, self.stamps[place], event)
+        return state
+
+    def truncate(self, length: int) -> None:
+        """Take back what was added from place ``length`` on: what added it failed."""
+        for key in set(self.keys[length:]):
+            own = self.places[key]
+            del own[bisect_left(own, length) :]
+            if not own:
+                del self.places[key]
+            self.opened.discard(key)
+            self.overlays.pop(key, None)
+        columns: tuple[list[Any], ...] = (self.keys, self.events, self.stamps)
+        for column in columns:
+            del column[length:]
+
+
+class Transaction(Draft):
+    """The events of one caller, and what they depend on.
+
+    A batch keeps one open while user code runs. Its later events can name earlier ones by their provisional seqs.
+    """
+
+    def __init__(self, reader: Reader) -> None:
+        super().__init__(reader)
         self.named: set[str] = set()
         """The actors without a fixed number."""
-        self.places: defaultdict[str, list[int]] = defaultdict(list)
-        """Stream -> places of its events."""
-        self.messages: list[Message] = []
-        """Results that were handed out before their stamp was known; their seq is provisional."""
+        self.messages: list[tuple[int, Message]] = []
+        """Messages that were handed out with an event that names others of this transaction, by place."""
         self.entries: list[Entry] = []
         """Memories that were handed out before their seqs and times were known."""
         self.callbacks: list[tuple[int, Callable[[Stamp], None]]] = []
@@ -141,65 +264,36 @@ class Transaction:
         """Journal notes that were handed out before their time was known, by place."""
         self.openings: dict[str, int] = {}
         """Stream -> place of the event that opens it, left out if somebody else opens the stream first."""
-        self.opened: set[str] = set()
-        """Streams that need no opening any more, as far as this transaction knows."""
         self.provisional: list[int] = []
         """Places of events that name a seq of this very transaction."""
-        self.overlays: dict[str, fold.State] = {}
-        """Stream -> its state with the events of this transaction, for streams that were read after it wrote them."""
         self.reads: dict[str, int] = {}
         """Stream -> version at which its state was first read."""
         self.erased_count: int | None = None
         """How many events had been erased when it first read something; ``None`` where no erasure matters."""
-        self.requests: dict[bytes, tuple[Request, range]] = {}
-        """Requests by the hash of their id, each with the places of its events."""
-        self.starts: list[int] = []
-        """Places at which a command of its own begins; none where all events are one command."""
         self.is_current: Callable[[], bool] | None = None
         """Whether what was read of a whole memory still holds, asked just before the commit."""
 
-    def __len__(self) -> int:
-        """Return the number of events."""
-        return len(self.events)
+    def insert(self, key: str, event: Event) -> None:
+        """Add an event with the origin of the context."""
+        self.add(key, event, origin_in(self._reader))
 
-    def add(self, key: str, event: Event, origin: Origin | None = None) -> int:
-        """Add an event whose fields were all checked, so that encoding it cannot fail; return its place.
-
-        Without an origin it has that of the context.
-        """
-        place = len(self.events)
-        if place >= BATCH_EVENTS_MAX:
+    def begin(self, key: str) -> list[int]:
+        """Make ready for the first event of a stream; ``LimitExceeded`` for one too many."""
+        if len(self.events) >= BATCH_EVENTS_MAX:
             raise LimitExceeded(
                 f"a batch of more than BATCH_EVENTS_MAX = {BATCH_EVENTS_MAX} events; commit in several batches"
             )
-        self.keys.append(key)
-        self.places[key].append(place)
-        self.events.append(event)
-        if origin is None:
-            origin = origin_in(self._reader)
-        self.origins.append(origin)
-        if origin.number is None:
-            self.named.add(origin.actor)
-        if (event.sources or type(event) is not MessageAppended) and fold.is_provisional(event):
-            self.provisional.append(place)
-        if key in self.overlays:
-            self.overlays[key] = self._folded(self.overlays[key], place)
-        return place
+        return self.places.setdefault(key, [])
 
-    def apply(self, mutation: Mutation) -> int | None:
-        """Add a mutation, decided on the state with the events so far; return its place, ``None`` for no change."""
-        begin = len(self.events)
-        try:
-            place = _apply(self, mutation)
-        except Exception:
-            self.truncate(begin)
-            raise
-        except BaseException:
-            self.is_torn = True
-            raise
-        if mutation.request is not None:
-            self.requests[mutation.request.id_hash] = (mutation.request, range(begin, len(self.events)))
-        return place
+    def name(self, actor: str) -> None:
+        """Take note of an actor without a fixed number, whose event is about to be added."""
+        self.named.add(actor)
+
+    def cite(self, place: int) -> None:
+        """Take note of an event that may name others."""
+        self.is_citing = True
+        if fold.is_provisional(self.events[place]):
+            self.provisional.append(place)
 
     def answered(self, request: Request) -> range:
         """Return the places of the events of a request that was made before; ``InvalidInput`` of another one.
@@ -215,14 +309,15 @@ class Transaction:
 
     def open(self, key: str, opening: Event, origin: Origin) -> None:
         """Add the event that opens a stream, unless it is open; a fork that was dropped is opened anew."""
-        if self.places[key]:
+        if key in self.places:
             # Restored or dropped here: what is open now is what this transaction itself sees.
             if not fold.is_open(self.state(key)):
                 self.add(key, opening, origin)
         else:
             stream = self._reader.find(key)
             if stream is None or not fold.is_open(self._reader.live(stream)):
-                self.openings[key] = self.add(key, opening, origin)
+                self.openings[key] = len(self.events)
+                self.add(key, opening, origin)
         self.opened.add(key)
 
     def _read(self, key: str) -> Stream | None:
@@ -237,7 +332,7 @@ class Transaction:
     def version(self, key: str) -> int:
         """Return a stream's version with the events of this transaction, and remember that it was read."""
         stream = self._read(key)
-        return (0 if stream is None else stream.version) + len(self.places[key])
+        return (0 if stream is None else stream.version) + len(self.places.get(key, ()))
 
     def state(self, key: str) -> fold.State:
         """Return a stream's state with the events of this transaction, and remember that it was read."""
@@ -246,7 +341,7 @@ class Transaction:
             stream = self._read(key)
             if key in self.overlays:
                 return self.overlays[key]
-            if not self.places[key]:
+            if key not in self.places:
                 return fold.empty(kind_of(key)) if stream is None else reader.live(stream)
             state = self.overlays[key] = self.state_before(key, len(self.events))
         return state
@@ -255,9 +350,9 @@ class Transaction:
         """Return a stream's state with the events of this transaction in front of a place, and remember the read."""
         stream = self._read(key)
         state = fold.empty(kind_of(key)) if stream is None else self._copied(stream)
-        for place in self.places[key]:
+        for place in self.places.get(key, ()):
             if place < end:
-                state = self._folded(state, place)
+                state = self.folded(state, place)
         return state
 
     def _copied(self, stream: Stream) -> fold.State:
@@ -265,32 +360,13 @@ class Transaction:
         reader = self._reader
         return fold.copied(reader.live(stream)) or reader.loader.state_at(stream, stream.seq)
 
-    def _folded(self, state: fold.State, place: int) -> fold.State:
-        """Return a state after one more event."""
-        event = self.events[place]
-        if isinstance(event, Restored):
-            state = self._reader.base_state(event, kind_of(self.keys[place]))
-        fold.fold(state, self.stamp(place), event)
-        return state
-
-    def stamp(self, place: int) -> Stamp:
-        """Return the stamp that an event has until the commit."""
-        origin, key = self.origins[place], self.keys[place]
-        name = key if key[0] > "9" else name_of(key)
-        return Stamp(-place - 1, name, 0, 0, origin.occurred_ns or 0, origin.cause, origin.actor)
-
     def recorded(self, place: int) -> Recorded:
         """Return an event with the stamp that it has until the commit."""
-        return _recorded((self.events[place], self.stamp(place)))
+        return _recorded((self.events[place], self.stamps[place]))
 
     def truncate(self, length: int) -> None:
         """Take back what was added from place ``length`` on: the verb that added it failed."""
-        for key in set(self.keys[length:]):
-            self.overlays.pop(key, None)
-            self.places[key] = [place for place in self.places[key] if place < length]
-            self.opened.discard(key)
-        for column in (self.keys, self.events, self.origins):
-            del column[length:]
+        super().truncate(length)
         self.openings = {key: place for key, place in self.openings.items() if place < length}
         self.provisional = [place for place in self.provisional if place < length]
 
@@ -309,25 +385,19 @@ class Transaction:
             for place, event in zip(places, events, strict=True)
         ]
 
-    def settle(self, places: Sequence[int], events: Sequence[Event], stamps: Sequence[Stamp]) -> None:
-        """Give the results that were handed out the stamps of their events, of which those at ``places`` were written.
-
-        Without openings that were left out each event keeps its place.
-        """
-        index_of: Mapping[int, int] | Sequence[int] = places
-        if len(places) < len(self.events):
-            index_of = {place: index for index, place in enumerate(places)}
-        for message in self.messages:
-            at = index_of[-message.stamp.seq - 1]
-            force_setattr(message, "stamp", stamps[at])
-            if self.provisional:
-                force_setattr(message, "event", events[at])
+    def settle(self, places: Sequence[int], events: Sequence[Event]) -> None:
+        """Complete the results that were handed out: their stamps are, of those at ``places`` the events are given."""
+        stamps = self.stamps
+        if self.messages:
+            event_of = dict(zip(places, events, strict=True))
+            for place, message in self.messages:
+                force_setattr(message, "event", event_of[place])
         for seq, callback in self.callbacks:
-            callback(stamps[index_of[place_of(seq)]])
+            callback(stamps[place_of(seq)])
         for entry in self.entries:
-            settle_entry(entry, lambda seq: stamps[index_of[place_of(seq)]].seq, stamps[0].time_ns)
+            settle_entry(entry, lambda seq: stamps[place_of(seq)].seq, stamps[places[0]].time_ns)
         for place, note in self.notes:
-            force_setattr(note, "time_ns", stamps[index_of[place]].time_ns)
+            force_setattr(note, "time_ns", stamps[place].time_ns)
 
 
 def erased_count(reader: Reader) -> int:
@@ -340,167 +410,151 @@ def erased_count(reader: Reader) -> int:
 # A group: the events of one commit in columns, those of several callers, each caller's a command of its own.
 
 
-class Group(Struct, eq=False):
+class Group(Draft):
     """The events to write, in order; they were checked before, so that encoding them cannot fail."""
 
-    reader: Reader
-    streams: list[Stream] = []
-    events: list[Event] = []
-    origins: list[Origin] = []
-    commands: list[int] = []
-    """For each event, the place of the first event of its command: what is written whole or not at all."""
-    command: int = 0
-    """The place at which the command begins that is being admitted."""
-    touched: dict[str, int] = {}
-    """Stream -> how many events the group holds of it."""
-    opened: set[str] = set()
-    """Streams that need no opening any more."""
-    named: dict[str, int] = {}
-    """Actors without a fixed number -> the number that they have, or get in this group."""
-    new_streams: dict[str, Stream] = {}
-    """Streams by key that have no number yet in the store."""
-    is_citing: bool = False
-    """Whether an event may name sources."""
-    requests: list[tuple[Request, int, int]] = []
-    """Requests with the places of their events: from the first to behind the last."""
+    def __init__(self, reader: Reader) -> None:
+        super().__init__(reader)
+        self.streams: dict[str, Stream] = {}
+        """The streams of the events, by key: each has a number, and its state is loaded."""
+        self.named: dict[str, int] = {}
+        """Actors without a fixed number -> the number that they have, or get in this group."""
+        self.new_streams: dict[str, Stream] = {}
+        """Streams by key that have no number yet in the store."""
 
     def stream(self, key: str) -> Stream:
         """Return a stream; one that does not exist yet gets its number with its first event."""
         # Those of the group first: a branch finds its parent's stream until it has one of its own.
-        stream = self.new_streams.get(key) or self.reader.find(key)
+        stream = self.new_streams.get(key) or self._reader.find(key)
         if stream is None:
             branch, name = split_key(key)
             stream = Stream(0, name, branch)
             stream.state = fold.empty(stream.kind)
         return stream
 
-    def _ready(self, key: str) -> Stream:
+    def _ready(self, key: str, stream: Stream) -> Stream:
         """Return a stream to which events can be added: numbered if it is new, with its state loaded if it is not."""
-        stream = self.stream(key)
         if stream.number:
             if stream.state is None:
-                self.reader.live(stream)
+                self._reader.live(stream)
             return stream
-        number = self.reader.streams.next_number + len(self.new_streams)
+        number = self._reader.streams.next_number + len(self.new_streams)
         if stream.base is None:
             stream.number = number
         else:
-            self.reader.live(stream)
+            self._reader.live(stream)
             stream = stream.with_number(number)
         self.new_streams[key] = stream
         return stream
 
     def version(self, key: str) -> int:
         """Return a stream's version with the events of the group."""
-        return self.stream(key).version + self.touched.get(key, 0)
+        return self.stream(key).version + len(self.places.get(key, ()))
 
     def state(self, key: str) -> fold.State:
         """Return a stream's state; ``Deferred`` if the group changes it."""
-        if key in self.touched:
+        if key in self.places:
             raise Deferred
-        return self.reader.live(self.stream(key))
+        return self._reader.live(self.stream(key))
 
     def open(self, key: str, opening: Event, origin: Origin) -> None:
         """Add the event that opens a stream, unless it is open; a fork that was dropped is opened anew."""
-        if key in self.touched:
+        if key in self.places:
             raise Deferred
-        stream = self.reader.streams.ready(key) or self.stream(key)
-        if not fold.is_open(stream.state or self.reader.live(stream)):
+        stream = self._reader.streams.ready(key)
+        if stream is None:
+            stream = self.stream(key)
+        else:
+            self.streams[key] = stream
+        if not fold.is_open(stream.state or self._reader.live(stream)):
             self.add(key, opening, origin)
         self.opened.add(key)
 
-    def add(self, key: str, event: Event, origin: Origin) -> int:
-        """Add an event to the command that is being admitted; return its place."""
-        if origin.number is None:
-            self._name(origin.actor)
-        place = len(self.events)
-        self.streams.append(self.reader.streams.ready(key) or self._ready(key))
-        self.events.append(event)
-        self.origins.append(origin)
-        self.commands.append(self.command)
-        self.touched[key] = self.touched.get(key, 0) + 1
-        if event.sources:
-            self.is_citing = True
-        return place
+    def begin(self, key: str) -> list[int]:
+        """Make ready for the first event of a stream."""
+        if key not in self.streams:
+            self.streams[key] = self._reader.streams.ready(key) or self._ready(key, self.stream(key))
+        return self.places.setdefault(key, [])
 
-    def _name(self, actor: str) -> None:
+    def cite(self, place: int) -> None:  # noqa: ARG002 - any of them may
+        """Take note of an event that may name others."""
+        self.is_citing = True
+
+    def name(self, actor: str) -> None:
         """Give an actor a number, unless it has one, by an event of its own in front of the command.
 
         No caller requested that event: it is part of no request, and of no answer.
         """
         if actor in self.named:
             return
-        seq = self.reader.live(self.stream(STORE_STREAM)).part(ACTORS).seqs.get(actor)
+        seq = self._reader.live(self.stream(STORE_STREAM)).part(ACTORS).seqs.get(actor)
         if seq is None:
             assert self.command == len(self.events), "an actor is named in front of a command, not within it"
-            seq = self.reader.head + 1 + self.command
+            seq = self._reader.head + 1 + self.command
             if NAMED_ACTORS_FROM + seq > ACTOR_NUMBER_MAX:
                 raise LimitExceeded(
                     f"no number is left for the actor {actor!r} at seq {seq}; act under a name that the store knows"
                 )
             self.add(STORE_STREAM, ActorNamed((), actor), BY_HOST)
+            self.starts.append(self.command)
             self.command += 1
         self.named[actor] = NAMED_ACTORS_FROM + seq
 
-    def admit(self, mutation: Mutation) -> int | None:
-        """Add a mutation as a command; return the place of its event, ``None`` for no change."""
-        self.command = len(self.events)
-        request = mutation.request
-        if request is not None and any(request.id_hash == known.id_hash for known, _, _ in self.requests):
-            raise Deferred
-        place = _apply(self, mutation)
-        if request is not None:
-            self.requests.append((request, self.command, len(self.events)))
-        return place
-
-    def admit_all(self, transaction: Transaction) -> Sequence[int]:
+    def adopt(self, transaction: Transaction) -> Sequence[int]:
         """Add a transaction as one command; return those of its places that are written.
 
         Raises ``WrongVersion`` if a stream moved that it read, or was closed that it found open.
         """
-        keys = dict.fromkeys(transaction.keys)
-        if self.touched and any(key in self.touched for key in (*keys, *transaction.reads)):
+        reader, own = self._reader, transaction.places
+        if self.places and any(key in self.places for key in (*own, *transaction.reads)):
             raise Deferred
-        if self.requests and any(known.id_hash in transaction.requests for known, _, _ in self.requests):
+        if self.requests.keys() & transaction.requests.keys():
             raise Deferred
         if transaction.is_current is not None and self.events:
             raise Deferred
-        streams = {key: self.stream(key) for key in keys}
-        _check_current(self.reader, transaction, streams)
-        places = _places(self.reader, transaction, streams)
-        is_whole = len(places) == len(transaction.events)
+        streams = {key: self.stream(key) for key in own}
+        _check_current(reader, transaction, streams)
+        places = _places(reader, transaction, streams)
         self.command = len(self.events)
         if places:
             for actor in sorted(transaction.named):
-                self._name(actor)
+                self.name(actor)
         begin = self.command
-        written = transaction.keys if is_whole else [transaction.keys[place] for place in places]
-        for key, added in Counter(written).items():
-            streams[key] = self._ready(key)
-            self.touched[key] = self.touched.get(key, 0) + added
-        self.streams += [streams[key] for key in written]
-        self.origins += transaction.origins if is_whole else [transaction.origins[place] for place in places]
-        self.is_citing = True
-        self.commands += _commands(transaction, places, begin) if transaction.starts else [begin] * len(places)
-        self.events += transaction.resolved(places, self.reader.head + 1 + begin)
-        for request, wanted in transaction.requests.values():
+        self.events += transaction.resolved(places, reader.head + 1 + begin)
+        if len(places) == len(transaction.events):
+            self.keys += transaction.keys
+            self.stamps += transaction.stamps
+            self.places.update(
+                (key, [begin + place for place in at] if begin else at.copy()) for key, at in own.items()
+            )
+        else:
+            for index, place in enumerate(places, begin):
+                key = transaction.keys[place]
+                self.keys.append(key)
+                self.stamps.append(transaction.stamps[place])
+                self.places.setdefault(key, []).append(index)
+        for key, stream in streams.items():
+            if key in self.places:
+                self.streams[key] = self._ready(key, self.new_streams.get(key) or stream)
+        self.is_dated |= transaction.is_dated
+        self.is_citing |= transaction.is_citing
+        starts = transaction.starts
+        if starts and len(places) < len(transaction.events):
+            starts = [bisect_left(places, start) for start in starts]
+        self.starts += [begin, *([begin + start for start in starts] if begin else starts)]
+        for id_hash, (request, wanted) in transaction.requests.items():
             # Both are in order, and a batch has as many requests as events where each of an import's has its own.
             first, end = bisect_left(places, wanted.start), bisect_left(places, wanted.stop)
-            self.requests.append((request, begin + first, begin + end))
+            self.requests[id_hash] = (request, range(begin + first, begin + end))
         return places
 
     def truncate(self, length: int) -> None:
         """Take back what was added from place ``length`` on: the command that it belongs to was refused."""
-        for stream in self.streams[length:]:
-            self.touched[stream.key] -= 1
-            if not self.touched[stream.key]:
-                del self.touched[stream.key]
-            self.opened.discard(stream.key)
-        columns: tuple[list[Any], ...] = (self.streams, self.events, self.origins, self.commands)
-        for column in columns:
-            del column[length:]
-        self.new_streams = {key: stream for key, stream in self.new_streams.items() if key in self.touched}
-        left = NAMED_ACTORS_FROM + self.reader.head + 1 + length
+        super().truncate(length)
+        self.streams = {key: stream for key, stream in self.streams.items() if key in self.places}
+        self.new_streams = {key: stream for key, stream in self.new_streams.items() if key in self.places}
+        self.starts = [start for start in self.starts if start < length]
+        left = NAMED_ACTORS_FROM + self._reader.head + 1 + length
         self.named = {actor: number for actor, number in self.named.items() if number < left}
 
 
@@ -513,18 +567,6 @@ def _places(reader: Reader, transaction: Transaction, streams: dict[str, Stream]
         if streams[key].version and fold.is_open(reader.live(streams[key]))
     }
     return [place for place in places if place not in moot] if moot else places
-
-
-def _commands(transaction: Transaction, places: Sequence[int], begin: int) -> list[int]:
-    """Return for each written event the place in the group at which its command begins."""
-    commands: list[int] = []
-    starts, upcoming = iter(transaction.starts), -1
-    following: int | None = next(starts, None)
-    for index, place in enumerate(places):
-        while following is not None and place >= following:
-            upcoming, following = index, next(starts, None)
-        commands.append(begin + max(upcoming, 0))
-    return commands
 
 
 def _check_current(reader: Reader, transaction: Transaction, streams: dict[str, Stream]) -> None:
@@ -577,67 +619,80 @@ class CommitSeed(NamedTuple):
     """The seed of the records' salts."""
 
 
-class Commit(NamedTuple):
-    """A group as the log takes it, with the stamps to fold its events under once it is durable."""
+class Commit(Struct, frozen=True, eq=False):
+    """A group as the log takes it, and where each of its streams was before."""
 
+    group: Group
     first_seq: int
+    time_ns: int
     records: list[Sealed]
     link: bytes
-    stamps: list[Stamp]
+    heads: list[StreamHead]
+    """The streams, in the order of ``Draft.places``."""
     sizes: list[int]
     """The bytes of each event."""
     rows: list[Row]
     """The rows of a commit besides its records: of sources, and of requests."""
 
+    def settle(self) -> None:
+        """Complete the stamps, once the events are durable; it may be done again where it was cut off.
 
-_BASE_FLAGS: Final = {event_type: FLAG_BASE if event_type in fold.BASE_TYPES else 0 for event_type in fold.TAGS}
+        The seq comes last: whoever sees that it is one sees the rest as well.
+        """
+        stamps, time_ns, first_seq = self.group.stamps, self.time_ns, self.first_seq
+        for head, places in zip(self.heads, self.group.places.values(), strict=True):
+            for version, place in enumerate(places, head.version + 1):
+                stamp = stamps[place]
+                force_setattr(stamp, "version", version)
+                force_setattr(stamp, "time_ns", time_ns)
+                if not stamp.flags & FLAG_OCCURRED:
+                    force_setattr(stamp, "occurred_ns", time_ns)
+                force_setattr(stamp, "seq", first_seq + place)
+
+
+_CAUSE, _ACTOR, _FLAGS_OF = map(attrgetter, ("cause", "actor", "flags"))
 
 
 def build_commit(group: Group, seed: CommitSeed, *, first_seq: int, after_ns: int, link: bytes) -> Commit:
-    """Return the commit of a group's events, stamped from ``first_seq`` on and not before ``after_ns``."""
+    """Return the commit of a group's events, from ``first_seq`` on and not before ``after_ns``."""
     # By columns, each made in one sweep: for a batch that is half the work of going from event to event.
-    events, streams, origins, time_ns = group.events, group.streams, group.origins, max(seed.time_ns, after_ns)
-    size, arrays = len(events), list(map(fold.encode, events))
-    places = {stream: place for place, stream in enumerate(dict.fromkeys(streams))}
-    heads = [StreamHead(stream.number, stream.version, stream.seq, stream.branch) for stream in places]
-    owners = [places[stream] for stream in streams]
-    counters = [count(head.version + 1) for head in heads]
-    versions = [next(counters[owner]) for owner in owners]
-    flags = [_BASE_FLAGS[type(event)] for event in events]
-    causes = [origin.cause for origin in origins]
-    actors = [origin.actor for origin in origins]
-    numbers = [group.named[origin.actor] if origin.number is None else origin.number for origin in origins]
-    given = [origin.occurred_ns for origin in origins]
-    is_dated, occurred = given.count(None) < size, [time_ns] * size  # What was not said is the time of the commit.
-    for place, occurred_ns in enumerate(given if is_dated else ()):
-        if occurred_ns is not None:
-            occurred[place] = occurred_ns
-            flags[place] |= FLAG_OCCURRED
-    seqs, names = range(first_seq, first_seq + size), [stream.name for stream in streams]
-    stamps = list(map(Stamp, seqs, names, versions, repeat(time_ns), occurred, causes, actors, flags))
-    marks = flags
-    for place in set(group.commands):
-        marks[place] |= MARK_COMMAND
-    columns = Columns(heads, owners, marks, numbers, causes, occurred if is_dated else (), arrays)
+    stamps, time_ns = group.stamps, max(seed.time_ns, after_ns)
+    arrays = list(map(fold.encode, group.events))
+    streams = [group.streams[key] for key in group.places]
+    heads = [StreamHead(stream.number, stream.version, stream.seq, stream.branch) for stream in streams]
+    owners: Sequence[int] = ()
+    if len(heads) > 1:
+        index_of = {key: index for index, key in enumerate(group.places)}
+        owners = list(map(index_of.__getitem__, group.keys))
+    numbers = {**ACTOR_NUMBERS, **group.named} if group.named else ACTOR_NUMBERS
+    marks = bytearray(map(_FLAGS_OF, stamps))
+    for start in group.starts:
+        if start < len(marks):
+            marks[start] |= MARK_COMMAND
+    occurred: Sequence[int] = ()
+    if group.is_dated:  # What was not said is the time of the commit.
+        occurred = [stamp.occurred_ns if stamp.flags & FLAG_OCCURRED else time_ns for stamp in stamps]
+    actors, causes = list(map(numbers.__getitem__, map(_ACTOR, stamps))), list(map(_CAUSE, stamps))
+    columns = Columns(heads, owners, marks, actors, causes, occurred, arrays)
     packed = pack(columns, first_seq=first_seq, time_ns=time_ns, command=0, seed=seed.salt, link=link)
-    rows = derived_rows(events, stamps) if group.is_citing else []
+    rows = derived_rows(group.events, first_seq) if group.is_citing else []
     if group.requests:
         rows += request_rows(group, first_seq)
-    return Commit(first_seq, packed.records, packed.link, stamps, list(map(len, arrays)), rows)
+    return Commit(group, first_seq, time_ns, packed.records, packed.link, heads, list(map(len, arrays)), rows)
 
 
-def bases_of(group: Group, commit: Commit) -> Iterator[tuple[int, Forked | Restored, str]]:
+def bases_of(group: Group, first_seq: int) -> Iterator[tuple[int, Forked | Restored, str]]:
     """Return the events that start from the state of another place, by seq, with the kind of their stream."""
-    for event, stamp, stream in zip(group.events, commit.stamps, group.streams, strict=True):
+    for seq, (key, event) in enumerate(zip(group.keys, group.events, strict=True), first_seq):
         if isinstance(event, (Forked, Restored)):
-            yield stamp.seq, event, stream.kind
+            yield seq, event, kind_of(key)
 
 
-def derived_rows(events: Sequence[Event], stamps: Sequence[Stamp]) -> list[Row]:
+def derived_rows(events: Sequence[Event], first_seq: int) -> list[Row]:
     """Return an index row for each source that an event names: from the source to what was derived from it."""
     return [
-        ("derived", SEQ.pack(source) + SEQ.pack(stamp.seq), b"")
-        for event, stamp in zip(events, stamps, strict=True)
+        ("derived", SEQ.pack(source) + SEQ.pack(seq), b"")
+        for seq, event in enumerate(events, first_seq)
         if event.sources
         for source in event.sources
     ]
@@ -649,7 +704,7 @@ def request_rows(group: Group, first_seq: int) -> list[Row]:
     Of one that changed nothing, the row has the head at which that was decided.
     """
     rows: list[Row] = []
-    for request, begin, end in group.requests:
-        first, last = first_seq + begin if end > begin else 0, first_seq + end - 1
+    for request, places in group.requests.values():
+        first, last = first_seq + places.start if places else 0, first_seq + places.stop - 1
         rows.append(("requests", request.id_hash, request.content_hash + SEQ.pack(first) + SEQ.pack(last)))
     return rows

@@ -2,12 +2,17 @@
 
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import compress
-from typing import Final, NamedTuple, TypeAlias
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+import msgspec
+from msgspec import field
 
 from refold import fold
 from refold.engine.loader import events_of
-from refold.engine.streams import UNREADABLE
+from refold.engine.streams import UNREADABLE, records_through
 from refold.errors import StoreCorrupt, StoreError
 from refold.event import ACTORS, FLAG_ERASED, NAMED_ACTORS_FROM, Erased, Event
 from refold.limits import HASH_BYTES, PAGE_EVENTS, RECENT_EVENTS_COUNT, STALE_LINKS_COUNT
@@ -18,37 +23,40 @@ from refold.views.actors import ActorNamed
 
 # What one walk over the log has seen: what the rows beside the log are held against.
 
-Mark: TypeAlias = bytes | tuple[int, str]
-"""The identity of an event: a salt, or a stream with an id drawn for one event."""
+
+if TYPE_CHECKING:
+    Seqs: TypeAlias = "array[int]"
+else:
+    Seqs = array
 
 
-class Seen:
+class Seen(msgspec.Struct):
     """The heads of streams, the bodies that are gone, the rows that have to be there; all from records alone."""
 
-    def __init__(self) -> None:
-        self.heads: dict[int, StreamHead] = {}
-        """Number of a stream -> version and seq of its last event, and its branch."""
-        self.begins: dict[int, tuple[int, int, int]] = {}
-        """Number of a branch's stream -> seq of its first event, and version and seq that it says it goes on from."""
-        self.marked: set[int] = set()
-        """Seqs of the events whose marks say that the body was erased."""
-        self.erased: set[int] = set()
-        """Seqs that ``Erased`` events name."""
-        self.left: dict[int, bytes] = {}
-        """The records that were erased from, by the seqs of their last events, and their digests."""
-        self.proved: dict[int, bytes] = {}
-        """The digests of such records, as the last ``Erased`` event that names one has it."""
-        self.derived: set[bytes] = set()
-        """The keys that the index of sources has to hold."""
-        self.tags: set[int] = set()
-        self.commands = array("Q")
-        """For each event the first seq of the command that it belongs to."""
-        self.actors: set[int] = set(range(len(ACTORS)))
-        """The numbers of the actors that have a name so far."""
-        self._marks: dict[Mark, int] = {}
-        """The marks of the last events, with their seqs."""
-        self._elder_marks: dict[Mark, int] = {}
-        """Those of the events before; both together reach back at least ``RECENT_EVENTS_COUNT`` events."""
+    heads: dict[int, StreamHead] = {}
+    """Number of a stream -> version and seq of its last event, and its branch."""
+    begins: dict[int, tuple[int, int, int]] = {}
+    """Number of a stream -> seq of its first event, and version and seq that it says it goes on from.
+
+    Of those of branches; of a walk over a part of the log, of all.
+    """
+    marked: set[int] = set()
+    """Seqs of the events whose marks say that the body was erased."""
+    erased: set[int] = set()
+    """Seqs that ``Erased`` events name."""
+    left: dict[int, bytes] = {}
+    """The records that were erased from, by the seqs of their last events, and their digests."""
+    proved: dict[int, bytes] = {}
+    """The digests of such records, as the last ``Erased`` event that names one has it."""
+    derived: set[bytes] = set()
+    """The keys that the index of sources has to hold."""
+    tags: set[int] = set()
+    commands: Seqs = field(default_factory=partial(array, "Q"))
+    """For each event the first seq of the command that it belongs to."""
+    actors: set[int] = field(default_factory=lambda: set(range(len(ACTORS))))
+    """The numbers of the actors that have a name so far."""
+    strangers: set[int] = set()
+    """The numbers of actors that a walk over a part of the log met before it met their names."""
 
     def note(self, record: Record, events: Sequence[Event]) -> None:
         """Take note of a record's events."""
@@ -58,7 +66,7 @@ class Seen:
             self.marked.update(compress(seqs, [mark & FLAG_ERASED for mark in marks]))
         if record.was_erased_from:
             self.left[record.last_seq] = record.digest()
-        for seq, event in enumerate(events, first):
+        for seq, event in enumerate(events, first) if any(map(_SOURCES, events)) else ():
             if event.sources:
                 self.derived.update(SEQ.pack(source) + SEQ.pack(seq) for source in event.sources)
         kinds = set(map(type, events))
@@ -74,34 +82,82 @@ class Seen:
                     self.tags.add(event.tag)
         self.commands.extend(record.commands)
 
+    def unproved(self) -> Iterator[int]:
+        """Return the last seqs of records that were erased from, and are not what the erasure left."""
+        return (last for last, digest in self.left.items() if self.proved.get(last) != digest)
+
+    def goes_on(self, later: "Seen") -> bool:
+        """Return whether the part of the log behind this one goes on from it."""
+        for number, (_, version, seq) in later.begins.items():
+            branch = later.heads[number].branch
+            if number not in self.heads:
+                if not branch and (version or seq):
+                    return False
+            elif self.heads[number][1:] != (version, seq, branch):
+                return False
+        return later.strangers <= self.actors
+
+    def take(self, later: "Seen") -> None:
+        """Take what was seen of the part behind this one."""
+        fresh = {n: begin for n, begin in later.begins.items() if n not in self.heads and later.heads[n].branch}
+        self.begins |= fresh
+        self.heads |= later.heads
+        self.left |= later.left
+        self.proved |= later.proved
+        self.commands += later.commands
+        self.marked |= later.marked
+        self.erased |= later.erased
+        self.derived |= later.derived
+        self.tags |= later.tags
+        self.actors |= later.actors
+
+
+_NOTED: Final = frozenset((Erased, ActorNamed, fold.Unknown))
+_SOURCES: Final = attrgetter("sources")
+_ID: Final[Callable[[Event], str]] = attrgetter("id")
+"""The id of an event that has one of its own."""
+
+
+Mark: TypeAlias = bytes | tuple[int, str]
+"""The identity of an event: a salt, or a stream with an id drawn for one event."""
+
+
+class Marks:
+    """The marks of the last events, with their seqs."""
+
+    def __init__(self) -> None:
+        self._marks: dict[Mark, int] = {}
+        self._elder_marks: dict[Mark, int] = {}
+        """Those of the events before; both together reach back at least ``RECENT_EVENTS_COUNT`` events."""
+
     def repeats(self, log: Log, record: Record, events: Sequence[Event]) -> dict[int, int]:
-        """Take note of a record's events; return those that are one of the last before them once more, seq -> seq."""
-        first = record.first_seq
-        marks: list[Mark] = [record.salt]
-        places = [first]
-        for seq, number, event in zip(range(first, first + len(events)), record.numbers, events, strict=False):
-            if event.has_own_id:
-                marks.append((number, getattr(event, "id")))  # noqa: B009 - those that have one
-                places.append(seq)
+        """Take note of a record's first events; return those that repeat one of the last before them, seq -> seq."""
+        first, taken = record.first_seq, len(events)
+        numbers: Sequence[int] = record.numbers[:taken]
+        seqs: Sequence[int] = range(first, first + taken)
+        has_id = [event.has_own_id for event in events]
+        if not all(has_id):
+            numbers, seqs = list(compress(numbers, has_id)), list(compress(seqs, has_id))
+            events = list(compress(events, has_id))
+        marks: list[Mark] = [record.salt, *zip(numbers, map(_ID, events), strict=True)]
+        places = [first, *seqs]
         fresh = dict(zip(marks, places, strict=True))
         found: dict[int, int] = {}
         # Views, of which the shorter one is gone through; a dict would be gone through whole.
         is_new = fresh.keys().isdisjoint(self._marks.keys()) and fresh.keys().isdisjoint(self._elder_marks.keys())
         if len(fresh) < len(marks) or not is_new:
             known = (self._marks, self._elder_marks)
-            firsts = {mark: each[mark] for each in known for mark in fresh.keys() & each.keys()}
+            reach = first - RECENT_EVENTS_COUNT
+            firsts = {m: each[m] for each in known for m in fresh.keys() & each.keys() if each[m] >= reach}
             for mark, seq in zip(marks, places, strict=True):
                 elder = firsts.setdefault(mark, seq)
                 if elder != seq:
-                    count = record.count if isinstance(mark, bytes) else 1
+                    count = taken if isinstance(mark, bytes) else 1
                     found |= _same(log, elder, seq, count)
         self._marks |= fresh
         if len(self._marks) > 2 * RECENT_EVENTS_COUNT:
             self._marks, self._elder_marks = {}, self._marks
         return found
-
-
-_NOTED: Final = frozenset((Erased, ActorNamed, fold.Unknown))
 
 
 def _same(log: Log, elder: int, seq: int, count: int) -> dict[int, int]:
@@ -117,11 +173,10 @@ def _same(log: Log, elder: int, seq: int, count: int) -> dict[int, int]:
 
 
 class Page(NamedTuple):
-    """The events of a sound record with what their stamps say: the row that ``Record.rows`` gives of each."""
+    """A sound record, and its events."""
 
-    rows: Sequence[tuple[int, int, int, int, int, int, int, int]]
+    record: Record
     events: Sequence[Event]
-    nbytes: int
 
 
 _READ_EVENTS: Final = 4 * PAGE_EVENTS
@@ -129,16 +184,22 @@ _READ_EVENTS: Final = 4 * PAGE_EVENTS
 
 
 class Walk:
-    """One walk over the records up to a head; ``seen`` is what it met on the way.
+    """One walk over the records behind a seq up to a head; ``seen`` is what it met on the way.
 
-    Every sound record is handed to ``take``, up to the first that is not.
+    Every sound record is handed to ``take``, up to the first that is not. A walk over a part of the log, which is the
+    one behind ``after``, leaves to its caller what only a look at other parts can tell: ``Seen.goes_on``.
     """
 
-    def __init__(self, log: Log, head: int, take: Callable[[Page], None] | None = None) -> None:
+    def __init__(self, log: Log, head: int, take: Callable[[Page], None] | None, after: int | None = None) -> None:
         self._log = log
         self.head = head
         self.seen = Seen()
         self._take = take
+        self._is_part = after is not None
+        self._after = after or 0
+        self._marks = Marks()
+        self._command = 0
+        """Where the command of the last event began."""
         self._links = bytearray(NO_LINK)
         """The links of the records so far, from the one before the first on."""
         self._stale_links = STALE_LINKS_COUNT
@@ -147,7 +208,9 @@ class Walk:
 
     def findings(self, progress: Callable[[int, int], None]) -> Iterator[Finding]:
         """Walk the records: they must follow one another, each link be that of what it covers, and each be sound."""
-        after = 0
+        after = self._after
+        if after:
+            self._begin(after)
         while after < self.head:
             page = self._log.read(after, min(after + _READ_EVENTS, self.head))
             if not page:
@@ -161,10 +224,17 @@ class Walk:
                     return
                 after = last
             progress(min(after, self.head), self.head)
-        for last, digest in self.seen.left.items():
-            if self.seen.proved.get(last) != digest:
-                problem = f"the record that ends at seq {last} was erased from, and is not what the erasure left"
-                yield Finding("erasure", last, problem)
+        for last in () if self._is_part else self.seen.unproved():
+            problem = f"the record that ends at seq {last} was erased from, and is not what the erasure left"
+            yield Finding("erasure", last, problem)
+
+    def _begin(self, after: int) -> None:
+        """Read what the first record goes on from."""
+        for record in records_through(self._log, max(after - RECENT_EVENTS_COUNT, 0), after):
+            self._marks.repeats(self._log, record, events_of(record))
+            self._links = bytearray(record.link)
+            self._time_ns = record.time_ns
+            self._command = record.commands[-1]
 
     def _record(self, after: int, last: int, packed: bytes) -> Iterator[Finding]:
         previous = bytes(self._links[-HASH_BYTES:])
@@ -215,20 +285,21 @@ class Walk:
 
     def _order(self, record: Record) -> Iterator[Finding]:
         """Check that streams, commands and causes go on from what came before."""
-        seen, first = self.seen, record.first_seq
-        owners = record.owners
-        for place, head in enumerate(record.heads):
+        seen, first, heads = self.seen, record.first_seq, record.heads
+        owners, known_heads = record.owners, self.seen.heads
+        is_single = len(heads) == record.count
+        for place, head in enumerate(heads):
             number, version, seq, branch = head
-            begin = first + owners.index(place)
-            known = seen.heads.get(number)
-            if known is None and branch:
+            begin = end = first + owners.index(place)
+            known = known_heads.get(number)
+            if known is None and (branch or self._is_part):
                 seen.begins[number] = (begin, version, seq)
                 known = head
             elif known is None:
                 known = StreamHead(number, 0, 0, 0)
             if branch != known.branch:
                 yield Finding("order", begin, f"stream {number} goes over into branch {branch}", WRITER)
-            if (version, seq) != known[1:3]:
+            if version != known.version or seq != known.seq:
                 yield Finding(
                     "order",
                     begin,
@@ -236,10 +307,12 @@ class Walk:
                     f"to version {version + 1} after seq {seq}",
                     WRITER,
                 )
-            seen.heads[number] = StreamHead(number, version + owners.count(place), first + owners.rindex(place), branch)
-        going_on = seen.commands[-1] if seen.commands else 0
-        if not record.marks[0] & MARK_COMMAND and record.command != going_on:
-            problem = f"its command began at seq {record.command}, that of the event before at seq {going_on}"
+            count = 1
+            if not is_single:
+                count, end = owners.count(place), first + owners.rindex(place)
+            known_heads[number] = StreamHead._make((number, version + count, end, branch))
+        if not record.marks[0] & MARK_COMMAND and record.command != self._command:
+            problem = f"its command began at seq {record.command}, that of the event before at seq {self._command}"
             yield Finding("order", first, problem, WRITER)
 
     def _events(self, record: Record) -> Iterator[Finding]:
@@ -249,22 +322,26 @@ class Walk:
         except StoreError:
             yield from _undecodable(record)
             seen.commands.extend(record.commands)
+            self._command = seen.commands[-1]
             return
         for place in compress(range(record.count), [mark & FLAG_ERASED for mark in record.marks]):
             array = record.array(place)
             if not isinstance(events[place], fold.Unknown) and fold.blanked(array) != array:
                 problem = "the event is marked as one without a body, and its body is there"
                 yield Finding("erasure", record.first_seq + place, problem)
-        for seq, first in seen.repeats(self._log, record, events).items():
+        for seq, first in self._marks.repeats(self._log, record, events).items():
             yield Finding("twice", seq, f"the event is that of seq {first} once more", WRITER)
         seen.note(record, events)
+        self._command = seen.commands[-1]
         numbers = set(record.actors)
-        if not numbers <= seen.actors:
+        if self._is_part:
+            seen.strangers |= numbers - seen.actors
+        elif not numbers <= seen.actors:
             for seq, actor in enumerate(record.actors, record.first_seq):
                 if actor not in seen.actors:
                     yield Finding("actor", seq, f"its actor has the number {actor}, to which no event gave a name")
         if self._is_sound and self._take is not None:
-            self._take(Page(list(record.rows()), events, len(record.packed)))
+            self._take(Page(record, events))
 
 
 def _undecodable(record: Record) -> Iterator[Finding]:

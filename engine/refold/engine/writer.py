@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from refold import fold
 from refold.engine.reader import TAGS_KEY, Reader, Request, checked_time
-from refold.engine.streams import Streams, notify, rows_of
+from refold.engine.streams import Stream, Streams, notify, rows_of
 from refold.engine.transaction import (
     Commit,
     CommitSeed,
@@ -29,7 +29,7 @@ from refold.engine.transaction import (
     build_commit,
 )
 from refold.errors import InvalidInput, RefoldError, StoreBusy, StoreError
-from refold.event import FLAG_BASE, Forked, Recorded
+from refold.event import Event, Forked, Recorded, Stamp
 from refold.limits import (
     BELL_SECONDS,
     CHECKPOINT_EVENTS,
@@ -52,9 +52,8 @@ _YIELD_SECONDS: Final = 0.001
 
 
 class Claim(Struct, frozen=True):
-    """A ticket's events in a group that is being written."""
+    """A ticket's events in a commit that is being written."""
 
-    group: Group
     commit: Commit
     begin: int
     end: int
@@ -68,12 +67,10 @@ class Ticket(Struct, eq=False):
     claim: Claim | None = None
     """The events that the log holds if the ticket was written; set before it is."""
     error: Exception | None = None
-    place: int | None = None
-    """The place in the group of a mutation's event, ``None`` where it changes nothing."""
     places: Sequence[int] = ()
     """The places in a transaction of the events that are written."""
     recorded: Recorded | None = None
-    """A mutation's event with its stamp."""
+    """A mutation's event with its stamp, which is complete once it is durable; ``None`` where nothing changes."""
     bell: Any = None
     """A lock that the caller of a queued ticket sleeps on until it is done, or until it is its turn to lead."""
 
@@ -293,9 +290,12 @@ class Writer:
                 try:
                     request = ticket.request
                     if isinstance(request, Transaction):
-                        ticket.places = group.admit_all(request)
+                        ticket.places = group.adopt(request)
                     elif request.request is None or not self._is_answered(ticket, request.request):
-                        ticket.place = group.admit(request)
+                        if request.request is not None and request.request.id_hash in group.requests:
+                            raise Deferred  # noqa: TRY301 - as where a decision waits for the next group
+                        ticket.recorded = group.apply(request)
+                        group.starts.append(group.command)
                 except Deferred:
                     group.truncate(begin)
                     deferred.append(ticket)
@@ -332,21 +332,17 @@ class Writer:
         # Its seqs may be those of another process, which wrote when this one could not.
         last = claim.commit.records[-1:]
         if claim.begin == claim.end or self._reader.log.read(last[0][0] - 1, last[0][0]) != last:
-            ticket.claim = None
+            ticket.claim = ticket.recorded = None
             return False
+        claim.commit.settle()
         self._answer(ticket)
         return True
 
     def _answer(self, ticket: Ticket) -> None:
         """Give a ticket the outcome of its events."""
         claim, request = ticket.claim, ticket.request
-        if claim is not None:
-            events, stamps = claim.group.events, claim.commit.stamps
-            if isinstance(request, Transaction):
-                written = slice(claim.begin, claim.end)
-                request.settle(ticket.places, events[written], stamps[written])
-            elif ticket.place is not None:
-                ticket.recorded = Recorded(events[ticket.place], stamps[ticket.place])
+        if claim is not None and isinstance(request, Transaction):
+            request.settle(ticket.places, claim.commit.group.events[claim.begin : claim.end])
         ticket.is_done = True
 
     # A commit.
@@ -365,10 +361,12 @@ class Writer:
                 if types.isdisjoint(fold.BASE_TYPES)
                 else {
                     seq: None if isinstance(event, Forked) else reader.base_state(event, kind)
-                    for seq, event, kind in bases_of(group, commit)
+                    for seq, event, kind in bases_of(group, commit.first_seq)
                 }
             )
-            new_tags = {fold.TAGS[kind] for kind in types - reader.types_written}
+            new_tags = set[int]()
+            if not types <= reader.types_written:
+                new_tags.update(fold.TAGS[kind] for kind in types - reader.types_written)
             rows = commit.rows
             if new_tags:
                 rows.append(("meta", TAGS_KEY, msgspec.msgpack.encode(sorted(reader.tags | new_tags))))
@@ -381,7 +379,7 @@ class Writer:
             if reader.streams is not self._streams or self._streams.is_torn:
                 raise TurnLost("what is in RAM was read again during a commit; nothing was written, call again")  # noqa: TRY301
             for ticket, begin, end in admitted:
-                ticket.claim = Claim(group, commit, begin, end)
+                ticket.claim = Claim(commit, begin, end)
             try:
                 reader.last_commit = turn.write(commit.records, rows)
             except StoreError:
@@ -403,34 +401,32 @@ class Writer:
                         reader.streams.add(stream)
                     reader.streams.next_number += len(group.new_streams)
                 if group.events:
-                    self._fold(group, commit, bases)
+                    self._fold(commit, bases)
         except BaseException:
             # Whatever cut this off, an interrupt included: what is durable is what the log says.
             reader.is_torn = True
             raise
 
-    def _fold(self, group: Group, commit: Commit, bases: dict[int, fold.State | None]) -> None:
+    def _fold(self, commit: Commit, bases: dict[int, fold.State | None]) -> None:
         """Fold what is durable now into the states; only here do live states change. The state lock is held."""
-        reader = self._reader
-        apply, advance, packer = fold.fold, reader.streams.advance, reader.packer
-        for stream, event, stamp, size in zip(group.streams, group.events, commit.stamps, commit.sizes, strict=True):
-            is_base = stamp.flags & FLAG_BASE and stamp.seq in bases
-            if is_base:
-                stream.state = bases[stamp.seq]
-            if stream.state is not None:
-                apply(stream.state, stamp, event)
+        reader, group = self._reader, commit.group
+        commit.settle()
+        is_cut = False
+        for key, places in group.places.items():
+            first, end = places[0], places[-1] + 1
+            if end - first == len(places):
+                stamps, events, sizes = group.stamps[first:end], group.events[first:end], commit.sizes[first:end]
             else:
-                assert is_base, f"{stream.name} was not loaded before its commit"
-            advance(stream, stamp, size)
-            if stream.index is not None:
-                notify(stream, stamp, event)
-            if len(stream.seqs) >= (stream.due or CHECKPOINT_EVENTS):
-                packer.keep(stream)
-            if is_base:
-                packer.rebased(stream)
-        reader.head, reader.link, reader.time_ns = commit.stamps[-1].seq, commit.link, commit.stamps[-1].time_ns
+                stamps, events = [group.stamps[place] for place in places], [group.events[place] for place in places]
+                sizes = [commit.sizes[place] for place in places]
+            is_cut |= self._fold_run(group.streams[key], stamps, events, sizes, bases)
+        if is_cut and len(group.places) > 1:
+            # What came behind a row of one stream was noted before the first events of the next stream.
+            reader.packer.order()
+        count = len(commit.sizes)
+        reader.head, reader.link, reader.time_ns = commit.first_seq + count - 1, commit.link, commit.time_ns
         # Both RAM and the tail of the log are longer now, and are kept within their bounds.
-        count, eviction = len(commit.stamps), reader.eviction
+        eviction, packer = reader.eviction, reader.packer
         if reader.streams.bytes > eviction.share_bytes and eviction.is_over:
             eviction.trim(max(EVICTED_COUNT_MIN, 2 * count))
             eviction.relieve()
@@ -442,4 +438,49 @@ class Writer:
         if reader.ring is not None:
             reader.ring()
         if reader.follow is not None:
-            reader.follow(group.streams, commit.stamps)
+            reader.follow(group.streams.values(), commit.first_seq)
+
+    def _fold_run(
+        self,
+        stream: Stream,
+        stamps: Sequence[Stamp],
+        events: Sequence[Event],
+        sizes: Sequence[int],
+        bases: dict[int, fold.State | None],
+    ) -> bool:
+        """Fold the events of one stream, all those at once between which nothing else is to be done.
+
+        Returns whether a row of its state was begun in between.
+        """
+        packer, begin, count, is_cut = self._reader.packer, 0, len(events), False
+        while begin < count:
+            run, found, size = stamps, events, sizes
+            if count > 1:
+                end = begin + 1
+                if not bases and stream.index is None:
+                    # Its next row is to be of the event at which one is due, unless one is being packed.
+                    room = (
+                        count
+                        if stream.number in packer.underway
+                        else (stream.due or CHECKPOINT_EVENTS) - len(stream.seqs)
+                    )
+                    end = begin + max(min(room, count - begin), 1)
+                run, found, size = stamps[begin:end], events[begin:end], sizes[begin:end]
+            begin += len(run)
+            is_base = bool(bases) and run[0].seq in bases
+            if is_base:
+                stream.state = bases[run[0].seq]
+            if stream.state is not None:
+                fold.fold_run(stream.state, run, found)
+            else:
+                assert is_base, f"{stream.name} was not loaded before its commit"
+            self._reader.streams.advance(stream, run, sum(size))
+            if stream.index is not None:
+                notify(stream, run[0], found[0])
+            if len(stream.seqs) >= (stream.due or CHECKPOINT_EVENTS):
+                packer.keep(stream)
+                is_cut = True
+            if is_base:
+                packer.rebased(stream)
+                is_cut = True
+        return is_cut

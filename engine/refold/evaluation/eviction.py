@@ -15,6 +15,7 @@ from refold.evaluation.retrieval import Embedded, Interval, interval
 from refold.index.ranking import RANKINGS, Query, Ranking
 from refold.index.signals import Text, TextIndex
 from refold.text import keywords
+from refold.views.window import POLICIES as RELEASED
 
 Order: TypeAlias = Literal["oldest", "least recalled", "least important"]
 
@@ -57,6 +58,7 @@ class Policy(Struct, frozen=True, kw_only=True):
 
     - ``order``: what goes first. ``"least recalled"``: the longest neither new nor recalled. ``"least
       important"``: as ``"oldest"``, but a message of importance 1 stays for one more budget of tokens, others for less.
+      Whatever the order, the newest group goes last.
     - ``groups``: calls of tools and their answers go together, and an answer whose call is gone stays out.
     - ``keeps_pinned``: pinned messages never go; one that would not fit with the other pinned ones is refused.
     - ``pinned_roles``: roles that count as pinned.
@@ -74,14 +76,14 @@ class Policy(Struct, frozen=True, kw_only=True):
 _SYSTEM: Final = ("system", "developer")
 
 POLICIES: Final = (
-    Policy(name="fifo", groups=False, keeps_pinned=False),
-    Policy(name="fifo-pinned", groups=False, pinned_roles=_SYSTEM),
-    Policy(name="fifo-groups"),
+    Policy(name="bare", groups=False, keeps_pinned=False),
+    Policy(name="bare-pinned", groups=False, pinned_roles=_SYSTEM),
+    Policy(name="fifo"),
     Policy(name="least-recalled", order="least recalled"),
     Policy(name="least-important", order="least important"),
     Policy(name="fifo-recall", recall_share=0.5),
 )
-"""The policies that are compared. ``fifo`` is the plain one, ``fifo-groups`` is the window of refold (policy 1)."""
+"""The policies that are compared. Those that a conversation can be opened with have the same names there."""
 
 CLAIRVOYANT: Final = "clairvoyant"
 CLAIRVOYANT_RECALL: Final = "clairvoyant-recall"
@@ -153,11 +155,19 @@ class SimulatedWindow:
             self.refused += 1
             return
         self._enter(leader, place, piece)
-        while self.tokens > self._window_tokens and self._queue:
-            key, leader = heappop(self._queue)
-            if self._keys.get(leader) == key:
-                del self._keys[leader]
-                self._drop(leader)
+        newest, held = leader, None
+        while self.tokens > self._window_tokens and (self._queue or held):
+            key, leader = heappop(self._queue) if self._queue else (held, newest)
+            if self._keys.get(leader) != key:
+                continue
+            if leader == newest and self._queue and self._policy.order != "oldest":
+                held = key
+                continue
+            del self._keys[leader]
+            self._drop(leader)
+            held = None if leader == newest else held
+        if held is not None:
+            self._place(newest, held)
 
     def _leader(self, place: int, piece: Piece) -> int | None:
         """Return the leader of the unit that the piece belongs to, ``None`` if it has to stay out."""
@@ -423,6 +433,43 @@ def evictions(
             done += 1
             if progress:
                 progress(done, count)
+
+
+class Recommendation(Struct, frozen=True):
+    """The policy that a log asks for, and what speaks for it, in sentences."""
+
+    eviction: str
+    reasons: tuple[str, ...]
+
+
+def recommendation(results: Sequence[Eviction]) -> Recommendation | None:
+    """Return which of the policies that a conversation can be opened with keeps most of what is needed later.
+
+    ``"fifo"`` stays where no other survival is above the 95 % interval of its own at any budget. ``None`` where nothing
+    was needed, or where fewer than two such policies were measured.
+    """
+    needed = [each for each in results if each.policy in RELEASED and each.survival is not None]
+    own = {each.budget: each for each in needed if each.policy == "fifo"}
+    others = [each for each in needed if each.policy != "fifo" and each.budget in own]
+    if not others:
+        return None
+    gains: dict[str, float] = {}
+    for each in others:
+        interval = own[each.budget].survival_interval
+        is_clear = interval is not None and (each.survival or 0.0) > interval.high
+        gain = (each.survival or 0.0) - (own[each.budget].survival or 0.0) if is_clear else 0.0
+        gains[each.policy] = gains.get(each.policy, 0.0) + gain
+    best = max(gains, key=lambda name: gains[name])
+    chosen = best if gains[best] > 0 else "fifo"
+    shown = sorted((each for each in needed if each.policy == chosen and each.regret), key=lambda each: each.budget)
+    reasons = tuple(_reason(each, own[each.budget]) for each in shown if each.budget in own)
+    return Recommendation(chosen, reasons or ("nothing that was needed had left any of these windows",))
+
+
+def _reason(each: Eviction, fifo: Eviction) -> str:
+    regret, others = round(100 * (each.regret or 0.0)), round(100 * (fifo.regret or 0.0))
+    told = f"in {each.budget:,} tokens, {regret} of 100 things that were needed later had left the window before"
+    return told if each.policy == "fifo" else f"{told}; with fifo, {others}"
 
 
 def _measured(traces: Sequence[Trace], policy: Policy, budget: int) -> Iterator[Eviction]:

@@ -10,7 +10,6 @@ from typing import Any, Final, Protocol, TypeAlias
 import numpy as np
 
 from refold.entry import Entry, touched
-from refold.errors import StoreCorrupt
 from refold.event import Event, Stamp
 from refold.fold import BASE_TYPES, State
 from refold.index.columns import Array, normalised
@@ -58,7 +57,7 @@ class VectorLoader:
     ) -> Array:
         """Load the vectors at seqs, of length 1: those of open batches are negative, and in `pending`.
 
-        An erased one is all zeros: nothing is similar to it.
+        An erased one, or one of other dimensions, is all zeros: nothing is similar to it.
         """
         targets = np.asarray(seqs, np.int64)
         is_missing: Array = np.ones(len(targets), np.bool_)
@@ -81,12 +80,8 @@ class VectorLoader:
         raw: dict[int, bytes] = {seq: vector_of(pending[-1 - seq]) for seq in seqs if seq < 0}
         stored = sorted({seq for seq in seqs if seq > 0})
         raw |= zip(stored, self._load_vectors(stored), strict=True)
-        sizes = {len(packed) for packed in raw.values()}
-        if sizes - {0, dimensions * FLOAT_BYTES}:
-            raise StoreCorrupt(
-                f"vectors at seqs {seqs[0]} to {seqs[-1]} are of {sorted(sizes)} bytes; run `refold verify`"
-            )
-        present = [place for place, seq in enumerate(seqs) if raw.get(seq)]
+        # One of another size, which only an export that somebody changed brings in, counts as none.
+        present = [place for place, seq in enumerate(seqs) if len(raw.get(seq, b"")) == dimensions * FLOAT_BYTES]
         units: Array = np.zeros((len(seqs), dimensions), np.float32)
         if present:
             units[present] = normalised(b"".join(raw[seqs[place]] for place in present), dimensions)

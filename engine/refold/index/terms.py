@@ -169,3 +169,49 @@ def question_share(text: str) -> float:
     sentences = [sentence.strip() for sentence in _SENTENCES.split(content)]
     questions = sum(len(sentence) for sentence in sentences if sentence.endswith(_QUESTION_MARKS))
     return questions / max(1, sum(map(len, sentences)))
+
+
+# Words of any talk, which say little of what a text is about, beside those that `terms_of` leaves out.
+
+TALK_TERMS: Final = frozenset(
+    porter(word)
+    for word in re.findall(
+        r"\w+",
+        "again all also am any anyone anything around away back bad because bit both bring buy call came care "
+        "certainly chance change cheap check come coming cool couldn couple course day days dear didn different doesn "
+        "doing don done down each easy else end enjoy enough even ever every everyone everything exactly excited "
+        "explain feel feeling few file fine first fix folks forget forward friend friends fun get getting give given "
+        "glad go going gone gonna good got great guess guys happen happened happy hard hear hello help here hey hi "
+        "home hope hour hours however idea instead interesting isn job keep kind know known last later least let life "
+        "like little ll long look looking looks lot lots love loved made make makes making many maybe mean means "
+        "might mind minute moment month months more morning most much must myself name need needed needs never new "
+        "next nice night now nothing off often oh ok okay old once one only open other over own part people perfect "
+        "perhaps person place please point possible pretty problem put quick quite rather re ready real really right "
+        "run said same saw say second see seem seems seen set show since small somebody someone something sometimes "
+        "soon sorry sort sound sounds start still stop stuff sure take taken takes talk talking tell ten thank thanks "
+        "thing things think third thought three time times today together tomorrow tonight took total tried true try "
+        "trying turn two until use used using usually ve very wait want wanted wants wasn way week weekend weeks "
+        "welcome well went weren while whole without won wonder wonderful work worked working works world worry wow "
+        "wrong yeah year years yes yesterday yet",
+    )
+)
+
+_ASKING: Final = frozenset(("how", "what", "when", "where", "which", "who", "whom", "whose", "why"))
+
+
+def subject_of(text: str) -> str:
+    """Return the words of a text without those of any talk.
+
+    >>> subject_of("Thank you! When do we paint the kitchen again?")
+    'you when we paint the kitchen'
+    """
+    return " ".join(word for word in words(text) if porter(word) not in TALK_TERMS)
+
+
+def asks(text: str) -> bool:
+    """Return whether a text begins as a question, or ends a sentence as one.
+
+    >>> asks("when do we paint"), asks("We paint now.")
+    (True, False)
+    """
+    return question_share(text) > 0 or next(iter(words(text)), "") in _ASKING

@@ -15,6 +15,8 @@ from refold.errors import InvalidInput, NotFound, StoreBusy, StoreError, StoreFu
 
 SITE_SUFFIX: Final = ".refold-unfinished"
 PART_SUFFIX: Final = ".refold-part"
+UNFINISHED_SUFFIX: Final = ".unfinished"
+REPLACED_SUFFIX: Final = ".replaced"
 FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 """Numbers of the system that say that there is no space."""
 
@@ -155,6 +157,63 @@ def building_file(path: str, what: str) -> Generator[BinaryIO]:
                 os.unlink(site)
             raise
     flush(os.path.dirname(target))
+
+
+@contextmanager
+def unfinished_file(directory: str, prefix: str) -> Generator[tuple[int, str]]:
+    """Give the descriptor and the path of a new file under a name that no other has; it is gone after the block.
+
+    What a crash left of such files is taken away; one that is in use is locked, and stays.
+    """
+    import tempfile  # noqa: PLC0415 - few need it, and it is slow to import
+
+    with suppress(PermissionError):  # Who may write to a directory may not be let to list it.
+        for name in os.listdir(directory):
+            if name.startswith(prefix) and name.endswith((UNFINISHED_SUFFIX, REPLACED_SUFFIX)):
+                _take_away(os.path.join(directory, name))
+    while True:
+        file, path = tempfile.mkstemp(prefix=prefix, suffix=UNFINISHED_SUFFIX, dir=directory)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if _is_at(file, path):  # Not taken away before it was locked.
+                yield file, path
+                return
+        finally:
+            os.close(file)
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+
+
+@contextmanager
+def second_name(path: str, beside: str) -> Generator[str]:
+    """Give a second name to the file at a path, while another file takes its first one; it is gone after the block.
+
+    ``StoreBusy`` where somebody else does so.
+    """
+    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        _lock_site(file, path, "another version")
+        second = beside.removesuffix(UNFINISHED_SUFFIX) + REPLACED_SUFFIX
+        os.link(path, second)
+        try:
+            yield second
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(second)
+    finally:
+        os.close(file)
+
+
+def _take_away(path: str) -> None:
+    """Remove a file that nobody has locked."""
+    with suppress(OSError):
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_at(file, path):
+                os.unlink(path)
+        finally:
+            os.close(file)
 
 
 def _beside(target: str, suffix: str) -> str:

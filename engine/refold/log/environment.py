@@ -41,6 +41,7 @@ from refold.log.lmdb_file import (
     check_end,
     check_structure,
     is_cut_off,
+    is_full,
     is_granted,
     is_of_disk,
     open_lmdb,
@@ -111,25 +112,34 @@ class Turnstile:
         """
         if self.is_held:
             return  # The queue may wait for this very turn.
-        until, pause = time.monotonic() + COMMIT_WAIT_SECONDS_MAX, _PAUSE_SECONDS_MIN
         self.is_held = True
+        if not self._locks(_TURN, 2):  # Both places in one call, where no other process writes or waits.
+            self._wait()
+        fcntl.lockf(self._file, fcntl.LOCK_UN, 1, _QUEUE)
+
+    def _wait(self) -> None:
+        """Take the first place in the queue, then the turn."""
+        until, pause = time.monotonic() + COMMIT_WAIT_SECONDS_MAX, _PAUSE_SECONDS_MIN
         for place in (_QUEUE, _TURN):
-            while True:
-                try:
-                    fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() > until:
-                        raise StoreBusy(
-                            f"process {self._holder(place)} has {_HAS[place]} writing to {self._path}, for longer than "
-                            f"COMMIT_WAIT_SECONDS_MAX = {COMMIT_WAIT_SECONDS_MAX} s; see whether it is stopped, let it "
-                            f"go on or end it, and call again"
-                        ) from None
-                except OSError as error:
-                    raise self._failed("locking", error) from error
+            while not self._locks(place):
+                if time.monotonic() > until:
+                    raise StoreBusy(
+                        f"process {self._holder(place)} has {_HAS[place]} writing to {self._path}, for longer than "
+                        f"COMMIT_WAIT_SECONDS_MAX = {COMMIT_WAIT_SECONDS_MAX} s; see whether it is stopped, let it "
+                        f"go on or end it, and call again"
+                    )
                 time.sleep(pause)
                 pause = min(_PAUSE_GROWTH * pause, MAP_WAIT_SECONDS)
-        fcntl.lockf(self._file, fcntl.LOCK_UN, 1, _QUEUE)
+
+    def _locks(self, place: int, count: int = 1) -> bool:
+        """Lock a place, or several, and return whether no other process has one of them."""
+        try:
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, count, place)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            raise self._failed("locking", error) from error
+        return True
 
     def _holder(self, place: int) -> str:
         """Return the number of the process that has a place, where the system tells."""
@@ -141,12 +151,7 @@ class Turnstile:
     def enter_now(self) -> bool:
         """Enter unless another process has its turn, and return whether that was done; a thread at a time."""
         self.is_held = True
-        try:
-            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _TURN)
-        except BlockingIOError:
-            self.is_held = False
-        except OSError as error:
-            raise self._failed("locking", error) from error
+        self.is_held = self._locks(_TURN)
         return self.is_held
 
     @property
@@ -237,6 +242,7 @@ class Environment:
     def __init__(self, path: str, identity: tuple[int, int], *, readonly: bool, is_sealed: bool = False) -> None:
         self.path = path
         self.identity = identity
+        self._data_path = os.path.join(path, DATA_FILE)
         self.is_sealed = is_sealed
         """Whether this process may write to no file of the store, not even that it reads: it keeps all writers out."""
         self._is_readonly = readonly
@@ -251,12 +257,11 @@ class Environment:
         """Held by a thread that copies out of the map, which stays where it is meanwhile."""
         self._map_changes = 0
         self._is_map_changing = False
-        self._renewing = 0
-        """The thread that opens LMDB's environment anew, 0 for none."""
+        self._renewing = 0  # The thread that opens LMDB's environment anew, 0 for none.
         self._is_lost = False
         """Whether LMDB's environment was closed to be opened anew, and that has not succeeded yet."""
-        self.stopped = ""
-        """The I/O error after which nothing is written here any more, empty while there was none."""
+        self.stopped = ""  # The I/O error after which nothing is written here any more, empty while there was none.
+        self.was_full = False  # Whether the last commit that was tried found the disk full.
         self.ballast = Ballast(path)
         """What a turn that meets a full disk may ask for room: it is lent to those who have the store alone."""
         self.turnstile = cast("Turnstile", NoTurnstile()) if is_sealed else Turnstile(path)
@@ -341,10 +346,11 @@ class Environment:
                 is_visible = self.env.info()["last_txnid"] >= txnid
             except (StoreError, lmdb.Error, OSError):
                 is_visible = True  # It cannot be read now; who reads next tries again.
-        if is_visible or is_of_disk(error, self.path):
+        was_full, self.was_full = self.was_full, is_full(error, self.path, was_full=self.was_full)
+        if is_visible or is_of_disk(error, self.path, was_full=was_full):
             self.stop(str(error))
             return StoreError(f"{doing} in {self.path}: {error}; whether it was written is unknown: {STOPPED_NEXT}")
-        return translated(error, doing, self.path)
+        return translated(error, doing, self.path, was_full=was_full)
 
     def stop(self, reason: str) -> None:
         """Let nothing be written any more until the store is opened again, because of an error of the disk."""
@@ -494,7 +500,7 @@ class Environment:
     def check_place(self) -> None:
         """Raise ``Displaced`` where the file at the path is another one than was opened, or none."""
         try:
-            status = os.stat(os.path.join(self.path, DATA_FILE))
+            status = os.stat(self._data_path)
         except (FileNotFoundError, NotADirectoryError):
             status = None
         if status is None or (status.st_dev, status.st_ino) != self.identity:

@@ -76,9 +76,9 @@ STOPPED_NEXT: Final = (
 )
 
 
-def translated(error: lmdb.Error, doing: str, path: str) -> StoreError:
-    """Return refold's error for one of LMDB's."""
-    if is_full(error, path):
+def translated(error: lmdb.Error, doing: str, path: str, *, was_full: bool = False) -> StoreError:
+    """Return refold's error for one of LMDB's; ``was_full`` as in ``is_full``."""
+    if is_full(error, path, was_full=was_full):
         return StoreFull(f"{doing} in {path}: {error}; {_FULL_NEXT}")
     if getattr(error, "code", 0) in NO_FILES:
         return StoreError(f"{doing} in {path}: {error}; {NO_FILES_NEXT}")
@@ -88,21 +88,25 @@ def translated(error: lmdb.Error, doing: str, path: str) -> StoreError:
     return StoreError(f"{doing} in {path}: {error}; {_OTHER_NEXT}")
 
 
-def is_of_disk(error: lmdb.Error, path: str) -> bool:
+def is_of_disk(error: lmdb.Error, path: str, *, was_full: bool = False) -> bool:
     """Return whether the disk failed, so that it is unknown how much of a write has reached it."""
     code = getattr(error, "code", 0)
-    return isinstance(error, lmdb.PanicError) or (code > 0 and code not in _NOT_OF_DISK and not is_full(error, path))
+    is_known = code in _NOT_OF_DISK or is_full(error, path, was_full=was_full)
+    return isinstance(error, lmdb.PanicError) or (code > 0 and not is_known)
 
 
-def is_full(error: lmdb.Error, path: str) -> bool:
-    """Return whether there was no space for a write."""
-    return getattr(error, "code", 0) in FULL or _is_cut_short(error, path)
+def is_full(error: lmdb.Error, path: str, *, was_full: bool = False) -> bool:
+    """Return whether there was no space for a write.
+
+    LMDB reports a write that was cut short as an error of output, and the space that is free tells. If the disk
+    ``was_full`` for the write before, it was so for this one: somebody may have made room since it failed.
+    """
+    code = getattr(error, "code", 0)
+    return code in FULL or (code == errno.EIO and (was_full or _has_no_room(path)))
 
 
-def _is_cut_short(error: lmdb.Error, path: str) -> bool:
-    """Return whether an error of input or output is one of space: LMDB calls a write so that was cut short."""
-    if getattr(error, "code", 0) != errno.EIO:
-        return False
+def _has_no_room(path: str) -> bool:
+    """Return whether the disk has next to no space, or the file is at the limit of this process."""
     disk = os.statvfs(path)
     file = os.path.join(path, "data.mdb")
     size = os.stat(file).st_size if os.path.exists(file) else 0

@@ -163,6 +163,7 @@ class LmdbTurn:
                     is_changed |= self.txn.put(key, value, db=databases[table])
             if is_changed:
                 self.txn.commit()
+                self._environment.was_full = False
                 ballast = self._environment.ballast
                 ballast.written_bytes += sum(len(record) for _, record in records)
                 if ballast.written_bytes >= BALLAST_BYTES_MIN:

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from refold.errors import InvalidInput, NotFound, StoreBusy, StoreCorrupt, StoreError, StoreVersion
 from refold.limits import HASH_BYTES, RETRIES_COUNT_MAX, WITNESS_WAIT_SECONDS_MAX
-from refold.log.disk import disk_error, flush
+from refold.log.disk import disk_error, flush, unfinished_file
 from refold.text import blake2b
 
 MAGIC: Final = b"REFOLDWT"
@@ -69,18 +69,12 @@ def read(path: str) -> Witnessed | None:
 
 def create(path: str, witnessed: Witnessed) -> bool:
     """Make the file, whole or not at all; return whether it was made: where there is one already, it is kept."""
-    import tempfile  # noqa: PLC0415 - only creation needs it, and it is slow to import
-
     try:
         parent, name = os.path.split(os.path.abspath(path))
-        file, building = tempfile.mkstemp(prefix=f".{name}.", dir=parent)
-        try:
+        with unfinished_file(parent, f".{name}.") as (file, building):
             _write(file, packed(witnessed).ljust(SLOT_BYTES, b"\0") * 2, 0)
             os.fsync(file)
             os.link(building, path)
-        finally:
-            os.close(file)
-            os.unlink(building)
         flush(parent)
     except FileExistsError:
         return False

@@ -21,18 +21,21 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, Res
 from msgspec import Struct, field
 
 from refold import Conversation, Memory, Recorded, checks, fold
+from refold.engine.streams import session_board
 from refold.engine.subscriptions import Subscription
 from refold.errors import LimitExceeded, NotFound, RefoldError
 from refold.event import Erased, Event, Restored
 from refold.importers.values import entry_json, event_json, message_json
 from refold.limits import (
     LISTED_COUNT_MAX,
+    NAME_BYTES_MAX,
     PAGE_BYTES_MAX,
     PAGE_ENTRIES_MAX,
     PAGE_EVENTS_MAX,
     RECENT_DAYS,
     WATCHED_COUNT_MAX,
 )
+from refold.views.board import PARTS, BoardChanged, BoardMessageAppended
 from refold.views.profile import JournalAppended
 
 if TYPE_CHECKING:
@@ -103,9 +106,11 @@ PROFILE: Final = "profile"
 NOTES: Final = "notes"
 MEMORIES: Final = "memories"
 CONVERSATION_KINDS: Final = (SCRATCHPAD, WINDOW, EVENTS)
+BOARD: Final = "board"
+BOARD_KINDS: Final = {f"board/{part}": part for part in PARTS}
 _SCHEME: Final = "memory://"
 _PATHS: Final = {
-    **{kind: f"conversations/{{}}/{kind}" for kind in CONVERSATION_KINDS},
+    **{kind: f"conversations/{{}}/{kind}" for kind in (*CONVERSATION_KINDS, *BOARD_KINDS)},
     PROFILE: "profile",
     NOTES: "notes/{}",
     MEMORIES: "projects/{}/memories",
@@ -118,6 +123,7 @@ _ABOUT: Final = {
     PROFILE: "What is remembered in every conversation: keys and values.",
     NOTES: "The notes of a day.",
     MEMORIES: "What is remembered about a project, as it was added; `next` is the offset of the next page.",
+    **dict.fromkeys((BOARD, *BOARD_KINDS), "A part of the board of a session, empty while its settings hide it."),
 }
 # By the kind of resource; the profile has one address alone.
 TEMPLATES: Final = {
@@ -125,8 +131,8 @@ TEMPLATES: Final = {
     + path.format("{date}" if kind == NOTES else "{id}")
     + (f"{{?{','.join(_PAGING[kind])}}}" if kind in _PAGING else "")
     for kind, path in _PATHS.items()
-    if kind != PROFILE
-}
+    if kind != PROFILE and kind not in BOARD_KINDS
+} | {BOARD: f"{_SCHEME}conversations/{{id}}/board/{{part}}"}
 
 _NUMBER_CHARS_MAX: Final = 19
 
@@ -231,7 +237,7 @@ def list_resources(binding: Binding, cursor: str | None) -> tuple[list[types.Res
         place = Cursor(MEMORIES, names[-1]) if len(names) == LISTED_COUNT_MAX else Cursor(WINDOW, "")
     if place.kind == WINDOW:
         names = _page(memory.conversations, binding.conversation, place.after)
-        addresses += [Address(kind, name) for name in names for kind in CONVERSATION_KINDS]
+        addresses += [Address(kind, name) for name in names for kind in _kinds_of(memory, name)]
         place = Cursor(WINDOW, names[-1] if len(names) == LISTED_COUNT_MAX else "")
     following = msgspec.json.encode(place).decode() if place.after else None
     page = [
@@ -244,6 +250,17 @@ def list_resources(binding: Binding, cursor: str | None) -> tuple[list[types.Res
         for address in addresses
     ]
     return page, following
+
+
+def _kinds_of(memory: Memory, conversation_id: str) -> tuple[str, ...]:
+    return (*CONVERSATION_KINDS, *(BOARD_KINDS if _has_board(memory, conversation_id) else ()))
+
+
+def _has_board(memory: Memory, conversation_id: str) -> bool:
+    # A name that leaves no room for that of a board has none.
+    return len(session_board(conversation_id).encode()) <= NAME_BYTES_MAX and bool(
+        memory.board(session=conversation_id).version
+    )
 
 
 def _page(names: Callable[..., list[str]], bound: str | None, after: str) -> list[str]:
@@ -282,7 +299,7 @@ def read_resource(binding: Binding, address: Address) -> str:
 
 
 def _check_served(binding: Binding, address: Address) -> None:
-    if address.kind in CONVERSATION_KINDS and binding.conversation not in (None, address.id):
+    if address.kind in {*CONVERSATION_KINDS, *BOARD_KINDS} and binding.conversation not in (None, address.id):
         _not_there(address, f"this server is bound to the conversation {binding.conversation!r}")
     if address.kind == MEMORIES and binding.project not in (None, address.id):
         _not_there(address, f"this server is bound to the project {binding.project!r}")
@@ -302,6 +319,8 @@ def is_project(memory: Memory, name: str) -> bool:
 
 
 def _of_conversation(binding: Binding, address: Address) -> dict[str, Any]:
+    if address.kind in BOARD_KINDS:
+        return _of_board(binding, address)
     chat = binding.chat(address.id)
     if not chat.version and binding.conversation is None:
         _not_there(address, f"there is no conversation {checks.shown(address.id)}")
@@ -315,6 +334,13 @@ def _of_conversation(binding: Binding, address: Address) -> dict[str, Any]:
     events = takewhile(lambda recorded: recorded.stamp.seq <= last, chat.events(min(max(first - 1, 0), last)))
     page, rest = _cut((event_json(binding.memory, recorded) for recorded in events), PAGE_EVENTS_MAX)
     return {"conversation": chat.id, "events": page, "next": None if rest is None else rest["seq"]}
+
+
+def _of_board(binding: Binding, address: Address) -> dict[str, Any]:
+    if not _has_board(binding.memory, address.id) and binding.conversation is None:
+        _not_there(address, f"there is no board of a session {checks.shown(address.id)}")
+    part = BOARD_KINDS[address.kind]
+    return {"session": address.id, "part": part, "value": binding.memory.board(session=address.id).get(part)}
 
 
 def _cut(lines: Iterator[dict[str, Any]], count_max: int) -> tuple[list[msgspec.Raw], dict[str, Any] | None]:
@@ -355,6 +381,35 @@ def _changed(event: Event) -> tuple[str, ...]:
     return tuple(kind for view, kind in _SHOWN.items() if view in views and event.is_visible)
 
 
+_MESSAGE_PARTS: Final = ("messages", "messages_meta", "last_user_message")
+_CONTEXT_PARTS: Final = ("node_context", "fetched_context")
+_GRAPH_PARTS: Final = ("project_graph", "elements_graph", "project_structure")
+# By a field of a board, the parts that its value shows in; a field that is not here shows in the part of its name.
+_SHOWN_IN: Final[dict[str, tuple[str, ...]]] = {
+    "session.project_id": PARTS,
+    "session.active_node_id": PARTS,
+    "config.history_length": ("config", "messages", "messages_meta"),
+    "config.include_project_structure": ("config", *_GRAPH_PARTS),
+    "config.include_context": ("config", *_CONTEXT_PARTS),
+    "config.include_working_history": ("config", "working_history"),
+    "project_graph": ("project_graph", "project_structure"),
+    "elements_graph": ("elements_graph", "project_structure"),
+    "messages": _MESSAGE_PARTS,
+    "last_user_message": ("last_user_message", "messages_meta"),
+}
+
+
+def _parts_changed(event: Event) -> Iterable[str]:
+    """List the parts of a board that an event of it may change; the time of the session is always among them."""
+    if isinstance(event, BoardMessageAppended):
+        return ("session", *_MESSAGE_PARTS)
+    if not isinstance(event, BoardChanged):
+        return PARTS
+    bases = [field.partition("@")[0] for field in event.fields]
+    shown = (_SHOWN_IN.get(base, (base.partition(".")[0],)) for base in bases)
+    return dict.fromkeys(("session", *(part for parts in shown for part in parts)))
+
+
 def touched(binding: Binding, recorded: Recorded) -> Iterable[Address]:
     """List the resources that an event may have changed; one without an id means all of its kind."""
     event, stamp = recorded
@@ -364,6 +419,11 @@ def touched(binding: Binding, recorded: Recorded) -> Iterable[Address]:
         # With its first event everything of it is there.
         kinds = [kind for kind in (SCRATCHPAD, WINDOW) if stamp.version == 1 or kind in changed]
         return [Address(kind, name) for kind in (EVENTS, *kinds)]
+    if root == "board":
+        owner, _, session = name.partition("/")
+        # A node's board lies under those of sessions, and which they are is in their boards alone.
+        parts: Iterable[str] = PARTS if stamp.version == 1 else _parts_changed(event)
+        return [Address(f"board/{part}", session if owner == "session" else "") for part in parts]
     if root == "project":
         return [Address(MEMORIES, name)] if stamp.version == 1 or MEMORIES in _changed(event) else []
     if stamp.stream == f"profile/{binding.profile}":
@@ -389,6 +449,10 @@ class Lists:
         """Tell whether an event adds a resource to the list or removes one."""
         event, stamp = recorded
         root, _, _ = stamp.stream.partition("/")
+        if root == "board":
+            owner, _, session = stamp.stream.partition("/")[2].partition("/")
+            is_listed = self._binding.conversation in (None, session) and owner == "session" and stamp.version == 1
+            return is_listed and bool(self._binding.conversation or self._binding.memory.conversation(session).version)
         if root in {"conversation", "project"}:
             # What a server is bound to is listed before it is there, and nothing else ever.
             return stamp.version == 1 and getattr(self._binding, root) is None

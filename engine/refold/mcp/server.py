@@ -7,9 +7,7 @@ write delay no reads.
 
 import asyncio
 import os
-import resource
 import signal
-import socket
 import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
@@ -24,7 +22,6 @@ from mcp import MCPError, types
 from mcp.server import Server, ServerRequestContext
 from mcp.server.transport_security import TransportSecuritySettings
 from msgspec import Struct
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from refold import Conversation, checks
 from refold.agent import builtin, extraction
@@ -33,18 +30,18 @@ from refold.agent.tools import FAILED, INVALID_INPUT, FunctionTool, ToolDefiniti
 from refold.errors import InvalidInput, LimitExceeded, NotFound, RefoldError
 from refold.limits import (
     BODY_BYTES_MAX,
-    CONNECTIONS_COUNT_MAX,
     LISTED_COUNT_MAX,
     NAME_BYTES_MAX,
     READERS_COUNT,
     RECALL_COUNT_DEFAULT,
-    REQUEST_SECONDS,
     SESSIONS_COUNT_MAX,
     SHUTDOWN_SECONDS,
 )
+from refold.listener import HOST, HttpConnection, listening_on
 from refold.mcp import resources
-from refold.mcp.resources import MEMORIES, NOTES, Binding, Watches
+from refold.mcp.resources import BOARD, MEMORIES, NOTES, Binding, Watches
 from refold.mcp.stdio import messages, standard_streams
+from refold.views.board import PARTS
 
 if TYPE_CHECKING:
     from mcp.server.connection import Connection
@@ -159,7 +156,9 @@ def complete(binding: Binding, params: types.CompleteRequestParams) -> types.Com
     """Complete an argument of a template; of any other argument there are no completions."""
     kind = _KINDS.get((getattr(params.ref, "uri", ""), params.argument.name))
     memory, text, names = binding.memory, params.argument.value, list[str]()
-    if kind == NOTES:
+    if (kind, params.argument.name) == (BOARD, "part"):
+        names = [part for part in PARTS if part.startswith(text)]
+    elif kind == NOTES:
         names = [day for day in resources.days(binding) if day.startswith(text)]
     elif kind == MEMORIES:
         names = _names(memory.projects, binding.project, text, lambda: resources.is_project(memory, text))
@@ -180,7 +179,9 @@ def _names(names: Callable[..., list[str]], bound: str | None, text: str, is_one
 
 
 # The kinds of resources by their template and the name of its argument.
-_KINDS: Final = {(uri, "date" if kind == NOTES else "id"): kind for kind, uri in resources.TEMPLATES.items()}
+_KINDS: Final = {(uri, "date" if kind == NOTES else "id"): kind for kind, uri in resources.TEMPLATES.items()} | {
+    (resources.TEMPLATES[BOARD], "part"): BOARD
+}
 
 
 # Prompts.
@@ -441,11 +442,8 @@ def _connection(context: Context) -> "Connection":
 # The first signal lets calls end that have begun, for they may be writing. One that waits for what never comes, such
 # as the lock of a process that was stopped, would keep the server for ever: at the next signal the process is gone.
 
-HOST: Final = "127.0.0.1"
 PATH: Final = "/mcp"
 _HOSTS: Final = [f"{name}{port}" for name in (HOST, "localhost") for port in ("", ":*")]
-_BACKLOG_COUNT: Final = 128
-_TOO_MANY: Final = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
 def over_stdio(server: MemoryServer) -> None:
@@ -515,20 +513,6 @@ def _interrupted_by_signals() -> Generator[None]:
             signal.signal(number, handler)
 
 
-def listening_on(port: int) -> socket.socket:
-    """Listen on a port of this machine, 0 for a free one."""
-    # With the protocol named: asyncio sends small answers at once on such sockets only, else each waits for 40 ms.
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((HOST, port))
-        listening.listen(_BACKLOG_COUNT)
-    except BaseException:
-        listening.close()
-        raise
-    return listening
-
-
 def web_server(server: MemoryServer, **options: Any) -> uvicorn.Server:
     """Make a web server of a memory that only answers requests made to this machine's own names.
 
@@ -553,46 +537,3 @@ def web_server(server: MemoryServer, **options: Any) -> uvicorn.Server:
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
     )
     return uvicorn.Server(config)
-
-
-class HttpConnection(H11Protocol):
-    """A connection that is closed where a request does not arrive whole in `REQUEST_SECONDS`.
-
-    uvicorn itself waits for ever for the first request and for the rest of one, so that half-open connections would
-    take all descriptors of the process. Those beyond `CONNECTIONS_COUNT_MAX`, or half the descriptors, get a 503.
-    """
-
-    _deadline: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for the first request."""
-        super().connection_made(transport)
-        descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        half = CONNECTIONS_COUNT_MAX if descriptors == resource.RLIM_INFINITY else descriptors // 2
-        if len(self.connections) > min(half, CONNECTIONS_COUNT_MAX):
-            transport.write(_TOO_MANY)
-            transport.close()
-        else:
-            self._await_request()
-
-    def data_received(self, data: bytes) -> None:
-        """Take bytes of a request, and wait for the rest of it."""
-        super().data_received(data)
-        self._await_request()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no longer."""
-        super().connection_lost(exc)
-        self._end_wait()
-
-    def _await_request(self) -> None:
-        cycle: Any = self.cycle
-        if cycle is not None and not cycle.more_body and not cycle.response_complete:
-            self._end_wait()
-        elif self._deadline is None:
-            self._deadline = self.loop.call_later(REQUEST_SECONDS, self.transport.close)
-
-    def _end_wait(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None

@@ -10,12 +10,27 @@ if TYPE_CHECKING:
     from refold.memory.files import Files as Files
     from refold.memory.handles import SessionMemory as SessionMemory
     from refold.memory.handles import Settings as Settings
+    from refold.memory.reasons import Exposure as Exposure
+    from refold.memory.reasons import Influence as Influence
+    from refold.memory.reasons import Reason as Reason
+    from refold.memory.reasons import Revision as Revision
+    from refold.memory.reasons import Why as Why
+    from refold.memory.scenario import RecallDifference as RecallDifference
+    from refold.memory.scenario import Regret as Regret
+    from refold.memory.scenario import Scenario as Scenario
+    from refold.memory.scenario import ScenarioDiff as ScenarioDiff
+    from refold.memory.scenario import WindowDifference as WindowDifference
+    from refold.memory.watches import Departure as Departure
+    from refold.memory.watches import Watch as Watch
 
 _HOMES = {
     "refold.engine.subscriptions": "Subscription",
     "refold.memory.conversation": "Scratchpad",
     "refold.memory.files": "FileEntry Files",
     "refold.memory.handles": "SessionMemory Settings",
+    "refold.memory.scenario": "RecallDifference Regret Scenario ScenarioDiff WindowDifference",
+    "refold.memory.watches": "Departure Watch",
+    "refold.memory.reasons": "Exposure Influence Reason Revision Why",
 }
 """The public names of this package, by the module that each loads from when it is first used."""
 

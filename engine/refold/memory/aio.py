@@ -170,6 +170,7 @@ class AsyncFiles(AsyncHandle[Files]):
     insert = write_verb(Files.insert)
     delete = write_verb(Files.delete)
     rename = write_verb(Files.rename)
+    blame = thread_verb(Files.blame)
     list = read_verb(Files.list)
     read = read_verb(Files.read)
     view = read_verb(Files.view)
@@ -201,6 +202,7 @@ class AsyncBoard(AsyncHandle[Board]):
     update_settings = write_verb(Board.update_settings)
     hydrate = write_verb(Board.hydrate)
     erase = thread_verb(Board.erase)
+    blame = thread_verb(Board.blame)
     get = read_verb(Board.get)
     get_settings = read_verb(Board.get_settings)
     to_dict = read_verb(Board.to_dict)
@@ -224,6 +226,7 @@ class AsyncSettings(AsyncHandle[Settings]):
 
     set = write_verb(Settings.set)
     count_usage = write_verb(Settings.count_usage)
+    blame = thread_verb(Settings.blame)
     get = read_verb(Settings.get)
     items = read_verb(Settings.items)
 
@@ -297,6 +300,7 @@ class AsyncState(AsyncHandle[ScopedState]):
 
     set = write_verb(ScopedState.set)
     delete = write_verb(ScopedState.delete)
+    blame = thread_verb(ScopedState.blame)
     get = read_verb(ScopedState.get)
     keys = read_verb(ScopedState.keys)
     items = read_verb(ScopedState.items)
@@ -319,6 +323,7 @@ class AsyncProfile(AsyncHandle[Profile]):
 
     set = write_verb(Profile.set)
     delete = write_verb(Profile.delete)
+    blame = thread_verb(Profile.blame)
     get = read_verb(Profile.get)
     items = read_verb(Profile.items)
 
@@ -342,6 +347,7 @@ class AsyncScratchpad(AsyncHandle[Scratchpad]):
     delete = write_verb(Scratchpad.delete)
     note = write_verb(Scratchpad.note)
     clear = write_verb(Scratchpad.clear)
+    blame = thread_verb(Scratchpad.blame)
     get = read_verb(Scratchpad.get)
     keys = read_verb(Scratchpad.keys)
     items = read_verb(Scratchpad.items)
@@ -377,6 +383,12 @@ class AsyncConversation(AsyncHandle[Conversation]):
     events = read_verb(Conversation.events)
     replay = read_verb(Conversation.replay)
     search = search_verb(Conversation.search)
+    bisect = thread_verb(Conversation.bisect)
+    history = search_verb(Conversation.history)
+    message = search_verb(Conversation.message)
+    recall = embed_verb(Conversation.recall)
+    rate = write_verb(Conversation.rate)
+    summarize = thread_verb(Conversation.summarize, "a summary")
 
     @property
     def id(self) -> str:
@@ -386,6 +398,7 @@ class AsyncConversation(AsyncHandle[Conversation]):
     window_tokens = Attribute[int](Conversation.window_tokens)
     project = Attribute[str | None](Conversation.project)
     embed = Attribute[bool](Conversation.embed)
+    eviction = Attribute[str](Conversation.eviction)
     version = Attribute[int](Conversation.version)
 
     @property
@@ -473,11 +486,21 @@ class AsyncMemory(AsyncHandle[memory.Memory]):
     profile = handle_verb(AsyncProfile, memory.Memory.profile)
     journal = handle_verb(AsyncJournal, memory.Memory.journal)
     board = handle_verb(AsyncBoard, memory.Memory.board)
+    boards = handle_verb(lambda core, plains: [AsyncBoard(core, plain) for plain in plains], memory.Memory.boards)
     files = handle_verb(AsyncFiles, memory.Memory.files)
     acting = read_verb(memory.Memory.acting)
     batch = handle_verb(AsyncBatch, memory.Memory.batch)
     forks = read_verb(memory.Memory.forks)
+    event = read_verb(memory.Memory.event)
     search_messages = search_verb(memory.Memory.search_messages)
+    bisect = thread_verb(memory.Memory.bisect)
+    watch = read_verb(memory.Memory.watch)
+    at = handle_verb(lambda _, plain: plain.aio, memory.Memory.at)
+    what_if = thread_verb(memory.Memory.what_if, "a scenario")
+    sweep = thread_verb(memory.Memory.sweep)
+    why = thread_verb(memory.Memory.why)
+    blame = thread_verb(memory.Memory.blame)
+    influence = thread_verb(memory.Memory.influence)
     show = thread_verb(memory.Memory.show, "showing a context")
     rebuild = thread_verb(memory.Memory.rebuild, "building a context again")
     snapshot = thread_verb(memory.Memory.snapshot)

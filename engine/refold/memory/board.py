@@ -1,19 +1,17 @@
 """The board of a session, or of a node of a project: the writes, the messages of a conversation, listeners, the handle.
 
-A part is saved in one place. What a session's board saves leaves the board of the node under it. Where only some fields
-of a part change, the others come along, each with the event that it came from among its sources, so that an erasure of
-that event reaches them. If one of them is erased before the commit, the write is decided anew.
+What a session's board saves lies over the board of the node under it, which stays as it is for others. When a session
+goes on at another node, the messages of its conversation that were written there come to its board in the same commit.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, Unpack, cast
 
 import msgspec
 
 from refold import checks
-from refold.engine import batch as batches
-from refold.engine import reader
+from refold.engine import history, reader
 from refold.engine.subscriptions import Subscription
 from refold.errors import InvalidInput, NotFound, ReadOnly, StoreBusy
 from refold.event import Erased, Event, Recorded, pack_json, unpack_json
@@ -29,11 +27,13 @@ from refold.memory.board_parts import (
     Layers,
     clean_message,
     iso,
+    newness,
     part_of,
+    scope_of,
     scoped,
 )
 from refold.memory.conversation import Conversation
-from refold.memory.options import Core, MutationOptions, Options, chosen, mutation, seq_at
+from refold.memory.options import Core, MutationOptions, Options, chosen, mutation, paged, seq_at
 from refold.memory.plans import EventPlan, PlannedWrite
 from refold.message import Message
 from refold.views.board import (
@@ -41,19 +41,21 @@ from refold.views.board import (
     FIELDS,
     MESSAGES,
     MESSAGES_KEPT,
-    BoardChanged,
     BoardMessageAppended,
     BoardState,
     Posted,
     board_change,
+    field_at,
     order_of,
 )
+from refold.views.store import ERASED_PREFIX
 from refold.views.window import WINDOW
 
 if TYPE_CHECKING:
     import datetime
 
     from refold.memory.aio import AsyncConversation
+    from refold.memory.reasons import Revision
     from refold.results import Receipt
 
 BoardDecision: TypeAlias = Callable[[Layers], Sequence[Event]]
@@ -61,6 +63,7 @@ BoardDecision: TypeAlias = Callable[[Layers], Sequence[Event]]
 
 _NO_BOARD: Final = BoardState()
 _FIELDED: Final = ("session", "config")  # Parts of which a verb changes some fields and leaves the rest.
+PENDING_SEQ: Final = -(2**62)  # Of a move that is decided on: after all messages that there are.
 
 
 class BoardStream(NamedTuple):
@@ -73,30 +76,19 @@ class BoardStream(NamedTuple):
     def layers(self) -> Layers:
         """Return the board and the one under it, both at one moment."""
         with self.core.engine.reader.state_lock:
-            own = self.core.read(self.scope.stream, _copied, self.at)
-            base = self.scope.base(own)
-            return Layers(self.scope, own, _NO_BOARD if base is None else self.core.read(base, _copied, self.at))
+            return self.over(self.core.read(self.scope.stream, _copied, self.at))
 
-    def write(
-        self,
-        decide: BoardDecision,
-        parts: tuple[str, ...],
-        request: tuple[Any, ...],
-        options: Options,
-        *,
-        is_single: bool = True,
-    ) -> list[Event]:
-        """Write the events of a decision that saves parts, as one commit; return them.
+    def over(self, own: BoardState) -> Layers:
+        """Return a state of the board over the board of the node that it names."""
+        base = self.scope.base(own)
+        return Layers(self.scope, own, _NO_BOARD if base is None else self.core.read(base, _copied, self.at))
 
-        ``is_single`` says that it decides on one event at most.
-        """
+    def write(self, decide: BoardDecision, request: tuple[Any, ...], options: Options) -> list[Event]:
+        """Write the events of a decision as one commit; return them."""
         core, stream = self.core, self.scope.stream
         core.refuse_frozen(stream, self.at)
         core.engine.reader.check_writable()
-        is_alone = is_single and batches.active(core.engine) is None
-        if is_alone and not any(map(self.layers().base.has, parts)):  # Read outside of a batch alone.
-            return self._write_alone(decide, request, options)
-        write = PlannedWrite(core, stream, lambda: self._plan(decide, parts), request, options)
+        write = PlannedWrite(core, stream, lambda: self._plan(decide), request, options)
         for _ in range(REDO_COUNT_MAX):
             events = write.run()
             if events is not None:
@@ -106,64 +98,29 @@ class BoardStream(NamedTuple):
             f"call again"
         )
 
-    def _write_alone(self, decide: BoardDecision, request: tuple[Any, ...], options: Options) -> list[Event]:
+    def write_one(self, decide: BoardDecision, request: tuple[Any, ...], options: Options) -> bool:
+        """Write the event of a decision for one at most; return whether there was one."""
+        core, (expected, request_id, _) = self.core, options
+
         def decide_alone(state: State) -> Event | None:
-            events = decide(Layers(self.scope, state.part(BOARD), _NO_BOARD))
+            events = decide(self.over(state.part(BOARD)))
             assert len(events) <= 1, events
             return events[0] if events else None
 
-        expected, request_id, _ = options
-        noted = self.core.write(
-            self.scope.stream, decide_alone, at=self.at, call=request, expected=expected, request_id=request_id
-        )
-        return [] if noted is None else [noted[0]]
+        stream = self.scope.stream
+        noted = core.write(stream, decide_alone, at=self.at, call=request, expected=expected, request_id=request_id)
+        return noted is not None
 
-    def _plan(self, decide: BoardDecision, parts: tuple[str, ...]) -> EventPlan:
+    def _plan(self, decide: BoardDecision) -> EventPlan:
         core, stream = self.core, self.scope.stream
         with core.engine.reader.state_lock:
             layers = self.layers()
-            base = self.scope.base(layers.own)
-            reads = {name: core.version(name) for name in (stream, base) if name is not None}
-            decided = decide(layers)
-        if not decided:
-            return EventPlan((), reads)
-        events = [(stream, event) for event in (*_moved(layers, parts, decided), *decided)]
-        leaving = [field for part in parts for field in FIELDS[part] if layers.base.sets(field)]
-        if leaving and base is not None:
-            events.append((base, board_change((), {}, leaving)))
-        return EventPlan(events, reads)
+            events = [(stream, event) for event in decide(layers)]
+            return EventPlan(events, {stream: core.version(stream)})
 
 
 def _copied(state: State) -> BoardState:
     return state.part(BOARD).copy()
-
-
-def _moved(layers: Layers, parts: Sequence[str], decided: Sequence[Event]) -> list[Event]:
-    """Return the events that take the rest of the saved parts over from the board under this one."""
-    replaced = {field for event in decided if isinstance(event, BoardChanged) for field in event.fields}
-    events: list[Event] = []
-    for part in parts:
-        if part in _FIELDED and not layers.own.has(part):
-            values, seqs = layers.base.entries.values, layers.base.entries.seqs
-            for field in FIELDS[part]:
-                if field in values and field not in replaced:
-                    # Msgpack of a map of one field, whose value is packed already.
-                    packed = b"\x81" + pack_json(field) + values[field]
-                    events.append(BoardChanged((seqs[field],), (field,), packed))
-        elif part == MESSAGES and part not in replaced:
-            events += _moved_messages(layers, decided)
-    return events
-
-
-def _moved_messages(layers: Layers, decided: Sequence[Event]) -> list[Event]:
-    """Return the events of the messages below: none is lost because another one is added above."""
-    known = {posted.id for posted in layers.own.messages}
-    known |= {event.id for event in decided if isinstance(event, BoardMessageAppended)}
-    return [
-        BoardMessageAppended((posted.seq,), posted.id, posted.created_ns, posted.packed)
-        for posted in layers.base.messages
-        if posted.packed and (not posted.id or posted.id not in known)
-    ]
 
 
 # Decisions: the event of a change, or none.
@@ -176,7 +133,10 @@ def set_fields(sources: tuple[int, ...], values: dict[str, Any]) -> BoardDecisio
     """Return the decision to set fields; those that have their value already are left out."""
 
     def decide(layers: Layers) -> Sequence[Event]:
-        changed = {field: value for field, value in values.items() if not _has_value(layers, field, value)}
+        place = layers.place
+        changed = {
+            field_at(field, place): value for field, value in values.items() if not _has_value(layers, field, value)
+        }
         return [board_change(sources, changed)] if changed else []
 
     return decide
@@ -185,8 +145,8 @@ def set_fields(sources: tuple[int, ...], values: dict[str, Any]) -> BoardDecisio
 def _has_value(layers: Layers, field: str, value: Any) -> bool:
     """Return whether a field has a value already, whatever the order of keys in its objects."""
     if field == MESSAGES:
-        rows = [unpack_json(posted.packed) for posted in layers.layer(MESSAGES).messages if posted.packed]
-        return rows == [fields for _, fields in value["rows"]]
+        rows = [unpack_json(posted.packed) for posted in layers.listing().rows if posted.packed]
+        return (layers.listing().is_whole or bool(rows)) and rows == [fields for _, fields in value["rows"]]
     return bool(_SORTED(layers.value(field)) == _SORTED(value))
 
 
@@ -195,19 +155,21 @@ def append_message(sources: tuple[int, ...], given: BoardMessage, now_ns: int) -
 
     def decide(layers: Layers) -> Sequence[Event]:
         fields, created_ns = given
-        rows = (posted for posted in layers.layer(MESSAGES).messages if posted.id == fields["id"] and posted.packed)
+        rows = (posted for posted in layers.listing().rows if posted.id == fields["id"] and posted.packed)
         existing = next(rows, None) if fields["id"] else None
         known = None if existing is None else unpack_json(existing.packed)
         if not fields["created_at"]:
             created_ns = now_ns if existing is None else existing.created_ns
             fields = fields | {"created_at": iso(now_ns) if known is None else known["created_at"]}
-        return [] if known == fields else [_message_event(sources, fields, created_ns)]
+        return [] if known == fields else [_message_event(sources, fields, created_ns, layers)]
 
     return decide
 
 
-def _message_event(sources: tuple[int, ...], fields: JsonObject, created_ns: int | None) -> Event:
-    return BoardMessageAppended(sources, fields["id"], created_ns, pack_json(fields))
+def _message_event(
+    sources: tuple[int, ...], fields: JsonObject, created_ns: int | None, layers: Layers, total: int = 0
+) -> BoardMessageAppended:
+    return BoardMessageAppended(sources, fields["id"], created_ns, layers.place[1], total, pack_json(fields))
 
 
 # Messages of a conversation.
@@ -231,21 +193,22 @@ def _window_of(stream: BoardStream, conversation: object) -> tuple[str, Callable
     return name, lambda: core.read(key, lambda state: list(state.part(WINDOW).live()), None)
 
 
-def hydrate(
-    sources: tuple[int, ...], name: str, window: Callable[[], list[Message]], node: str | None, now_ns: int
-) -> BoardDecision:
+def hydrate(sources: tuple[int, ...], name: str, window: Callable[[], list[Message]], now_ns: int) -> BoardDecision:
     """Return the decision to append those messages of a conversation that the board lacks and has space for.
 
-    Each names the message that it is made of as its source.
+    Those of the node it works on: which metadata names, or at which the session was. Each names the message that it is
+    made of as its source.
     """
 
     def decide(layers: Layers) -> Sequence[Event]:
-        existing = layers.layer(MESSAGES).messages
+        node = layers.session()["active_node_id"] or None
+        existing = layers.listing().rows
         known = {posted.id for posted in existing}
         taken = {None if posted.created_ns is None else posted.created_ns // _MICROSECOND_NS for posted in existing}
-        events: dict[str, Event] = {}
+        texts = [(message, text) for message in window() if (text := text_of(message)) and _is_here(layers, message)]
+        events: dict[str, BoardMessageAppended] = {}
         posted = list(existing)
-        for message, text in [(message, text) for message in window() if (text := text_of(message))][-MESSAGES_KEPT:]:
+        for message, text in texts[-MESSAGES_KEPT:]:
             if message.id not in known:
                 created_ns = _free_time(message.occurred_ns or now_ns, taken)
                 fields = {
@@ -257,10 +220,47 @@ def hydrate(
                     "content": text,
                     "created_at": iso(created_ns),
                 }
-                events[message.id] = _message_event((message.stamp.seq, *sources), fields, created_ns)
+                events[message.id] = _message_event((message.stamp.seq, *sources), fields, created_ns, layers)
                 posted.append(Posted(0, 0, message.id, created_ns, b""))
         latest = {row.id for row in sorted(posted, key=order_of)[-MESSAGES_KEPT:]}
-        return [event for message_id, event in events.items() if message_id in latest]
+        written = [event for message_id, event in events.items() if message_id in latest]
+        if written:  # What is left out is counted all the same.
+            ids = {message.id for message, _ in texts}
+            rows, total, _ = layers.own.listing(layers.messages_field)
+            others = sum(row.id not in ids for row in rows)
+            total = max(total + len(written), len(ids) + others)
+            written[-1] = msgspec.structs.replace(written[-1], total=total)
+        return written
+
+    return decide
+
+
+def _is_here(layers: Layers, message: Message) -> bool:
+    """Return whether a message is of the node that is shown; what came before any node is of the first one."""
+    named, node = (message.metadata or {}).get("node_id"), layers.session()["active_node_id"]
+    if isinstance(named, str) and named:
+        return named == node
+    moves = layers.own.moves
+    places = [place for seq, place in moves if newness(seq) < newness(message.stamp.seq)]
+    return not moves or (places[-1] if places else moves[0][1]) == layers.place[1]
+
+
+def change_session(stream: BoardStream, sources: tuple[int, ...], values: dict[str, Any], now_ns: int) -> BoardDecision:
+    """Return the decision to set fields of a session, and to bring its conversation's messages to another node."""
+    name = stream.scope.session
+
+    def decide(layers: Layers) -> Sequence[Event]:
+        events = set_fields(sources, values)(layers)
+        if not events or name is None or not stream.core.version(f"conversation/{name}"):
+            return events
+        own = layers.own.copy()
+        for field, value in values.items():
+            own.entries.put(0, field, pack_json(value))
+        own.move(PENDING_SEQ)
+        moved = stream.over(own)
+        if moved.place == layers.place and layers.own.moves:
+            return events
+        return [*events, *hydrate(sources, name, _window_of(stream, None)[1], now_ns)(moved)]
 
     return decide
 
@@ -328,11 +328,11 @@ class BoardListener:
 class Board:
     """A handle on the working memory of a session, or of a node of a project, part by part.
 
-    A session's parts lie over those of the node that it works on: a part that the session has not set is read there,
-    and moves from there when the session sets it. Each setter brings its value into form, appends nothing where nothing
-    would change, and returns whether it did; all of them raise ``InvalidInput`` for a value of another type,
-    ``LimitExceeded`` for a value over ``VALUE_BYTES_MAX`` or the id of a message over ``KEY_BYTES_MAX``,
-    ``WrongVersion`` and ``ReadOnly`` as other verbs do.
+    A session's parts lie over those of the node that it works on, each node's by themselves: what the session has not
+    set there is read from the node's own board, which no session changes. Each setter brings its value into form,
+    appends nothing where nothing would change, and returns whether it did; all of them raise ``InvalidInput`` for a
+    value of another type, ``LimitExceeded`` for a value over ``VALUE_BYTES_MAX`` or the id of a message over
+    ``KEY_BYTES_MAX``, ``WrongVersion`` and ``ReadOnly`` as other verbs do.
 
     >>> from refold import Memory
     >>> board = Memory().board(session="s-1")
@@ -391,6 +391,12 @@ class Board:
         """
         return self._stream.layers().shown(part_of(part))
 
+    def blame(self, part: str) -> "list[Revision]":
+        """Return every value that the fields of a part were given, oldest first, with their writers."""
+        from refold.memory.blame import board_revisions  # noqa: PLC0415 - loaded only by those who ask
+
+        return board_revisions(self._core, self._stream.scope.stream, FIELDS[part_of(part)], self._at)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the board as JSON values: session, project_structure, contexts, history, messages, config."""
         layers = self._stream.layers()
@@ -438,7 +444,9 @@ class Board:
     def set_session(self, partial: dict[str, Any], **options: Unpack[MutationOptions]) -> bool:
         """Change the given fields of the session: project_id, active_node_id, timestamp.
 
-        From then on the board of that node lies under it. Raises ``InvalidInput`` for ids other than the handle's.
+        From then on the board shows what the session saved at that node, over the node's own board. Another node
+        brings the messages that the session's conversation wrote there, as ``hydrate`` does. Raises ``InvalidInput``
+        for ids other than the handle's.
         """
         return self._set("session", partial, options)
 
@@ -486,8 +494,7 @@ class Board:
         """Add a message, in the place of one with the same id; without a created_at it is of now."""
         given, writing = clean_message(message), chosen(options)
         decide = append_message(self._core.sources(writing.sources), given, self._core.engine.reader.now_ns())
-        request = ("board.append_message", given.fields)
-        return bool(self._stream.write(decide, (MESSAGES,), request, writing))
+        return self._stream.write_one(decide, ("board.append_message", given.fields), writing)
 
     @mutation
     def set_messages_meta(self, meta: Any, **options: Unpack[MutationOptions]) -> bool:
@@ -519,10 +526,13 @@ class Board:
             values = clean if part in ("project_structure", MESSAGES) else {part: clean}
         parts = (part,) if part in _FIELDED else tuple(values)
         writing = chosen(options)
-        decide = set_fields(self._core.sources(writing.sources), values)
+        sources, request = self._core.sources(writing.sources), (f"board.{parts[0]}", clean)
         for field, checked in values.items():
             checks.packed_json(checked, field)
-        return bool(self._stream.write(decide, parts, (f"board.{parts[0]}", clean), writing))
+        if part == "session":
+            decide = change_session(self._stream, sources, values, self._core.engine.reader.now_ns())
+            return bool(self._stream.write(decide, request, writing))
+        return self._stream.write_one(set_fields(sources, values), request, writing)
 
     def _check_ids(self, given: dict[str, str]) -> None:
         scope = self._stream.scope
@@ -541,16 +551,14 @@ class Board:
     ) -> int:
         """Append the messages of a conversation's window that the board lacks; return their number.
 
-        The default conversation is that of the session's own id. Each message is a source of its copy, so that an
-        erasure reaches both; those without text are left out. As with every message of a session, those of the board
-        under it come along. Raises ``NotFound`` for an unknown conversation.
+        The default conversation is that of the session's own id. Those that were written at another node, or that name
+        another one in their metadata as ``node_id``, are left out, and those without text. Each message is a source of
+        its copy, so that an erasure reaches both. Raises ``NotFound`` for an unknown conversation.
         """
         name, window = _window_of(self._stream, conversation)
-        node = self._stream.layers().session()["active_node_id"] or None
         writing = chosen(options)
-        decide = hydrate(self._core.sources(writing.sources), name, window, node, self._core.engine.reader.now_ns())
-        events = self._stream.write(decide, (MESSAGES,), ("board.hydrate", name), writing, is_single=False)
-        return sum(isinstance(event, BoardMessageAppended) for event in events)
+        decide = hydrate(self._core.sources(writing.sources), name, window, self._core.engine.reader.now_ns())
+        return len(self._stream.write(decide, ("board.hydrate", name), writing))
 
     def erase(self, *, derived: str = "erase", forks: str = "refuse") -> "Receipt":
         """Erase the bytes of all its events, and its name; return what was reached, and what no store can reach.
@@ -598,3 +606,14 @@ class Board:
         begin = engine.reader.current_head() if after is None else checks.count(after, "after")
         board_listener = BoardListener(self._stream, begin, look, notify)
         return engine.subscribe(board_listener.on_event, begin, self._core.branch)
+
+
+def listed(core: Core, at: int | None, after: "Board | None", limit: int | None) -> list[Board]:
+    """Return the boards of a memory by the names of their streams."""
+    after = getattr(after, "plain", after)  # Of a handle for asyncio, the plain one.
+    if after is not None and not isinstance(cast("object", after), Board):
+        checks.invalid(f"after must be a Board, not {type(after).__name__} ({checks.shown(after)})")
+    last, limit = paged(None if after is None else after.place[0].partition("/")[2], limit)
+    names = history.ids(core.engine, core.branch, "board", at=at, after=last, limit=limit)
+    scopes = [scope_of(f"board/{name}") for name in names if not name.startswith(ERASED_PREFIX)]
+    return [Board(core, *scope, at) for scope in scopes]

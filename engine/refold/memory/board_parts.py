@@ -20,11 +20,16 @@ from refold.views.board import (
     HISTORY_MESSAGES_MAX,
     MESSAGES,
     MESSAGES_KEPT,
+    NODE_ID,
     PARTS,
+    PROJECT_ID,
     REFRESH_SECONDS_MAX,
     BoardState,
+    Listing,
     Posted,
+    field_at,
     order_of,
+    place_of,
 )
 
 JsonObject = dict[str, Any]
@@ -59,27 +64,26 @@ def part_of(name: object) -> str:
 
 
 # Cleaners: each brings the value of a part into the form that its event holds. Fields that a graph, a context or a
-# message has too many of are left out, those that it lacks are filled in, and a value of another type is refused.
+# message has too many of are left out, those that it lacks are filled in, members of another type are dropped, and a
+# value of another type is refused.
 
 
 def graph(value: object, what: str) -> JsonObject:
     """Return a graph with nodes of id, label, type and builder, and edges of from, to and type."""
     given = _object(value, what)
+    if not given.keys() & {"nodes", "edges"}:
+        _known(given, what, ("nodes", "edges"))
     nodes = [
         {
             "id": _id(node.get("id")),
-            "label": _first(node, "a node's ", "label", "title"),
-            "type": _first(node, "a node's ", "type"),
-            "builder": _first(node, "a node's ", "builder", "type"),
+            "label": _id(node.get("label")) or _id(node.get("title")),
+            "type": _id(node.get("type")),
+            "builder": _id(node.get("builder")) or _id(node.get("type")),
         }
         for node in _objects(given.get("nodes"), f"{what}.nodes")
     ]
     edges = [
-        {
-            "from": _id(edge.get("from")),
-            "to": _id(edge.get("to")),
-            "type": _first(edge, "an edge's ", "type") or "LINKS_TO",
-        }
+        {"from": _id(edge.get("from")), "to": _id(edge.get("to")), "type": _id(edge.get("type")) or "LINKS_TO"}
         for edge in _objects(given.get("edges"), f"{what}.edges")
     ]
     return {
@@ -91,8 +95,9 @@ def graph(value: object, what: str) -> JsonObject:
 def structure(value: object) -> JsonObject:
     """Return the graphs that were given; a bare graph is the project's, and ``None`` empties both."""
     given = _object(value, "project_structure")
-    if given and not given.keys() & set(_GRAPHS):
+    if given.keys() & {"nodes", "edges"}:
         return {_GRAPHS[0]: graph(given, "project_structure")}
+    _known(given, "project_structure", _GRAPHS)
     return {name: graph(given.get(name), name) for name in _GRAPHS if name in given or not given}
 
 
@@ -298,7 +303,8 @@ def _list(value: object, what: str) -> list[object]:
 
 
 def _objects(value: object, what: str) -> list[JsonObject]:
-    return [_mapping(row, f"{what}[{place}]") for place, row in enumerate(_list(value, what))]
+    """Return the objects of a list; what is none is left out."""
+    return [cast("JsonObject", row) for row in _list(value, what) if isinstance(row, dict)]
 
 
 def _refuse(value: object, what: str, kind: str) -> NoReturn:
@@ -357,9 +363,14 @@ class BoardScope(NamedTuple):
         """Return the ids of session, project and node: the handle's, else those that were recorded."""
         return {
             "session_id": self.session or "",
-            "project_id": self.project or _recorded(own, "session.project_id"),
-            "active_node_id": self.node or _recorded(own, "session.active_node_id"),
+            "project_id": self.project or own.recorded(PROJECT_ID),
+            "active_node_id": self.node or own.recorded(NODE_ID),
         }
+
+    def place(self, own: BoardState) -> tuple[str, str]:
+        """Return the places of the project and the node that a session works on; that of a node's own board is none."""
+        ids = self.ids(own)
+        return ("", "") if self.session is None else place_of(ids["project_id"], ids["active_node_id"])
 
     def base(self, own: BoardState) -> str | None:
         """Return the stream of the node's board under a session's, ``None`` where there is none."""
@@ -383,6 +394,15 @@ def scoped(session: object, project: object, node: object) -> BoardScope:
     return scope
 
 
+def scope_of(stream: str) -> BoardScope:
+    """Return the scope of a board's stream."""
+    _, kind, name = stream.split("/", 2)
+    if kind == "session":
+        return BoardScope(name, None, None)
+    project, _, node = name.partition("/")
+    return BoardScope(None, project.replace("%2F", "/").replace("%25", "%"), node)
+
+
 def _id_in(stream: str) -> str:
     return stream.partition("/")[2]
 
@@ -390,11 +410,6 @@ def _id_in(stream: str) -> str:
 def _node_stream(project: str, node: str) -> str:
     """Return the stream of a node's board; only the project is escaped, so that the first slash behind it ends it."""
     return f"board/node/{project.replace('%', '%25').replace('/', '%2F')}/{node}"
-
-
-def _recorded(own: BoardState, field: str) -> str:
-    packed = own.entries.values.get(field)
-    return "" if packed is None else unpack_json(packed)
 
 
 # The board that a reader sees.
@@ -440,22 +455,33 @@ class Layers(NamedTuple):
     own: BoardState
     base: BoardState
 
-    def layer(self, part: str) -> BoardState:
-        """Return the board from which a part is read."""
-        return self.own if self.own.has(part) else self.base
+    @property
+    def place(self) -> tuple[str, str]:
+        """The places of the project and the node that are shown."""
+        return self.scope.place(self.own)
+
+    @property
+    def messages_field(self) -> str:
+        """The field of the session's own messages at this node."""
+        return field_at(MESSAGES, self.place)
+
+    def found(self, field: str) -> tuple[Any, int]:
+        """Return the value of a field, hidden or not, and the seq of the event that set it, 0 for none."""
+        for entries, name in ((self.own.entries, field_at(field, self.place)), (self.base.entries, field)):
+            if name in entries.values:
+                return unpack_json(entries.values[name]), entries.seqs[name]
+        return default_of(field), 0
 
     def value(self, field: str) -> Any:
         """Return the value of a field, hidden or not."""
-        packed = self.layer(field.partition(".")[0]).entries.values.get(field)
-        return default_of(field) if packed is None else unpack_json(packed)
+        return self.found(field)[0]
 
     def shown(self, part: str) -> Any:
         """Return a part as the board shows it, empty while the settings hide it."""
         toggle = _TOGGLES.get(part)
-        is_hidden = toggle is not None and not self.config()[toggle]
         if part == "project_structure":
             return {name: self.shown(name) for name in _GRAPHS}
-        if is_hidden:
+        if toggle is not None and not self.value(f"config.{toggle}"):
             return default_of(part)
         return _SHOWN[part](self) if part in _SHOWN else self.value(part)
 
@@ -469,35 +495,62 @@ class Layers(NamedTuple):
         changed_at = iso(changed_ns) if changed_ns else ""
         return self.scope.ids(self.own) | {"timestamp": self.value("session.timestamp") or changed_at}
 
-    def recent(self) -> list[Posted]:
+    def listing(self) -> Listing:
+        """Return the messages of the session at this node, with those of the node unless a whole list was given."""
+        own, base = self.own.listing(self.messages_field), self.base.listing()
+        if own.is_whole or not base.total:
+            return own
+        ids = {row.id for row in own.rows if row.id}
+        others = [row for row in base.rows if row.id not in ids]
+        total = own.total + base.total - (len(base.rows) - len(others))
+        return Listing(sorted([*own.rows, *others], key=order_of)[-MESSAGES_KEPT:], total, is_whole=False)
+
+    def kept(self) -> list[tuple[Posted, JsonObject]]:
+        """Return the messages of this node and of none, each with its fields, which an erased one has not."""
+        node = self.scope.ids(self.own)["active_node_id"]
+        rows: list[tuple[Posted, JsonObject]] = [
+            (row, unpack_json(row.packed) if row.packed else {}) for row in self.listing().rows
+        ]
+        return [(row, fields) for row, fields in rows if not node or fields.get("node_id") in {None, node}]
+
+    def recent(self) -> list[tuple[Posted, JsonObject]]:
         """Return the latest messages, as many as the settings say; erased ones take their places."""
-        return self.layer(MESSAGES).messages[-self.config()["history_length"] :]
+        return self.kept()[-self.value("config.history_length") :]
 
     def messages(self) -> list[JsonObject]:
         """Return the latest messages that were not erased."""
-        return [unpack_json(posted.packed) for posted in self.recent() if posted.packed]
+        return [fields for _, fields in self.recent() if fields]
 
     def last_user_message(self) -> str:
-        """Return the text that was set, else the last message of the user that is shown."""
-        given = self.value("last_user_message")
-        if given:
-            return str(given)
-        texts = (row["content"] for row in reversed(self.messages()) if row["role"] == "user" and row["content"])
-        return next(texts, "")
+        """Return the last words of the user: a message, or the text that was set if that is newer."""
+        return self._last_said()[1]
+
+    def _last_said(self) -> tuple[tuple[bool, int], str]:
+        said = (row for row in reversed(self.kept()) if row[1].get("role") == "user" and row[1]["content"])
+        last = next(((newness(row.seq), str(fields["content"])) for row, fields in said), ((False, 0), ""))
+        given, seq = self.found("last_user_message")
+        return (newness(seq), str(given)) if given and newness(seq) >= last[0] else last
 
     def messages_meta(self) -> JsonObject:
         """Return the counts of the messages, and where older ones begin; the caller's values win over counted ones."""
-        recent, total = self.recent(), self.layer(MESSAGES).total or 0
-        has_more = total > len(recent)
-        counted = {
+        kept, recent, (rows, total, _) = self.kept(), self.recent(), self.listing()
+        has_more = total - (len(rows) - len(kept)) > len(recent)
+        given: JsonObject
+        given, seq = self.found("messages_meta")
+        said, last = self._last_said()
+        counted: JsonObject = {
             "total_count": total,
-            "filtered_count": sum(bool(posted.packed) for posted in recent),
+            "filtered_count": sum(bool(fields) for _, fields in recent),
             "has_more": has_more,
-            "next_cursor": (recent[0].id or None) if has_more and recent else None,
-            "last_user_message": self.last_user_message(),
+            "next_cursor": (recent[0][0].id or None) if has_more and recent else None,
         }
-        given: JsonObject = self.value("messages_meta")
-        return counted | given
+        is_newer = "last_user_message" in given and newness(seq) >= said
+        return counted | given | {"last_user_message": given["last_user_message"] if is_newer else last}
+
+
+def newness(seq: int) -> tuple[bool, int]:
+    """Return the sort key of a seq; those of an open batch are below 0, and newer than all others."""
+    return seq < 0, abs(seq)
 
 
 _SHOWN: Final[dict[str, Callable[[Layers], Any]]] = {

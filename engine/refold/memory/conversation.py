@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar, Unpack
 
 import msgspec
@@ -9,6 +10,7 @@ import msgspec
 from refold import checks
 from refold.engine import batch as batches
 from refold.engine.origin import BY_HOST, Origin
+from refold.engine.transaction import Decide
 from refold.errors import LimitExceeded, NotFound
 from refold.event import ConversationEnded, ConversationOpened, Event, Recorded
 from refold.fold import State
@@ -26,6 +28,7 @@ from refold.memory.options import (
     seq_at,
     setting,
 )
+from refold.memory.questions import bisect
 from refold.memory.snapshot import Snapshot, steps
 from refold.message import PROMPT_ROLES, ROLES, Message, MessageAppended, message_event
 from refold.results import Receipt
@@ -33,12 +36,23 @@ from refold.views.base import Keyed
 from refold.views.scratchpad import SCRATCH, NoteAdded, Scratch, ScratchpadCleared, ScratchpadDeleted, ScratchpadSet
 from refold.views.session import EmbeddingChanged
 from refold.views.state import STATE, RoundEnded
-from refold.views.window import WINDOW, MessagePinned, MessageRemoved, WindowCleared, WindowResized
+from refold.views.window import (
+    IMPORTANCE_UNIT,
+    NAMES,
+    WINDOW,
+    MessagePinned,
+    MessageRated,
+    MessageRemoved,
+    MessagesRecalled,
+    WindowCleared,
+    WindowResized,
+)
 
 if TYPE_CHECKING:
     import datetime
 
     from refold.memory.handles import ScopedState, SessionMemory
+    from refold.memory.reasons import Revision
     from refold.memory.snapshot import Step
     from refold.results import Hits
 
@@ -193,7 +207,7 @@ class Conversation(Handle):
         core = self._core
         event = message_event(
             self._cited(options) if options else (),
-            core.engine.reader.new_id(),
+            core.new_id(),
             role,
             content,
             core.counter if tokens is None else checks.tokens(tokens),
@@ -203,23 +217,25 @@ class Conversation(Handle):
             tool_call_id,
             metadata,
         )
-        occurred_ns = None if occurred is None else nanoseconds(occurred, "occurred")
-        is_prompt = pinned is None and event.role in PROMPT_ROLES
-        is_plain = not pinned and not is_prompt and event.answers is None
-        # What makes two appends the same request: all that the caller gave, nothing that was made here.
-        request: tuple[Any, ...] = ()
+        origin, occurred_ns = _BY_ROLE[event.role], None
+        call: tuple[Any, ...] = ()
+        if occurred is not None:
+            occurred_ns = nanoseconds(occurred, "occurred")
+            origin = origin.at(occurred_ns)
         if options:
-            request = ("append", event.role, event.text, event.parts, event.name, event.calls, event.answers)
-            request += (event.pinned, event.extra, tokens, occurred_ns)
-        make = event if is_plain else (keeping if is_prompt else fitting)(event, self._opening)
-        origin = _BY_ROLE[event.role] if occurred_ns is None else _BY_ROLE[event.role].at(occurred_ns)
-        noted = self._write(make, request, options, origin=origin)
+            # What makes two appends the same request: all that the caller gave, nothing that was made here.
+            call = ("append", event.role, event.text, event.parts, event.name, event.calls, event.answers)
+            call += (event.pinned, event.extra, tokens, occurred_ns)
+        make: Event | Decide = event
+        if pinned is None and event.role in PROMPT_ROLES:
+            make = keeping(event, self._opening)
+        elif pinned or event.answers is not None:
+            make = fitting(event, self._opening)
+        noted = self._write(make, call, options, origin)
         assert noted is not None, "an append always appends"
-        written, stamp = noted
-        assert isinstance(written, MessageAppended), written
-        message = Message(written, stamp)
-        if stamp.seq < 0:
-            core.expect_stamp(message)  # The engine fills it in when its batch is committed.
+        message = Message(*noted)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        if options and message.stamp.seq < 0 and message.event.sources:
+            core.expect_event(message)
         return message
 
     def window(self, last: int | None = None) -> list[Message]:
@@ -230,6 +246,28 @@ class Conversation(Handle):
         """
         messages = self._read(lambda state: state.part(WINDOW).live())
         return messages if last is None else messages[max(len(messages) - checks.count(last, "last"), 0) :]
+
+    def history(self, *, after: int = 0, before: int | None = None, limit: int | None = None) -> list[Message]:
+        """Return every message that the conversation ever held, oldest first, whatever has left the window.
+
+        Messages from before a fork and those of a restored state are included. ``after`` and ``before`` are seqs, both
+        exclusive; ``limit`` keeps the newest. To page back, give the first seq of a page as the next ``before``.
+
+        >>> [message.content for message in chat.history(limit=1)]
+        ['Hello!']
+        """
+        from refold.memory import messages  # noqa: PLC0415 - loaded only by those who read back
+
+        return messages.history(self._core, self._stream, self._at, after, before, limit)
+
+    def message(self, message: str | int) -> Message | None:
+        """Return a message by its id or seq, in the window or not; ``None`` for one that was never here.
+
+        One that has left the window is read by its seq at once; by its id, the log is read back to it.
+        """
+        from refold.memory import messages  # noqa: PLC0415 - as above
+
+        return messages.message(self._core, self._stream, self._at, _key(message))
 
     def messages(
         self,
@@ -261,6 +299,75 @@ class Conversation(Handle):
         from refold.memory import messages  # noqa: PLC0415 - loaded only by those who search
 
         return messages.search(self._core, self._stream, self._at, query, top_k=top_k, roles=roles, explain=explain)
+
+    @mutation
+    def recall(
+        self, query: str, *, top_k: int = 10, roles: Sequence[str] | None = None, **options: Unpack[MutationOptions]
+    ) -> "Hits":
+        """Search messages as ``search`` does, and record which were found: under ``"least-recalled"`` they stay longer.
+
+        >>> chat.recall("hello", top_k=1)[0].entry.content
+        'Hello!'
+        """
+        from refold.memory import messages  # noqa: PLC0415 - as above
+
+        cited, given = self._cited(options), chosen(options)
+        request = ("recall", query, top_k, None if roles is None else list(roles))
+        hits = messages.search(self._core, self._stream, self._at, query, top_k=top_k, roles=roles, explain=False)
+        event = MessagesRecalled(
+            cited, tuple(hit.entry.id for hit in hits), hits.query, tuple(hit.score for hit in hits)
+        )
+        noted = self._write(event, request, options)
+        assert noted is not None, "a recall is always recorded"
+        is_ours = noted[0] is event or given.request_id is None
+        return hits if is_ours else messages.recalled(self._core, self._stream, noted)
+
+    @mutation
+    def rate(self, message: Message | str | int, importance: float, **options: Unpack[MutationOptions]) -> bool:
+        """Give a message, with its group, an importance from 0 to 1, and return whether that is new.
+
+        Under ``"least-important"`` a group of importance 1 stays for one more budget of tokens, others for less, and
+        those that were not rated are of importance 0. It counts in thousandths. Takes a message, its id or its seq;
+        ``NotFound`` if it has left.
+        """
+        key, cited = _key(message), self._cited(options)
+        thousandths = round(checks.fraction(importance, "importance") * IMPORTANCE_UNIT)
+
+        def decide(state: State) -> Event | None:
+            live = self._live(state, key)
+            is_known = state.part(WINDOW).importance(live.id) == thousandths
+            return None if is_known else MessageRated(cited, live.id, thousandths)
+
+        return self._write(decide, ("rate", key, thousandths), options) is not None
+
+    @mutation
+    def summarize(
+        self, summarizer: "Callable[[str, list[Message]], str]", **options: Unpack[MutationOptions]
+    ) -> Message | None:
+        """Let a function tell in a text what has left the window since the last summary, and put that in its place.
+
+        ``summarizer(previous, messages)`` gets the last summary, ``""`` at first, and the messages; its text is
+        recorded, and stays in the window as a pinned system message. It is called with no lock held. Returns ``None``
+        where nothing has left, or another process was first. Raises ``InvalidInput`` unless the conversation was opened
+        with ``eviction="summary"``, ``LimitExceeded`` if pinned messages would exceed the budget, and what the function
+        raises.
+
+        >>> from refold import Memory
+        >>> brief = Memory().conversation("chat-45", window_tokens=8, eviction="summary")
+        >>> _ = [brief.append("user", text, tokens=4) for text in ("Hi!", "I like tea.", "Bye!")]
+        >>> brief.summarize(lambda previous, messages: "Said hi.").content, len(brief.window())
+        ('Said hi.', 2)
+        """
+        from refold.memory import messages  # noqa: PLC0415 - as above
+
+        batches.refuse(self._core.engine, "a summary")
+        self._core.refuse_frozen(self._stream, self._at)
+        return messages.summarize(self, self._core, summarizer, chosen(options), partial(self._write, options=options))
+
+    @property
+    def eviction(self) -> str:
+        """The policy by which messages leave the window: recorded, or to be recorded by the first mutation."""
+        return self._read(lambda state: NAMES[state.part(WINDOW).policy or self._opening.policy])
 
     def token_count(self) -> int:
         """Return the tokens of the messages in the window; no message is counted anew."""
@@ -364,12 +471,16 @@ class Conversation(Handle):
         key, cited = _key(message), self._cited(options)
 
         def decide(state: State) -> Event | None:
-            live = state.part(WINDOW).find(key)
-            if live is None:
-                raise NotFound(f"message {checks.shown(key)} is not in the window of {self.id}; see window()")
+            live = self._live(state, key)
             return None if live.pinned is pinned else MessagePinned(cited, live.id, pinned)
 
         return self._write(decide, ("pin" if pinned else "unpin", key), options) is not None
+
+    def _live(self, state: State, key: str | int) -> Message:
+        live = state.part(WINDOW).find(key)
+        if live is None:
+            raise NotFound(f"message {checks.shown(key)} is not in the window of {self.id}; see window()")
+        return live
 
     # Scratchpad, state, session.
 
@@ -457,18 +568,39 @@ class Conversation(Handle):
     ) -> None:
         """Go on from an earlier state, of this or another conversation or store; history stays.
 
+        The board of its session comes back in the same commit, as it was when the snapshot was taken; bytes of another
+        store carry none.
         With ``keep_budget`` the window keeps its own token budget, and evicts what does not fit it, in the same commit.
         Raises ``NotFound`` for a name that does not exist, ``InvalidInput`` for a state that does not add up.
         """
-        decide = memory_snapshot.restoration(self._core, self._stream, self._opening, snapshot, self._cited(options))
-        request = memory_snapshot.request_of(self._core, snapshot) if chosen(options).request_id is not None else ()
-        if not checks.flag(keep_budget, "keep_budget"):
-            self._write(decide, ("restore", *request), options)
+        core, stream, request_id = self._core, self._stream, chosen(options).request_id
+        request = ("restore", *(memory_snapshot.request_of(core, snapshot) if request_id is not None else ()))
+        request += ("keep_budget",) if checks.flag(keep_budget, "keep_budget") else ()
+        target = memory_snapshot.named(core, stream, snapshot) if isinstance(snapshot, str) else snapshot
+        decide = memory_snapshot.restoration(core, self._opening, target, self._cited(options))
+        board = memory_snapshot.board_restoration(core, stream, target)
+        window_tokens = self.window_tokens
+
+        def go_on() -> None:
+            if keep_budget:
+                self.set_window_tokens(window_tokens, sources=options.get("sources", ()))
+            if board is not None:
+                core.write(memory_snapshot.board_of(stream), board, at=None, call=())
+
+        self._write_with(decide, request, options, None if board is None and not keep_budget else go_on)
+
+    def _write_with(
+        self, decide: Decide, request: tuple[Any, ...], options: MutationOptions, go_on: Callable[[], None] | None
+    ) -> None:
+        """Write a mutation, and what goes on with it unless the request was answered before, as one commit."""
+        core, request_id = self._core, chosen(options).request_id
+        is_answered = request_id is not None and core.answered(request_id, self._stream, request) is not None
+        if go_on is None or is_answered:
+            self._write(decide, request, options)
             return
-        engine, window_tokens = self._core.engine, self.window_tokens
-        with nullcontext() if batches.active(engine) is not None else batches.Batch(engine):
-            self._write(decide, ("restore", *request, "keep_budget"), options)
-            self.set_window_tokens(window_tokens, sources=options.get("sources", ()))
+        with nullcontext() if batches.active(core.engine) is not None else batches.Batch(core.engine):
+            self._write(decide, request, options)
+            go_on()
 
     @mutation
     def fork(
@@ -491,7 +623,12 @@ class Conversation(Handle):
         """Release the handle; with ``drop=True``, end a fork for good: its state is empty from then on."""
         if checks.flag(drop, "drop"):
             decide = memory_snapshot.dropping(self._stream, self._cited(options))
-            self._write(decide, ("close", drop), options)
+            board = memory_snapshot.board_of(self._stream)
+
+            def go_on() -> None:
+                self._core.write(board, memory_snapshot.dropped_board, at=None, call=())
+
+            self._write_with(decide, ("close", drop), options, go_on if self._core.version(board) else None)
 
     def replay(self, *, after: int = 0, until: int | None = None) -> "Iterator[Step]":
         """Return the steps with ``after < seq <= until``: event, changes, evictions, and the states around each.
@@ -502,6 +639,20 @@ class Conversation(Handle):
         checks.count(after, "after")
         end = self._at if until is None else seq_at(self._core.engine, until, self._at)
         return steps(self._core.engine, self._core.key(self._stream), self.at, after, end)
+
+    def bisect(
+        self,
+        predicate: "Callable[[Conversation], object]",
+        *,
+        after: "int | datetime.datetime" = 0,
+        until: "int | datetime.datetime | None" = None,
+    ) -> Recorded | None:
+        """Return the event that made ``predicate(chat)`` true, as ``Memory.bisect`` does; it gets frozen conversations.
+
+        >>> chat.bisect(lambda chat: chat.token_count() > 0).stamp.version
+        2
+        """
+        return bisect(self._core, self.at, predicate, after=after, until=until, at=self._at)
 
 
 def _entries(state: State) -> Keyed[str]:
@@ -549,6 +700,12 @@ class Scratchpad(Handle):
         key, cited = checks.key(key), self._cited(options)
         decide = deleting(_entries, key, lambda prior, place: ScratchpadDeleted(cited, prior, place, key))
         return self._write(decide, ("delete", key), options) is not None
+
+    def blame(self, key: str) -> "list[Revision]":
+        """Return every value that a key ever had, oldest first, with its writer and the turn that led to it."""
+        from refold.memory.blame import revisions  # noqa: PLC0415 - loaded only by those who ask
+
+        return revisions(self._core, self._stream, "scratchpad", checks.key(key), self._at)
 
     def keys(self) -> list[str]:
         """Return the keys, sorted."""

@@ -4,7 +4,7 @@ They are looked for among the newest events of a branch, so that neither the fir
 takes longer the longer the log is. What counts depends on the log alone, not on what was searched before.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -13,19 +13,25 @@ from refold.engine.reader import Reader
 from refold.engine.streams import key_of
 from refold.engine.transaction import erased_count
 from refold.event import ConversationOpened, ForkDropped, Forked, Recorded, StateImported
-from refold.limits import EARLIER_EVENTS_COUNT, MESSAGES_BYTES_MAX, PAGE_EVENTS
-from refold.message import Message, MessageAppended
+from refold.limits import EARLIER_EVENTS_COUNT
+from refold.message import Message, MessageAppended, messages_of
 from refold.views.session import SESSION
 
 if TYPE_CHECKING:
-    from refold.index.messages import Look, MessageIndex
+    from refold.index.messages import Look, Match
+    from refold.memory.message_indexes import MessageIndexes
 
 _ROLES: Final = ("user", "assistant")
 _QUERY_CHARS: Final = 500  # Of a long query its beginning and its end are looked at: each word takes time.
+# A query is judged without the words of any talk. Of the best message, the share of what is rare in the query times the
+# number of its words, by the words that it needs: two words have to be 0.4 of what is rare, four 0.2. Below that none
+# is found. What remains of a question may be one word, which is not to be in too many of the messages: in so many, or
+# in that share of them. How they were chosen: benchmarks/README.md.
 _WORDS_MIN: Final = 2  # Words of the query that a message has itself.
-# Of the best message, its score by the number of its words: two have to be half of what is rare in the query, four a
-# quarter. Below that none is found.
-_RELEVANCE_MIN: Final = 1.0
+_RELEVANCE_MIN: Final = 0.4
+_RARE_COUNT: Final = 10
+_RARE_SHARE: Final = 0.02
+_ASKING_SHARE: Final = 0.5  # A message of which more is a question answers none.
 _CONVERSATION: Final = "conversation/"
 _LAST: Final = 2**62
 
@@ -41,8 +47,6 @@ def read(reader: Reader, places: Sequence[tuple[int, int]]) -> list[Earlier]:
     """Read messages by the seqs of their events and their places in them, those that were erased left out."""
     if not places:
         return []
-    from refold.memory.message_indexes import messages_of  # noqa: PLC0415 - loaded only by those who search
-
     with reader.state_lock:
         written = reader.loader.recorded([seq for seq, _ in places])
     found = (
@@ -52,9 +56,10 @@ def read(reader: Reader, places: Sequence[tuple[int, int]]) -> list[Earlier]:
 
 
 class EarlierMessages:
-    """The newest messages of the branches of a memory, filled from the log when they are searched."""
+    """The newest messages of the branches of a memory, whose indexes are filled from the log when they are searched."""
 
-    def __init__(self) -> None:
+    def __init__(self, indexes: "Callable[[], MessageIndexes]") -> None:
+        self._indexes = indexes
         self._lock = Lock()
         self._newest: dict[int, _Newest] = {}
         self._erased_count = 0
@@ -92,45 +97,59 @@ class EarlierMessages:
             looks = list(newest.looks(stream, project, after, end, shown))
         if not looks:
             return []
-        from refold.index import messages as index  # noqa: PLC0415 - loaded only by those who search
-        from refold.memory.message_indexes import ROLE_NUMBERS  # noqa: PLC0415
-
-        roles = [ROLE_NUMBERS[role] for role in _ROLES]
         text = query if len(query) <= 2 * _QUERY_CHARS else f"{query[:_QUERY_CHARS]} {query[-_QUERY_CHARS:]}"
-        among = [mask for _, mask in looks]
-        matches = index.search([look for look, _ in looks], text, roles, top_k, words_min=_WORDS_MIN, among=among)
-        is_below = not matches or matches[0].score * matches[0].words < _RELEVANCE_MIN
-        return [] if is_below else read(reader, [(match.seq, match.place) for match in matches])
+        return read(reader, [(match.seq, match.place) for match in matches(looks, text, top_k)])
 
     def _reached(self, reader: Reader, branch: int, after: int, end: int) -> "_Newest":
         """Return the messages of a branch after a seq and up to another one."""
         newest = self._newest.get(branch)
         if newest is None or after - newest.after > EARLIER_EVENTS_COUNT:
-            newest = self._newest[branch] = _Newest(reader, branch, after)
+            newest = self._newest[branch] = _Newest(reader, self._indexes, branch, after)
         elif after < newest.after:
-            newest = _Newest(reader, branch, after)  # Of a moment long ago, and used once.
+            newest = _Newest(reader, self._indexes, branch, after)  # Of a moment long ago, and used once.
         newest.fill(end)
         return newest
 
 
-class _Scope:
-    """The messages of one project, or of one conversation without a project and its forks."""
+def matches(looks: "Sequence[tuple[Look, Any]]", query: str, top_k: int) -> "list[Match]":
+    """Search rows, each with the mask of those that may be found; return none where nothing answers the query."""
+    from refold.index import messages as index  # noqa: PLC0415 - loaded only by those who search
+    from refold.index.terms import asks, subject_of, terms_of  # noqa: PLC0415
+    from refold.memory.message_indexes import ROLE_NUMBERS  # noqa: PLC0415
 
-    def __init__(self) -> None:
-        self.seqs: list[int] = []
-        self.index: MessageIndex | None = None
-        self.indexed_count = 0
+    subject = subject_of(query)
+    terms = set(terms_of(subject, index.RANKING.stemmer)[0])
+    words_min = min(_WORDS_MIN, len(terms))
+    rows, masks = [look for look, _ in looks], [mask for _, mask in looks]
+    roles = [ROLE_NUMBERS[role] for role in _ROLES]
+    if not terms or (words_min < _WORDS_MIN and not (asks(query) and _is_rare(rows, *terms))):
+        return []
+
+    def best(text: str, count: int) -> "list[Match]":
+        return index.search(rows, text, roles, count, words_min=words_min, among=masks)
+
+    found = best(subject, 1)
+    is_below = not found or found[0].score * found[0].words / words_min < _RELEVANCE_MIN
+    return [] if is_below else best(query if words_min == _WORDS_MIN else subject, top_k)
+
+
+def _is_rare(looks: "Sequence[Look]", term: str) -> bool:
+    """Return whether few messages have a term, those that only ask left out."""
+    having = sum(int((look.questions[look.rows_of(term)] <= _ASKING_SHARE).sum()) for look in looks)
+    return having <= max(_RARE_COUNT, _RARE_SHARE * sum(len(look.seqs) for look in looks))
 
 
 class _Newest:
     """The newest events of a branch: the messages of each project, and how conversations belong together."""
 
-    def __init__(self, reader: Reader, branch: int, after: int) -> None:
+    def __init__(self, reader: Reader, indexes: "Callable[[], MessageIndexes]", branch: int, after: int) -> None:
         self.after = after
         self._reader = reader
+        self._indexes = indexes
         self._branch = branch
         self._seq = after
-        self._scopes: dict[str, _Scope] = {}
+        # By project, and by conversation without one and its forks, the seqs of the events that brought messages.
+        self._scopes: dict[str, list[int]] = {}
         self._scope_of: dict[str, str] = {}
         self._bases: dict[str, tuple[str, int]] = {}  # Of each fork the stream from which it went on, and the seq.
         self._dropped: dict[str, int] = {}
@@ -151,7 +170,7 @@ class _Newest:
             self._scope_of.pop(stamp.stream, None)
             self._bases.pop(stamp.stream, None)
         if isinstance(event, StateImported) or (isinstance(event, MessageAppended) and event.role in _ROLES):
-            self._scopes.setdefault(self._scope_name(stamp.stream), _Scope()).seqs.append(stamp.seq)
+            self._scopes.setdefault(self._scope_name(stamp.stream), []).append(stamp.seq)
 
     def _meet(self, recorded: Recorded, project: str | None) -> None:
         """Record the project of a conversation from the event that began it."""
@@ -191,18 +210,24 @@ class _Newest:
         own = self._scope_name(stream)
         common = f"project/{project}"
         for name in dict.fromkeys((common, own)):
-            scope = self._scopes.get(name)
-            if scope is not None and (scope.index is not None or not shown >= set(scope.seqs)):
-                look = self._index(scope).look(end, after)
-                yield look, self._mask(scope, look, stream, end, shown, is_common=name == common)
+            seqs = self._scopes.get(name, [])
+            if any(seq not in shown for seq in reversed(seqs)):
+                key = f"{self._branch}:{self.after}:{name}"
+                look, numbers = self._indexes().of_events(self._reader, key, seqs, after, end)
+                yield look, self._mask(look, numbers, stream, end, shown, is_common=name == common)
 
     def _mask(
-        self, scope: _Scope, look: "Look", stream: str, end: int, shown: AbstractSet[int], *, is_common: bool
+        self,
+        look: "Look",
+        numbers: Mapping[str, int],
+        stream: str,
+        end: int,
+        shown: AbstractSet[int],
+        *,
+        is_common: bool,
     ) -> Any:
         import numpy as np  # noqa: PLC0415 - loaded only by those who search
 
-        assert scope.index is not None, "a look is of an index"
-        numbers = scope.index.numbers
         ends = np.full(len(numbers), _LAST if is_common else 0)
         root = self._root(stream)
         for relative in (root, *(fork for fork in self._bases if self._root(fork) == root)):
@@ -221,24 +246,6 @@ class _Newest:
             if seq <= end and dropped in numbers:
                 mask &= (look.streams != numbers[dropped]) | (look.seqs > seq)
         return mask
-
-    def _index(self, scope: _Scope) -> "MessageIndex":
-        from refold.index.messages import MessageIndex  # noqa: PLC0415 - loaded only by those who search
-        from refold.memory.message_indexes import add_messages  # noqa: PLC0415
-
-        index = scope.index = scope.index or MessageIndex()
-        while scope.indexed_count < len(scope.seqs):
-            page = scope.seqs[scope.indexed_count : scope.indexed_count + PAGE_EVENTS]
-            with self._reader.state_lock:
-                events = self._reader.loader.recorded(page)
-            for recorded in events:
-                add_messages(index, recorded, recorded.stamp.seq)
-            scope.indexed_count += len(page)
-        if sum(each.index.nbytes for each in self._scopes.values() if each.index) > MESSAGES_BYTES_MAX:
-            for other in self._scopes.values():
-                if other is not scope:
-                    other.index, other.indexed_count = None, 0
-        return index
 
 
 def _project(state: Any) -> str | None:

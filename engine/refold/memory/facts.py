@@ -390,3 +390,19 @@ def update(stream: ProjectStream, entry_id: str, changes: FactChanges, options: 
         )
 
     return stream.retry(attempt)
+
+
+# Lists.
+
+
+def entries_of(stream: ProjectStream, category: object, status: object) -> list[Entry]:
+    """Return the memories in the order of their adding, of one category or status if given."""
+    category = None if category is None else checks.one_of(category, "category", CATEGORIES)
+    status = None if status is None else checks.one_of(status, "status", STATUSES)
+    return stream.read(
+        lambda facts: [
+            entry
+            for entry in facts.entries.values()
+            if category in (None, entry.category) and status in (None, entry.status)
+        ]
+    )

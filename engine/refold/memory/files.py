@@ -1,7 +1,7 @@
 """Files of a model under ``/memories``: the verbs of Anthropic's memory tool, over the log."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 from msgspec import Struct
 
@@ -24,6 +24,9 @@ from refold.views.files import (
     Node,
     Tree,
 )
+
+if TYPE_CHECKING:
+    from refold.memory.reasons import Revision
 
 T = TypeVar("T")
 
@@ -268,6 +271,15 @@ class Files(Handle):
         """Return the text of a file; ``NotFound`` where there is none, ``InvalidInput`` for a directory."""
         place = clean_path(path)
         return self._look(lambda tree: _file(tree, path, place).text or "")
+
+    def blame(self, path: str, line: int | None = None) -> "Sequence[Revision]":
+        """Return who wrote each line of a file and when; of one ``line``, from 1, all that it said, oldest first.
+
+        ``revision.key`` is the number of the line. ``NotFound`` where there is no such file.
+        """
+        from refold.memory.blame import file_revisions  # noqa: PLC0415 - loaded only by those who ask
+
+        return file_revisions(self._core, self._stream, clean_path(path), line, self._at)
 
     def view(self, path: str, view_range: Sequence[int] | None = None) -> str:
         """Return a file with numbered lines, or the contents of a directory, as a model gets them.

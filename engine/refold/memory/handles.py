@@ -2,7 +2,7 @@
 
 import datetime
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from typing import Any, Final, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, cast
 
 import msgspec
 
@@ -55,6 +55,9 @@ from refold.views.store import (
 )
 from refold.views.window import WINDOW
 
+if TYPE_CHECKING:
+    from refold.memory.reasons import Revision
+
 
 def _facts(state: State) -> Keyed[str]:
     return state.part(PROFILE).entries
@@ -100,6 +103,12 @@ class Profile(Handle):
         key, cited = checks.key(key), self._cited(options)
         decide = deleting(_facts, key, lambda prior, _: ProfileDeleted(cited, prior, key))
         return self._write(decide, ("delete", key), options) is not None
+
+    def blame(self, key: str) -> "list[Revision]":
+        """Return every value that a fact ever had, oldest first, with its writer and the turn that led to it."""
+        from refold.memory.blame import revisions  # noqa: PLC0415 - loaded only by those who ask
+
+        return revisions(self._core, self._stream, "profile", checks.key(key), self._at)
 
     def items(self) -> list[tuple[str, str]]:
         """Return the facts as (key, value), in the order in which the keys were first set."""
@@ -245,6 +254,13 @@ class ScopedState(Handle):
         cited = self._cited(options)
         decide = deleting(_values, name, lambda prior, place: StateDeleted(cited, prior, place, name))
         return self._change(stream, decide, ("state.delete", name), options)
+
+    def blame(self, key: str) -> "list[Revision]":
+        """Return every value that a key ever had, oldest first, with its writer and the turn that led to it."""
+        from refold.memory.blame import revisions  # noqa: PLC0415 - loaded only by those who ask
+
+        stream, name = self._place(key)
+        return revisions(self._core, stream, "state", name, self._at)
 
     def keys(self) -> list[str]:
         """Return the keys, session keys without their prefix, each scope sorted."""
@@ -558,6 +574,13 @@ class Settings(Handle):
         default = default_of(name)
         return dict(self.items()).get(name, default)
 
+    def blame(self, name: str) -> "list[Revision]":
+        """Return every value that a setting was given, oldest first, with its writer."""
+        from refold.memory.blame import revisions  # noqa: PLC0415 - loaded only by those who ask
+
+        default_of(name)
+        return revisions(self._core, STORE_STREAM, "setting", name, self._at)
+
     def items(self) -> list[tuple[str, bool | int]]:
         """Return every setting as (name, value), always in the same order."""
         values = self._read(lambda state: dict(state.part(SWITCHES).values))
@@ -595,4 +618,5 @@ class Settings(Handle):
         texts = [checks.text(text, what) for text, what in ((name, "name"), (conversation, "conversation"))]
         fields = (kind, counted, texts[0], given, texts[1], checks.text(project, "project"))
         event = UsageCounted(self._cited(options), *fields)
-        self._write(lambda _: event if counted else None, ("settings.count_usage", *fields), options)
+        # Without a look at the state: in a batch, others may count meanwhile.
+        self._write(event if counted else lambda _: None, ("settings.count_usage", *fields), options)

@@ -709,7 +709,7 @@ class _Reembedding:
         pending.erased_count = erased_before
         for text, sources, row in zip(page, self._sources(page), vectors, strict=True):
             event = VectorRenewed(sources, text.id, text.prior, packed(row), self.embedder.id)
-            pending.add(self.core.key(stream), event)
+            pending.insert(self.core.key(stream), event)
         return self._commit(pending)
 
     def _sources(self, page: Sequence[_Text]) -> Iterator[tuple[int, ...]]:
@@ -738,7 +738,7 @@ class _Reembedding:
                 return None
             key = self.core.key(stream)
             pending.reads[key] = backlog.version
-            pending.add(key, EmbedderSwitched((), self.embedder.id, self.embedder.dim))
+            pending.insert(key, EmbedderSwitched((), self.embedder.id, self.embedder.dim))
         last: list[int] = []
         pending.callbacks.append((-len(pending.events), lambda stamp: last.append(stamp.seq)))
         if not self._commit(pending):

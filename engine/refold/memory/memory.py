@@ -16,24 +16,29 @@ from refold.engine.origin import Acting
 from refold.engine.vectors import any_stored
 from refold.errors import NotFound, ReadOnly
 from refold.event import Recorded
-from refold.limits import MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN, WINDOW_TOKENS_DEFAULT
-from refold.memory import options, store
+from refold.limits import MEMORY_BYTES_DEFAULT, VERIFY_JOBS_COUNT_MAX, WINDOW_TOKENS_DEFAULT
+from refold.memory import options, questions, store
 from refold.memory.conversation import Conversation
 from refold.memory.options import Claims, Core, MutationOptions, Progress, chosen, mutation, seq_at, zone
 from refold.memory.snapshot import Snapshot
 from refold.results import Backup, Change, Hits, Loaded, Receipt, Report, Stats
 from refold.text import ByteClassCounter, TokenCounter
+from refold.views.window import POLICIES, POLICY
 
 if TYPE_CHECKING:
     import datetime
 
     from refold.embedders import Embedder
     from refold.engine.subscriptions import Subscriber, Subscription
+    from refold.index.ranking import Ranking
     from refold.memory.aio import AsyncMemory
     from refold.memory.board import Board
     from refold.memory.files import Files
     from refold.memory.handles import Journal, Profile, Settings
     from refold.memory.project import Project
+    from refold.memory.scenario import Scenario
+    from refold.memory.watches import Departure, Watch
+    from refold.message import Message
     from refold.results import Reembedded
 
 
@@ -93,40 +98,6 @@ def call_extension(name: str, memory: "Memory", *arguments: Any, **options: Any)
     return getattr(home, function)(memory, *arguments, **options)
 
 
-# Arguments of the constructor.
-
-
-def _is_delayed(durability: object, *, readonly: bool) -> bool:
-    if durability not in ("durable", "delayed"):
-        checks.invalid(f"durability is {checks.shown(durability)}; give 'durable' or 'delayed'")
-    if durability == "delayed" and readonly:
-        checks.invalid("durability='delayed' says how to write, and readonly=True forbids it; drop one")
-    return durability == "delayed"
-
-
-def _checked_place(path: object, *, readonly: bool, clears: bool) -> str | None:
-    if path is None and readonly:
-        checks.invalid("a memory in RAM is empty, so readonly=True makes no sense; give a path")
-    checked = None if path is None else options.checked_path(path)
-    if checks.flag(clears, "clear_scratchpads_on_open") and readonly:
-        checks.invalid("clear_scratchpads_on_open=True changes the store, and readonly=True forbids it; drop one")
-    return checked
-
-
-def _checked_bytes(memory_bytes: object) -> int:
-    if not isinstance(memory_bytes, int) or isinstance(memory_bytes, bool) or memory_bytes < MEMORY_BYTES_MIN:
-        shown = checks.shown(memory_bytes)
-        checks.invalid(f"memory_bytes is {shown}; give an int of at least MEMORY_BYTES_MIN = {MEMORY_BYTES_MIN}")
-    return memory_bytes
-
-
-def _checked_counter(counter: object) -> TokenCounter:
-    if not isinstance(counter, TokenCounter):
-        checks.invalid(f"token_counter needs an id and count(text), which {checks.shown(counter)} lacks")
-    checks.name(counter.id, "token_counter.id")
-    return counter
-
-
 class Memory:
     """An agent's memory: a directory, created or opened; without a path it lives in RAM and keeps nothing.
 
@@ -175,8 +146,8 @@ class Memory:
     ) -> None:
         checks.window_tokens(window_tokens)
         zone(timezone)
-        counter = ByteClassCounter() if token_counter is None else _checked_counter(token_counter)
-        place = _checked_place(path, readonly=readonly, clears=clear_scratchpads_on_open)
+        counter = ByteClassCounter() if token_counter is None else store.checked_counter(token_counter)
+        place = store.checked_place(path, readonly=readonly, clears=clear_scratchpads_on_open)
         chosen_embedder = options.checked_embedder(embedder)
         options.check_callables(clock_ns=clock_ns, random_bytes=random_bytes)
         engine = open_engine(
@@ -184,8 +155,8 @@ class Memory:
             readonly=checks.flag(readonly, "readonly"),
             clock_ns=clock_ns,
             random_bytes=random_bytes,
-            memory_bytes=_checked_bytes(memory_bytes),
-            delayed=_is_delayed(durability, readonly=readonly),
+            memory_bytes=store.checked_bytes(memory_bytes),
+            delayed=store.is_delayed(durability, readonly=readonly),
             witness=options.checked_witness(witness, place),
         )
         try:
@@ -242,12 +213,16 @@ class Memory:
         project: str | None = None,
         window_tokens: int | None = None,
         embed: bool | None = None,
+        eviction: str | None = None,
     ) -> Conversation:
         """Return a handle on a conversation; nothing is written before its first mutation.
 
-        ``project``, ``window_tokens`` and ``embed`` are recorded with that mutation; from then on, other values raise
-        ``InvalidInput``. With ``embed=True`` its messages are embedded in the background, and searches find them by
-        their meaning too; ``set_embed`` changes that.
+        ``project``, ``window_tokens``, ``embed`` and ``eviction`` are recorded with that mutation; from then on, other
+        values raise ``InvalidInput``. With ``embed=True`` its messages are embedded in the background, and searches
+        find them by their meaning too; ``set_embed`` changes that. ``eviction`` says which messages leave a full window
+        first: the oldest (``"fifo"``, the default), those that were not recalled for the longest time
+        (``"least-recalled"``) or are rated lowest for their age (``"least-important"``); ``"fifo-recall"`` fills half
+        of the budget and leaves the rest to what contexts find, ``"summary"`` keeps a summary of what has left.
 
         >>> Memory().conversation("chat-42", project="acme/api", window_tokens=4_000).window_tokens
         4000
@@ -259,9 +234,10 @@ class Memory:
             checks.window_tokens(window_tokens)
         if embed is not None and checks.flag(embed, "embed"):
             self._core.message_vectors.follow()
-        opening = self._core.opening(project, window_tokens, embed)
-        given = (project, window_tokens, embed)
-        claims = None if given == (None, None, None) else Claims(*given)
+        policy = None if eviction is None else POLICIES[checks.one_of(eviction, "eviction", tuple(POLICIES))]
+        opening = self._core.opening(project, window_tokens, embed, policy or POLICY)
+        given = (project, window_tokens, embed, policy)
+        claims = None if given == (None, None, None, None) else Claims(*given)
         return Conversation(self._core, conversation_id, opening, self._at, claims)
 
     @property
@@ -343,6 +319,15 @@ class Memory:
     def _ids(self, kind: str, after: str | None, limit: int | None) -> list[str]:
         after, limit = options.paged(after, limit)
         return history.ids(self._core.engine, self._core.branch, kind, at=self._at, after=after, limit=limit)
+
+    def boards(self, *, after: "Board | None" = None, limit: int | None = None) -> "list[Board]":
+        """Return the boards that something was ever written to, those of nodes first, in the order of their names.
+
+        ``after`` and ``limit`` page through them.
+        """
+        from refold.memory.board import listed
+
+        return listed(self._core, self._at, after, limit)
 
     def snapshots(self, *, after: Snapshot | None = None, limit: int | None = None) -> list[Snapshot]:
         """Return the named snapshots, in the order of their seqs; ``after`` and ``limit`` page through them.
@@ -462,8 +447,13 @@ class Memory:
         self._core.engine.reader.check_open()
         return self._core.engine.reader.current_head() if self._at is None else self._at
 
-    def at(self, at: "int | datetime.datetime") -> "Memory":
+    def at(
+        self, at: "int | datetime.datetime | None" = None, *, occurred: "int | datetime.datetime | None" = None
+    ) -> "Memory":
         """Return the memory as it was at a seq or an aware datetime; mutating it raises ``ReadOnly``.
+
+        With ``occurred``, nanoseconds or an aware datetime, what happened later than that is left out, whenever it was
+        recorded: imported sessions can be seen as of the day when they took place.
 
         >>> memory = Memory()
         >>> memory.profile().set("theme", "dark")
@@ -471,7 +461,66 @@ class Memory:
         >>> memory.at(1).profile().get("theme")
         'dark'
         """
-        return Memory._behind(self._core, seq_at(self._core.engine, at, self.head))
+        if at is None and occurred is None:
+            checks.invalid("at() needs a seq, an aware datetime, or occurred=")
+        seq = self.head if at is None else seq_at(self._core.engine, at, self.head)
+        if occurred is None:
+            return Memory._behind(self._core, seq)
+        from refold.memory.scenario import occurred_by
+
+        return Memory._behind(occurred_by(self._core, occurred, seq), seq)
+
+    def what_if(
+        self,
+        *,
+        window_tokens: int | None = None,
+        eviction: str | None = None,
+        ranking: "str | Ranking | None" = None,
+        dedupe: float | None = None,
+        until: "int | datetime.datetime | None" = None,
+        without: Sequence[Any] = (),
+    ) -> "Scenario":
+        """Return the memory as it would be with another budget, eviction, ranking or threshold, or without some events.
+
+        Budget and eviction are those of every conversation. With ``dedupe``, merges whose cosine is not over it did not
+        happen. It can only take merges apart: the log does not say which additions were asked to merge, so one below
+        the threshold and all merges is ``InvalidInput``. ``without`` are seqs or results. Nothing is written. States
+        are folded from the log when they are read, in at most a quarter of ``memory_bytes``. Recalls, decay and pruning
+        stay as they were recorded; ``Scenario.diff`` says which recalls would have found others.
+
+        >>> memory = Memory()
+        >>> memory.profile().set("theme", "dark")
+        >>> memory.profile().set("theme", "light")
+        >>> memory.what_if(without=[2]).memory.profile().get("theme")
+        'dark'
+        """
+        from refold.memory.scenario import what_if
+
+        end = self.head if until is None else seq_at(self._core.engine, until, self.head)
+        return what_if(
+            self._core,
+            Memory._behind,
+            end,
+            window_tokens=window_tokens,
+            eviction=eviction,
+            ranking=ranking,
+            dedupe=dedupe,
+            without=without,
+        )
+
+    def sweep(self, scenarios: "Sequence[Scenario]") -> "list[Scenario]":
+        """Compare scenarios with the log in one pass over it: their ``diff``, ``regret`` and ``state_hash`` are ready.
+
+        Raises ``InvalidInput`` for those of another memory.
+
+        >>> memory = Memory()
+        >>> _ = memory.conversation("chat-42").append("user", "Hello!")
+        >>> [len(each.regret()) for each in memory.sweep([memory.what_if(window_tokens=n) for n in (1, 2)])]
+        [0, 0]
+        """
+        from refold.memory.scenario import sweep_all
+
+        return sweep_all(scenarios)
 
     @mutation
     def snapshot(self, name: str | None = None, **options: Unpack[MutationOptions]) -> Snapshot:
@@ -520,6 +569,23 @@ class Memory:
         last = self._at if until is None else seq_at(self._core.engine, until, self.head)
         return self._core.engine.reader.all_events(after, last, self._core.branch)
 
+    def event(self, seq: int) -> Recorded:
+        """Return the event at a seq; ``NotFound`` where this memory has none there.
+
+        >>> memory = Memory()
+        >>> memory.profile().set("theme", "dark")
+        >>> memory.event(1).event.value
+        'dark'
+        """
+        head = self.head
+        if checks.count(seq, "seq") == 0:
+            checks.invalid("seq is 0, the empty state; give one from 1 on")
+        for recorded in self._core.engine.reader.all_events(seq - 1, min(seq, head), self._core.branch):
+            return recorded
+        raise NotFound(
+            f"no event of this memory is at seq {seq}; its head is {head}, and those of forks are in the forks"
+        )
+
     def diff(self, a: Any, b: Any) -> list[Change]:
         """Compare two states, each a seq, an aware datetime, a Memory, Conversation or Snapshot.
 
@@ -529,6 +595,29 @@ class Memory:
         ["profile/default profile.theme: None -> 'dark'"]
         """
         return history.diff(self._core.engine, *(store.side_of(self._core, self.head, side) for side in (a, b)))
+
+    def bisect(
+        self,
+        predicate: "Callable[[Memory], object]",
+        *,
+        after: "int | datetime.datetime" = 0,
+        until: "int | datetime.datetime | None" = None,
+    ) -> Recorded | None:
+        """Return the event with ``after < seq <= until`` that made ``predicate(memory)`` true.
+
+        The predicate gets frozen memories, of about as many seqs as the range has binary digits. Where it turns true
+        more than once, one of those events is found. Returns ``None`` if it is not true at ``until`` (the head by
+        default), and raises ``InvalidInput`` if it is true at ``after`` already.
+
+        >>> memory = Memory()
+        >>> memory.profile().set("theme", "dark")
+        >>> memory.profile().set("theme", "light")
+        >>> memory.bisect(lambda memory: memory.profile().get("theme") == "light").stamp.seq
+        2
+        """
+        return questions.bisect(self._core, self.at, predicate, after=after, until=until, at=self._at)
+
+    why, blame, influence = questions.why, questions.blame, questions.influence
 
     def batch(self) -> Batch:
         """Return a context in which mutations are collected into one commit; an exception discards them all.
@@ -567,6 +656,33 @@ class Memory:
         self._refuse_frozen("subscribe to")
         return self._core.engine.subscribe(fn, after, self._core.branch)
 
+    def watch(
+        self, predicate: "Callable[[Message], object]", fn: "Callable[[Departure], Any]", *, after: bool = False
+    ) -> "Watch":
+        """Call ``fn(departure)`` before a message for which ``predicate(message)`` is true leaves a window.
+
+        It is called on the thread of the verb of a conversation that would let it go, before anything is written and
+        with no lock held, so that it may pin the message, or save what it says. If it raises, nothing is written. With
+        ``after=True`` it is called once the message has left, whoever let it go, as a subscriber is. Messages leave by
+        a budget, and by ``clear_window``, ``remove`` and ``restore``. In a batch, it counts as a read of the
+        conversation. Before, only this process's verbs of conversations are watched. Close the watch to end it.
+
+        >>> memory = Memory()
+        >>> chat = memory.conversation("chat-42", window_tokens=4)
+        >>> _ = chat.append("user", "The port is 5432.", tokens=4)
+        >>> with memory.watch(lambda message: "port" in message.content, lambda gone: print(gone.message.content)):
+        ...     _ = chat.append("user", "Thanks!", tokens=2)
+        The port is 5432.
+        """
+        self._refuse_frozen("watch")
+        from refold.memory import watches
+
+        watches.check_functions(predicate, fn)
+        watch = watches.Watch(predicate, fn)
+        if checks.flag(after, "after"):
+            return watches.watch_after(Memory._behind(self._core, None), watch)
+        return watches.watch_before(self._core, watch)
+
     def state_hash(self, at: "int | datetime.datetime | None" = None) -> str:
         """Return the SHA-256 of the logical content of every stream, in hex; equal states have equal hashes."""
         seq = self._at if at is None else seq_at(self._core.engine, at, self.head)
@@ -577,12 +693,18 @@ class Memory:
         seq = self._at if at is None else seq_at(self._core.engine, at, self.head)
         return history.replay_hash(self._core.engine, self._core.branch, seq)
 
-    def verify(self, progress: Progress = None, *, witness: "str | os.PathLike[str] | None" = None) -> Report:
+    def verify(
+        self, progress: Progress = None, *, witness: "str | os.PathLike[str] | None" = None, jobs: int = 1
+    ) -> Report:
         """Check the whole log and all that is computed from it; call ``progress(done, all)`` meanwhile.
 
         Checked are the hash chain, the order of the events, their content, checkpoints and states. A report is of the
         whole store, its forks included; its hash is this memory's. The log is also compared with ``witness``, or with
         the one that the memory was opened with. Raises ``NotFound`` if that is not there.
+
+        With ``jobs``, so many processes share the work, each with its part of ``memory_bytes``; the report is the same.
+        They are new Python programs (``sys.executable``), and one process looks again where they cannot say that all is
+        sound: the store is damaged, another process writes to it, or it is in RAM or delays its writes.
 
         >>> Memory().verify().ok
         True
@@ -590,7 +712,8 @@ class Memory:
         from refold.engine.verify import verify
 
         core = self._core
-        return verify(core.engine, core.branch, progress, options.checked_witness(witness, core.path))
+        checks.integer(jobs, "jobs", 1, VERIFY_JOBS_COUNT_MAX, "VERIFY_JOBS_COUNT_MAX")
+        return verify(core.engine, core.branch, progress, options.checked_witness(witness, core.path), jobs)
 
     # The store.
 
@@ -632,14 +755,15 @@ class Memory:
         place = options.checked_path(path)
         return transfer.load(self._core.engine, place, progress, transfer.checked_rename(rename))
 
-    def erase(self, seqs: Iterable[Any], *, derived: str = "erase") -> Receipt:
+    def erase(self, seqs: Iterable[Any] = (), *, text: str | None = None, derived: str = "erase") -> Receipt:
         """Erase the bytes of events, given as seqs or results; return what was reached, and what no store can reach.
 
-        Of a message, its place, role and tokens stay, so that no window changes. What was derived from the events
-        (``sources``) goes too, unless ``derived="keep"``. Raises ``InvalidInput`` for a seq that is not there,
-        ``StoreBusy`` while another handle has the store open.
+        ``text`` adds all events that hold it as it is written, in forks too: a secret is mostly in more than one. Of a
+        message, its place, role and tokens stay, so that no window changes. What was derived from the events
+        (``sources``) goes too, unless ``derived="keep"``. Raises ``InvalidInput`` for a seq that is not there and for a
+        text of fewer than 4 characters, ``StoreBusy`` while another handle has the store open.
         """
-        return store.erase(self._core, self._at, seqs, derived)
+        return store.erase(self._core, self._at, seqs, text, derived)
 
     def reembed(self, embedder: "Embedder | None" = None, *, progress: Progress = None) -> "Reembedded":
         """Give every memory and episode a vector of an embedder, and embed with it from then on; return the counts.

@@ -1,10 +1,11 @@
-"""The indexes of messages, by conversation and of whole branches, filled from the log when they are searched.
+"""The indexes of messages, by conversation, of whole branches and of chosen events, filled when they are searched.
 
 An index goes on from there the next time: an append pays nothing for it.
 """
 
+from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from threading import Lock
 from typing import Final, NamedTuple, TypeVar
 
@@ -14,11 +15,11 @@ from refold.engine.streams import key_of, split_key
 from refold.engine.transaction import erased_count
 from refold.engine.vectors import Model
 from refold.errors import StoreBusy
-from refold.event import ConversationOpened, ForkDropped, Forked, Recorded, Restored, StateImported
+from refold.event import ConversationOpened, ForkDropped, Forked, Recorded, Restored
 from refold.index.messages import Look, MessageIndex
-from refold.limits import MESSAGES_BYTES_MAX, REDO_COUNT_MAX
+from refold.limits import MESSAGES_BYTES_MAX, PAGE_EVENTS, REDO_COUNT_MAX
 from refold.memory.snapshot import is_embedded
-from refold.message import ROLES, Message, MessageAppended, imported_messages
+from refold.message import ROLES, Message, messages_of
 from refold.text import countable
 from refold.views.session import EmbeddingChanged
 
@@ -77,7 +78,7 @@ class _Filled:
 
 
 class MessageIndexes:
-    """The indexes of a memory: of conversations by their keys, and of all those of a branch.
+    """The indexes of a memory: of conversations by their keys, of all those of a branch, and of chosen events.
 
     Those searched longest ago are dropped beyond ``MESSAGES_BYTES_MAX``, and all of them once anything was erased.
     """
@@ -104,6 +105,28 @@ class MessageIndexes:
         def look() -> list[Look]:
             untils = self._reached(reader, branch, starts, model)
             return [self._filled[key].look(until) for key, until in untils.items()]
+
+        return self._whole(reader, look)
+
+    def of_events(
+        self, reader: Reader, key: str, seqs: Sequence[int], after: int, until: int
+    ) -> tuple[Look, Mapping[str, int]]:
+        """Return the rows of events behind one seq and up to another, and the numbers of their conversations.
+
+        ``seqs`` are those of all events under a key of the caller's own; later ones come behind them.
+        """
+
+        def look() -> tuple[Look, Mapping[str, int]]:
+            filled = self._filled.pop(key, None) or _Filled(is_branch=False)
+            for begin in range(bisect_right(seqs, filled.seq), len(seqs), PAGE_EVENTS):
+                page = seqs[begin : begin + PAGE_EVENTS]
+                with reader.state_lock:
+                    events = reader.loader.recorded(page)
+                for recorded in events:
+                    add_messages(filled.index, recorded, recorded.stamp.seq)
+                filled.seq = page[-1]
+            self._filled[key] = filled
+            return filled.index.look(until, after), filled.index.numbers
 
         return self._whole(reader, look)
 
@@ -216,11 +239,3 @@ def text_of(message: Message) -> str:
     """Return the text of a message, as it is searched and embedded."""
     text = "\n".join(countable(message.content, message.tool_calls))
     return text if message.name is None else f"{message.name}: {text}"
-
-
-def messages_of(recorded: Recorded) -> Iterable[Message]:
-    """Return the messages that came by an event; those of boards are none."""
-    event, stamp = recorded
-    if isinstance(event, MessageAppended):
-        return (Message(event, stamp),)
-    return imported_messages(event, stamp) if isinstance(event, StateImported) else ()

@@ -6,7 +6,7 @@ embedded once a search has come upon it, the newest first.
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextvars import Context
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -18,7 +18,7 @@ from refold.engine.streams import Stream, split_key
 from refold.engine.transaction import erased_count
 from refold.engine.vectors import Model
 from refold.errors import Closed
-from refold.event import Forked, Restored, Stamp, StateImported
+from refold.event import Forked, Restored, StateImported
 from refold.limits import (
     EMBED_CLOSE_SECONDS,
     EMBED_LINGER_SECONDS,
@@ -28,7 +28,7 @@ from refold.limits import (
     REEMBEDDED_PAGE_COUNT,
 )
 from refold.memory.snapshot import is_embedded
-from refold.message import MessageAppended
+from refold.message import MessageAppended, messages_of
 from refold.threads import Bell, Worker
 from refold.views.session import EmbeddingChanged
 
@@ -84,12 +84,12 @@ class MessageVectors:
                 self.follow()
                 self._wake()
 
-    def _note(self, streams: Sequence[Stream], stamps: Sequence[Stamp]) -> None:
-        """Take note of events that were folded; the state lock is held, and whoever wrote them waits."""
+    def _note(self, streams: Iterable[Stream], first_seq: int) -> None:
+        """Take note of a commit that was folded, by its streams; the state lock is held, and its writers wait."""
         new = self._new
         is_known = bool(new)  # Then the thread was woken, and takes these along.
-        for stream, stamp in zip(streams, stamps, strict=True):
-            new.setdefault(stream.key, stamp.seq)
+        for stream in streams:
+            new.setdefault(stream.key, first_seq)
         if not is_known:
             self._wake()
 
@@ -212,7 +212,7 @@ def _is_erased_count(reader: Reader, count: int) -> bool:
 
 def _texts(reader: Reader, page: Sequence[tuple[int, int]]) -> dict[tuple[int, int], str]:
     """Return the texts of messages, given by seq and place; none of those that were erased or have none."""
-    from refold.memory.message_indexes import messages_of, text_of  # noqa: PLC0415 - as above
+    from refold.memory.message_indexes import text_of  # noqa: PLC0415 - as above
 
     seqs = list(dict.fromkeys(seq for seq, _ in page))
     with reader.state_lock:

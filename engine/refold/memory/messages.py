@@ -1,30 +1,28 @@
-"""Searches of messages, by words and by meaning: of all that a conversation ever held, or of all conversations."""
+"""The messages that a conversation ever held: in order, one by one, and found by words and by meaning."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from heapq import heappop, heappush
+from itertools import islice
 from typing import Any, Final, cast
 
 from refold import checks
 from refold.embedders import NotEmbedded
 from refold.engine import batch as batches
 from refold.engine.streams import name_of, split_key
-from refold.errors import StoreBusy
-from refold.event import Recorded
+from refold.errors import LimitExceeded, StoreBusy
+from refold.event import Event, Recorded
+from refold.fold import State
 from refold.index import messages as index
 from refold.index.messages import Match, MessageIndex
 from refold.index.project import unit
 from refold.limits import REDO_COUNT_MAX
-from refold.memory.message_indexes import (
-    ROLE_NUMBERS,
-    add_messages,
-    bases_of,
-    branch_key,
-    messages_of,
-)
+from refold.memory.message_indexes import ROLE_NUMBERS, add_messages, bases_of, branch_key
 from refold.memory.message_vectors import embeddable, model_of
-from refold.memory.options import Core
+from refold.memory.options import Core, Options
 from refold.memory.snapshot import is_embedded
-from refold.message import ROLES, Message, MessageAppended
+from refold.message import ROLES, Message, MessageAppended, messages_of
 from refold.results import Hit, Hits
+from refold.views.window import WINDOW, MessagesRecalled, Window, WindowSummarized, summary_message
 
 _TOP_COUNT_MAX: Final = 1_000_000
 _PENDING: Final = 2**62
@@ -119,5 +117,121 @@ def _found(core: Core, pending: Sequence[Recorded], matches: Sequence[Match]) ->
         recorded = pending[match.seq - _PENDING]
         messages.append(list(messages_of(recorded))[match.place])
         if isinstance(recorded.event, MessageAppended):
-            core.expect_stamp(messages[-1])
+            core.expect_event(messages[-1])
     return messages
+
+
+# All of them, in order.
+
+
+def history(core: Core, stream: str, at: int | None, after: object, before: object, limit: object) -> list[Message]:
+    """Return the messages of a conversation between two seqs, oldest first, the newest of them with a limit."""
+    first = checks.count(after, "after")
+    until = None if before is None else checks.count(before, "before") - 1
+    count = None if limit is None else checks.count(limit, "limit")
+    return list(islice(_newest_first(core, stream, at, first, until), count))[::-1]
+
+
+def message(core: Core, stream: str, at: int | None, key: str | int) -> Message | None:
+    """Return a message of a conversation by its id or seq, ``None`` where it never had it."""
+    live = core.read_lightly(stream, lambda state: state.part(WINDOW).find(key), at)
+    if live is not None or key == 0:
+        return live
+    if isinstance(key, str):
+        return next((found for found in _newest_first(core, stream, at, 0, None) if found.id == key), None)
+    found = list(_newest_first(core, stream, at, key - 1, key))
+    return found[0] if len(found) == 1 else None  # Those of an imported state all have its seq.
+
+
+def _newest_first(core: Core, stream: str, at: int | None, after: int, until: int | None) -> Iterator[Message]:
+    """Yield the messages of a conversation with ``after < seq <= until``, and of those that it went on from."""
+    reader = core.engine.reader
+    if at is None and until is None:
+        for recorded in reversed(_pending(core, stream)):
+            yield from reversed(list(messages_of(recorded)))
+    bounds = [bound for bound in (at, until) if bound is not None]
+    reached: dict[str, int] = {}
+    """Up to where the events of a conversation are returned, or will be."""
+    upcoming: list[tuple[int, str, Recorded, Iterator[Recorded]]] = []
+
+    def add(key: str, events: Iterator[Recorded]) -> None:
+        recorded = next(events, None)
+        if recorded is not None:
+            heappush(upcoming, (-recorded.stamp.seq, key, recorded, events))
+
+    def begin(key: str, end: int) -> None:
+        begin = max(after, reached.get(key, 0))
+        if end > begin:
+            reached[key] = end
+            add(key, reader.events_back(key, begin, end))
+
+    begin(core.key(stream), min(bounds) if bounds else reader.current_head())
+    while upcoming:
+        _, key, recorded, events = heappop(upcoming)
+        yield from reversed(list(messages_of(recorded)))
+        for base in bases_of(reader, key, recorded):
+            begin(base.key, base.base_seq)
+        add(key, events)
+
+
+# Recalls and summaries.
+
+
+def recalled(core: Core, stream: str, noted: Recorded) -> Hits:
+    """Return the hits of a recall's event; a message that was erased since has no content."""
+    event, stamp = noted
+    assert isinstance(event, MessagesRecalled), event
+    found = [message(core, stream, stamp.seq if stamp.seq > 0 else None, message_id) for message_id in event.ids]
+    scores = event.scores or (0.0,) * len(found)
+    hits = tuple(Hit(each, score, {}) for each, score in zip(found, scores, strict=True) if each is not None)
+    return Hits(hits, exact=True, query=event.query, ranking=index.RANKING.name)
+
+
+def summarize(
+    chat: Any, core: Core, summarizer: object, options: Options, write: Callable[..., Recorded | None]
+) -> Message | None:
+    """Record a summary of what has left a conversation's window since the last one."""
+    if not callable(summarizer):
+        checks.invalid(f"summarizer must be a function, not {type(summarizer).__name__} ({checks.shown(summarizer)})")
+    if chat.eviction != "summary":
+        checks.invalid(f"{chat.id} evicts by {chat.eviction!r}; summaries are of conversations with eviction='summary'")
+    stream, request = chat.place[0], ("summarize",)
+    known = None if options.request_id is None else core.answered(options.request_id, stream, request)
+    if known is not None:
+        noted = write(_nothing, request)
+        return None if noted is None else _summary(noted)
+    before: Window = core.read(stream, lambda state: state.part(WINDOW).copy(), None)
+    live = {each.id: each for each in before.live()}
+    left = [each for each in history(core, stream, None, before.summarized, None, None) if each.id not in live]
+    if not left:
+        return None
+    previous = live[before.summary].content if before.summary in live else None
+    text = checks.text(summarizer(previous if isinstance(previous, str) else "", left), "the summary")
+    tokens, cited = checks.tokens(core.counter.count(text)), core.sources(options.sources)
+    event = WindowSummarized(cited, core.engine.reader.new_id(), tokens, left[-1].seq, text)
+
+    def decide(state: State) -> Event | None:
+        window = state.part(WINDOW)
+        if window.summarized != before.summarized:
+            return None
+        old = window.find(window.summary) if window.summary else None
+        pinned = window.pinned_tokens + tokens - (old.tokens if old is not None and old.pinned else 0)
+        if pinned > window.window_tokens:
+            raise LimitExceeded(
+                f"with a summary of {tokens} tokens, pinned messages would hold {pinned}, over this window's "
+                f"{window.window_tokens}; let it be shorter, or raise set_window_tokens"
+            )
+        return event
+
+    noted = write(decide, request)
+    return None if noted is None else _summary(noted)
+
+
+def _nothing(_: State) -> None:
+    """Decide to append nothing: the request was answered before."""
+
+
+def _summary(noted: Recorded) -> Message:
+    event, stamp = noted
+    assert isinstance(event, WindowSummarized), event
+    return summary_message(event, stamp)

@@ -4,13 +4,14 @@ import datetime as dates
 import inspect
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeAlias, TypedDict, TypeVar, cast
 
 from refold import checks, fold
 from refold.engine import batch as batches
 from refold.engine import reader
+from refold.engine.batch import active
 from refold.engine.engine import Engine
 from refold.engine.origin import ACTING, BY_HOST, Origin, origin_in
 from refold.engine.reader import VERB_BYTES, Request
@@ -20,8 +21,8 @@ from refold.engine.transaction import (
     EXISTS,
     NO_STREAM,
     Decide,
-    Mutation,
     check_version,
+    make_mutation,
     place_of,
 )
 from refold.entry import EmbedderSwitched
@@ -35,14 +36,17 @@ from refold.text import TokenCounter
 from refold.views.base import Keyed, V
 from refold.views.profile import Note
 from refold.views.session import SESSION
-from refold.views.window import POLICY, WINDOW
+from refold.views.window import NAMES, POLICY, WINDOW
 
 if TYPE_CHECKING:
     from refold.embedders import Embedder, Embedding
     from refold.engine.aio import AsyncWriter
+    from refold.engine.scan import Sought
+    from refold.index.ranking import Ranking
     from refold.memory.earlier import EarlierMessages
     from refold.memory.message_indexes import MessageIndexes
     from refold.memory.message_vectors import MessageVectors
+    from refold.memory.watches import Watch
 
 
 # Times and seqs as callers give them.
@@ -251,8 +255,6 @@ def chosen(options: MutationOptions) -> Options:
     return Options(**options)
 
 
-NO_OPTIONS: Final = Options()
-
 _KEYWORDS: Final = [
     inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
     for name, default in Options._field_defaults.items()
@@ -294,8 +296,11 @@ class Core:
         "counter",
         "embedder",
         "engine",
+        "new_id",
         "path",
+        "ranking",
         "timezone",
+        "watches",
         "window_tokens",
     )
 
@@ -318,8 +323,11 @@ class Core:
         self._switching = threading.Lock()
         self._unsettled: tuple[int, int, Embedding] | None = None
         """Of the main line's core: a reembedding that was cut off, with the head before its last commit."""
+        self.watches: list[Watch] = [] if main is None else main.watches
+        self.ranking: Ranking | None = None  # Of a scenario, the one that its searches have by default.
         self.branch = branch
         self.engine = engine
+        self.new_id = engine.reader.new_id
         self.counter = counter
         self.timezone = timezone
         self.window_tokens = window_tokens
@@ -368,7 +376,7 @@ class Core:
         if main._earlier_messages is None:  # noqa: SLF001 - its own kind
             from refold.memory.earlier import EarlierMessages  # noqa: PLC0415 - loaded only for contexts
 
-            main._earlier_messages = EarlierMessages()  # noqa: SLF001
+            main._earlier_messages = EarlierMessages(lambda: main.message_indexes)  # noqa: SLF001
         return main._earlier_messages  # noqa: SLF001
 
     @property
@@ -437,17 +445,24 @@ class Core:
         if self._async_writer is not None:
             self._async_writer.close()
 
+    def over(self, engine: Engine) -> "Core":
+        """Return a core to the same branch over the engine of a scenario, with the same defaults."""
+        return self._alike(engine, self.branch, None)
+
     def to(self, branch: int) -> "Core":
         """Return a core to another branch, with the same defaults."""
+        return self._alike(self.engine, branch, self._main)
+
+    def _alike(self, engine: Engine, branch: int, main: "Core | None") -> "Core":
         return Core(
-            self.engine,
+            engine,
             counter=self.counter,
             timezone=self.timezone,
             window_tokens=self.window_tokens,
             path=self.path,
             embedder=self.embedder,
             branch=branch,
-            main=self._main,
+            main=main,
         )
 
     def key(self, stream: str) -> str:
@@ -478,6 +493,27 @@ class Core:
         """Apply ``query`` to a stream's committed state, past an open batch."""
         return self.engine.reader.read(self.key(stream), query, at)
 
+    def recorded(self, seq: int) -> Recorded:
+        """Return the event of a seq, of whatever branch."""
+        with self.engine.reader.state_lock:
+            return self.engine.reader.loader.recorded([seq])[0]
+
+    def events(
+        self,
+        sought: "Sought",
+        stream: str | None = None,
+        *,
+        after: int = 0,
+        until: int | None = None,
+        backwards: bool = False,
+    ) -> Iterator[Recorded]:
+        """Yield the events that are sought of this branch, or of one stream there, with ``after < seq <= until``."""
+        from refold.engine.scan import events_with  # noqa: PLC0415 - loaded only by those who ask
+
+        return events_with(
+            self.engine.reader, sought, branch=self.branch, stream=stream, after=after, until=until, backwards=backwards
+        )
+
     def read_around(self, stream: str, query: Callable[[fold.State], T], stamp: Stamp, *, is_before: bool = False) -> T:
         """Apply ``query`` to a stream's state as an event left it, or found it; the event may be of the open batch."""
         if stamp.seq > 0:
@@ -500,31 +536,15 @@ class Core:
         request_id: str | None = None,
         in_main: bool = False,
     ) -> Recorded | None:
-        """Commit one mutation, or add it to this context's batch; return its event, ``None`` where nothing changed.
+        """Write to a stream for which there is no handle, as ``Handle.write`` does.
 
-        ``in_main`` writes it into the main line, whichever branch asks. Of ``origin``, actor and cause count
-        where the context has none.
+        ``in_main`` writes it into the main line, whichever branch asks.
         """
-        engine = self.engine
-        if at is not None:
-            self.refuse_frozen(stream, at)
-        if not engine.reader.is_writable:
-            engine.reader.check_writable()
-        if expected != ANY:
-            expected = _checked_expected(expected)
-        request = None if request_id is None else self.request(request_id, stream, call)
-        key = stream if in_main or not self.branch else self.key(stream)
-        if ACTING.get():
-            origin = origin_in(engine.reader, origin)
-        mutation = Mutation(key, make, opening, origin, expected, request)
-        batch = batches.active(engine)
-        if batch is None:
-            return engine.writer.submit(mutation)
-        if request is not None:
-            with suppress(LookupError):
-                return self._answer(request)
-        place = batch.transaction.apply(mutation)
-        return None if place is None else batch.transaction.recorded(place)
+        handle = Handle(self, stream, at, opening)
+        if in_main:
+            handle._key = stream  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        options: MutationOptions = {"expected": expected, "request_id": request_id}
+        return handle._write(make, call, options, origin)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
     def _answer(self, request: Request) -> Recorded | None:
         """Return the last event of an answered request, once reads show it; ``LookupError`` if it was not answered."""
@@ -573,10 +593,11 @@ class Core:
         project: str | None = None,
         window_tokens: int | None = None,
         embed: bool | None = None,  # noqa: FBT001 - as they are recorded
+        policy: int = POLICY,
     ) -> ConversationOpened:
         """Return the event that opens a conversation: with what was asked for, else with the memory's defaults."""
         budget = self.window_tokens if window_tokens is None else window_tokens
-        return ConversationOpened((), budget, self.counter.id, POLICY, project, embed or None)
+        return ConversationOpened((), budget, self.counter.id, policy, project, embed or None)
 
     def version(self, stream: str) -> int:
         """Return the version of a stream, what this context's batch has added included."""
@@ -603,11 +624,14 @@ class Core:
         except Closed:
             return "closed"
 
-    def expect_stamp(self, message: Message) -> None:
-        """Let the engine fill in a message's stamp when this context's batch is committed."""
+    def expect_event(self, message: Message) -> None:
+        """Let the engine give a message its event anew when this context's batch is committed: it names others of it.
+
+        Its stamp is filled in, in any case.
+        """
         batch = batches.active(self.engine)
         assert batch is not None, "a provisional result outside a batch"
-        batch.transaction.messages.append(message)
+        batch.transaction.messages.append((place_of(message.stamp.seq), message))
 
     def dated(self, note: Note, stamp: Stamp) -> Note:
         """Return a note whose time the engine fills in when this context's batch is committed, if it has one."""
@@ -654,16 +678,18 @@ def _checked_expected(expected: object) -> object:
 
 
 class Claims:
-    """A caller's claims on a conversation when it took the handle: a project, a budget, whether it is embedded."""
+    """A caller's claims on a conversation when it took the handle: project, budget, embedding, eviction policy."""
 
-    __slots__ = ("embed", "is_settled", "project", "window_tokens")
+    __slots__ = ("embed", "is_settled", "policy", "project", "window_tokens")
 
     def __init__(
         self,
         project: str | None,
         window_tokens: int | None,
         embed: bool | None,  # noqa: FBT001 - as they are recorded
+        policy: int | None,
     ) -> None:
+        self.policy = policy
         self.project = project
         self.window_tokens = window_tokens
         self.embed = embed
@@ -674,9 +700,8 @@ class Claims:
 
         Opening a handle, and an append through it, count as no read of the state by an open batch.
         """
-        known, budget = core.read_lightly(
-            stream, lambda state: (state.part(SESSION), state.part(WINDOW).window_tokens), at
-        )
+        known, window = core.read_lightly(stream, lambda state: (state.part(SESSION), state.part(WINDOW)), at)
+        budget, policy = window.window_tokens, window.policy
         if not known.opened:
             return
         if self.project is not None and self.project != known.project and not known.unknown:
@@ -692,12 +717,16 @@ class Claims:
             raise InvalidInput(
                 f"{stream} was opened with embed={known.embed}, not {self.embed}; use set_embed to change it"
             )
+        if self.policy is not None and self.policy != policy:
+            raise InvalidInput(
+                f"{stream} was opened with eviction={NAMES.get(policy)!r}, not {NAMES[self.policy]!r}, which stays; "
+                f"look at it under another policy with memory.what_if"
+            )
 
     def settle(self, core: Core, stream: str, at: int | None) -> None:
         """Check once more, at the first mutation: another handle may have opened the conversation since."""
-        if not self.is_settled:
-            self.check(core, stream, at)
-            self.is_settled = True
+        self.check(core, stream, at)
+        self.is_settled = True
 
 
 def core_of(handle: Any) -> tuple[Core, int | None]:
@@ -708,13 +737,14 @@ def core_of(handle: Any) -> tuple[Core, int | None]:
 class Handle:
     """The base of every handle on a stream: the core, the stream's name, the seq at which it is frozen."""
 
-    __slots__ = ("_at", "_claims", "_core", "_opening", "_stream")
+    __slots__ = ("_at", "_claims", "_core", "_key", "_opening", "_stream")
 
     def __init__(
         self, core: Core, stream: str, at: int | None, opening: Any = None, claims: Claims | None = None
     ) -> None:
         self._core = core
         self._stream = stream
+        self._key = stream if not core.branch else core.key(stream)
         self._at = at
         self._opening = opening
         self._claims = claims
@@ -728,25 +758,40 @@ class Handle:
     def _write(
         self,
         make: Event | Decide,
-        request: tuple[Any, ...],
+        call: tuple[Any, ...],
         options: MutationOptions,
-        *,
         origin: Origin = BY_HOST,
     ) -> Recorded | None:
-        """Commit an event, or what is decided on the state; ``None`` where nothing changed.
+        """Commit a mutation, or add it to this context's batch; return its event, ``None`` where nothing changed.
 
-        ``request`` is what a repeated ``request_id`` must have in common with the first.
+        ``call`` is what a repeated ``request_id`` must have in common with the first. Of ``origin``, actor and cause
+        count where the context has none.
         """
-        expected, request_id, _ = chosen(options) if options else NO_OPTIONS
-        if self._claims is not None:
-            self._claims.settle(self._core, self._stream, self._at)
-        return self._core.write(
-            self._stream,
-            make,
-            at=self._at,
-            call=request,
-            opening=self._opening,
-            origin=origin,
-            expected=expected,
-            request_id=request_id,
-        )
+        core = self._core
+        engine, request = core.engine, None
+        expected: object = ANY
+        if self._claims is not None and not self._claims.is_settled:
+            self._claims.settle(core, self._stream, self._at)
+        if self._at is not None:
+            core.refuse_frozen(self._stream, self._at)
+        if core.watches and isinstance(self._opening, ConversationOpened):
+            from refold.memory.watches import warn  # noqa: PLC0415 - loaded only by those who watch
+
+            warn(core, self._stream, make, self._opening)
+        if not engine.reader.is_writable:
+            engine.reader.check_writable()
+        if options:
+            expected, request_id, _ = chosen(options)
+            if expected != ANY:
+                expected = _checked_expected(expected)
+            if request_id is not None:
+                request = core.request(request_id, self._stream, call)
+        if ACTING.get():
+            origin = origin_in(engine.reader, origin)
+        mutation = make_mutation((self._key, make, self._opening, origin, expected, request))
+        if (batch := active(engine)) is None:
+            return engine.writer.submit(mutation)
+        if request is not None:
+            with suppress(LookupError):
+                return core._answer(request)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        return batch.transaction.apply(mutation)

@@ -42,7 +42,7 @@ class PlannedWrite(NamedTuple):
         core.check_version(self.stream, options.expected)
         pending.reads.update({core.key(name): version for name, version in plan.reads.items()})
         for name, event in plan.events:
-            pending.add(core.key(name), event)
+            pending.insert(core.key(name), event)
         self._remember(pending, 0)
         if not plan.events and options.request_id is None:
             return []

@@ -8,10 +8,9 @@ from refold.entry import STATUSES, Entry, MemoriesCleared, MemoryDeleted, Memory
 from refold.event import Event, Recorded
 from refold.fold import State
 from refold.index.ranking import Ranking
-from refold.memory import facts, maintenance, search
+from refold.memory import facts
 from refold.memory.facts import FactChanges, FactInput, ProjectStream, checked_id
 from refold.memory.options import Core, MutationOptions, chosen, mutation, seq_at
-from refold.memory.search import SearchOptions
 from refold.results import Hits, Outcome, ProjectStats, Receipt, Upserted
 from refold.views.episodes import Episode
 from refold.views.facts import FACTS, reviewed
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from refold.memory.conversation import Conversation
+    from refold.memory.search import SearchOptions
 
     Numbers = Sequence[float] | NDArray[Any] | None
 
@@ -126,6 +126,8 @@ class Project:
         checked, body = chosen(options), (content, category, keywords, importance, metadata)
         origin = (source, source_context, status, vector, occurred)
         given = FactInput.checked(self._core, checked.sources, *body, *origin)
+        from refold.memory import maintenance
+
         return maintenance.upsert(self._stream, given, threshold, checked)
 
     @mutation
@@ -135,6 +137,8 @@ class Project:
         Only fields that still have the merged value are reverted. Raises ``NotFound`` where there is no merge, or its
         memory was deleted, ``InvalidInput`` if it was reversed or erased, or another memory has the old content by now.
         """
+        from refold.memory import maintenance
+
         return maintenance.unmerge(self._stream, seq, chosen(options))
 
     @mutation
@@ -222,11 +226,15 @@ class Project:
 
         Days are counted once: a second run on the same day changes nothing.
         """
+        from refold.memory import maintenance
+
         return maintenance.decay(self._stream, chosen(options), dry_run=dry_run)
 
     @mutation
     def prune(self, min_importance: float, *, dry_run: bool = False, **options: Unpack[MutationOptions]) -> Outcome:
         """Remove the memories whose importance is under a bound; return how many there were."""
+        from refold.memory import maintenance
+
         return maintenance.prune(self._stream, min_importance, chosen(options), dry_run=dry_run)
 
     @mutation
@@ -234,6 +242,8 @@ class Project:
         self, threshold: float | None = None, *, dry_run: bool = False, **options: Unpack[MutationOptions]
     ) -> Outcome:
         """Merge active memories whose cosine is over a threshold (0.90), until there are none; return how many went."""
+        from refold.memory import maintenance
+
         return maintenance.compact(self._stream, threshold, chosen(options), dry_run=dry_run)
 
     # Finding.
@@ -269,13 +279,15 @@ class Project:
         where many vectors are nearly alike. Raises ``EmbeddingMismatch`` where the query cannot be embedded by the
         project's model.
         """
+        from refold.memory import search
+
         checked = search.checked_query(
             top_k, categories, statuses, min_importance, metadata, ranking, vector, now, explain, floor, approximate
         )
         return search.search(self._stream, query, checked)
 
     def search_many(
-        self, queries: Sequence[str], *, vectors: "Sequence[Numbers] | None" = None, **options: Unpack[SearchOptions]
+        self, queries: Sequence[str], *, vectors: "Sequence[Numbers] | None" = None, **options: "Unpack[SearchOptions]"
     ) -> ManyHits:
         """Search for each query in one state; takes the options of ``search`` but ``vector`` and ``approximate``.
 
@@ -285,6 +297,8 @@ class Project:
         >>> [hits.query for hits in project.search_many(["which port?", "which host?"], top_k=3)]
         ['which port?', 'which host?']
         """
+        from refold.memory import search
+
         return search.search_many(self._stream, queries, vectors, options)
 
     @mutation
@@ -315,6 +329,8 @@ class Project:
         >>> [entry.access_count for entry in project.list()][-1]
         1
         """
+        from refold.memory import search
+
         checked = search.checked_query(
             top_k, categories, statuses, min_importance, metadata, ranking, vector, now, explain, floor
         )
@@ -335,14 +351,16 @@ class Project:
         """Return the memories in the order of their adding, of one category or status if given, page by page."""
         begin = checks.count(offset, "offset")
         end = None if limit is None else begin + checks.count(limit, "limit")
-        return search.entries_of(self._stream, category, status)[begin:end]
+        return facts.entries_of(self._stream, category, status)[begin:end]
 
     def count(self, *, category: str | None = None, status: str | None = None) -> int:
         """Return how many memories there are, of one category or status if given."""
-        return len(search.entries_of(self._stream, category, status))
+        return len(facts.entries_of(self._stream, category, status))
 
     def stats(self) -> ProjectStats:
         """Return counts by category and status, the mean importance, and the episodes by kind."""
+        from refold.memory import search
+
         return search.stats(self._stream)
 
     def history(self, id: str | Entry) -> Events:
@@ -384,6 +402,8 @@ class Project:
         ``keywords=None`` takes those of the three texts.
         """
         fields = (kind, session, task, approach, outcome, tools, keywords, vector, occurred)
+        from refold.memory import search
+
         return search.record(self._stream, *fields, chosen(options))
 
     def search_episodes(
@@ -398,6 +418,8 @@ class Project:
         floor: float | None = None,
     ) -> Hits:
         """Return the episodes that answer a query best, an empty query the newest; ``kinds`` leaves out others."""
+        from refold.memory import search
+
         checked = search.checked_query(top_k, None, (), 0.0, None, ranking, vector, now, False, floor)  # noqa: FBT003
         return search.search_episodes(self._stream, query, kinds, checked)
 
@@ -407,6 +429,6 @@ class Project:
         What was derived from it goes too, unless ``derived="keep"``. ``StoreBusy`` while another handle has the store
         open.
         """
-        from refold.memory import store  # noqa: PLC0415 - loaded only by those who erase
+        from refold.memory import store
 
         return store.erase_stream(self._core, self._stream.name, self._at, derived, forks)

@@ -212,6 +212,7 @@ DEFAULTS: Final[SearchOptions] = {
 
 def search(stream: ProjectStream, text: object, options: Query) -> Hits:
     """Search the memories of a project."""
+    options = _ranked(stream.core, options)
     return stream.retry(lambda: _search(stream, [_with_text(text, options)])[0])
 
 
@@ -232,12 +233,18 @@ def search_many(stream: ProjectStream, queries: object, vectors: object, options
     if unknown:
         raise TypeError(f"search_many() got unexpected options {unknown}; it takes vectors and {list(DEFAULTS)}")
     chosen: dict[str, Any] = {**DEFAULTS, **options}
-    query = checked_query(**chosen, vector=None)
+    query = _ranked(stream.core, checked_query(**chosen, vector=None))
     return stream.retry(
         lambda: _search(
             stream, [_with_text(text, replace(query, vector=vector)) for text, vector in zip(texts, given, strict=True)]
         )
     )
+
+
+def _ranked(core: Core, query: Query) -> Query:
+    """Return a query with the ranking of its scenario, where it asks for none of its own."""
+    is_own = core.ranking is None or query.ranking != RANKINGS[DEFAULT]
+    return query if is_own else replace(query, ranking=core.ranking)
 
 
 def _search(stream: ProjectStream, queries: Sequence[Query]) -> list[Hits]:
@@ -387,20 +394,7 @@ def _recall_request(text: object, query: Query, name: str | None) -> tuple[Any, 
     return ("recall", text, *options, repr(query.ranking), vector, query.now_ns, query.explain, query.floor, name)
 
 
-# Lists and counts.
-
-
-def entries_of(stream: ProjectStream, category: object, status: object) -> list[Entry]:
-    """Return the memories in the order of their adding, of one category or status if given."""
-    category = None if category is None else checks.one_of(category, "category", CATEGORIES)
-    status = None if status is None else checks.one_of(status, "status", STATUSES)
-    return stream.read(
-        lambda facts: [
-            entry
-            for entry in facts.entries.values()
-            if category in (None, entry.category) and status in (None, entry.status)
-        ]
-    )
+# Counts.
 
 
 def stats(stream: ProjectStream) -> ProjectStats:

@@ -10,7 +10,7 @@ from refold import checks, fold
 from refold.engine import batch as batches
 from refold.engine.engine import Engine
 from refold.engine.history import changes_between
-from refold.engine.streams import STORE_STREAM, Stream, key_of, name_of, reports_damage
+from refold.engine.streams import STORE_STREAM, Stream, key_of, name_of, reports_damage, session_board
 from refold.errors import InvalidInput, LimitExceeded, NotFound, ReadOnly, StoreVersion
 from refold.event import (
     ConversationOpened,
@@ -54,6 +54,7 @@ class Carried(Struct, frozen=True, array_like=True):
     seq: int
     tokens: int
     state: StateImported
+    cut: int = 0
 
 
 class Snapshot(Struct, frozen=True, eq=False, repr_omit_defaults=True):
@@ -74,6 +75,9 @@ class Snapshot(Struct, frozen=True, eq=False, repr_omit_defaults=True):
 
     branch: int = 0
     """The fork of the memory that has the state: 0 is the main line."""
+
+    cut: int = 0
+    """The seq of the whole log at which it was taken: the board of the session comes back as it was there."""
 
     @property
     def _place(self) -> tuple[int, str, int]:
@@ -144,7 +148,7 @@ class Snapshot(Struct, frozen=True, eq=False, repr_omit_defaults=True):
     def _rendered(self) -> Carried:
         def render(state: State) -> Carried:
             store_id = self.origin.reader.store_id
-            return Carried(store_id, self.stream, self.seq, state.part(WINDOW).tokens, exported(state))
+            return Carried(store_id, self.stream, self.seq, state.part(WINDOW).tokens, exported(state), self.cut)
 
         return self._read(render)
 
@@ -155,7 +159,7 @@ class Snapshot(Struct, frozen=True, eq=False, repr_omit_defaults=True):
         Raises ``InvalidInput`` for bytes that are damaged or not a snapshot, ``StoreVersion`` for a newer format.
         """
         carried = _parse(rendered)
-        return Snapshot(carried.stream, carried.seq, None, carried)
+        return Snapshot(carried.stream, carried.seq, None, carried, cut=carried.cut)
 
 
 def _parse(rendered: object) -> Carried:
@@ -237,7 +241,8 @@ def snapshot(core: Core, stream: str, name: str | None, at: int | None, options:
     batches.refuse(engine, "a snapshot")
     if name is None:
         refuse_options(options)
-        return Snapshot(stream, engine.reader.last_seq(core.key(stream), at), None, engine, core.branch)
+        cut = engine.reader.current_head() if at is None else at
+        return Snapshot(stream, engine.reader.last_seq(core.key(stream), cut), None, engine, core.branch, cut)
     name = checked_name(name)
     if at is not None:
         raise ReadOnly(
@@ -260,7 +265,7 @@ def snapshot(core: Core, stream: str, name: str | None, at: int | None, options:
     request = ("snapshot", stream, name)
     noted = core.write(STORE_STREAM, decide, at=None, call=request, request_id=options.request_id)
     if noted is not None and isinstance(noted.event, SnapshotNamed):
-        return Snapshot(stream, noted.event.base_seq, name, engine, core.branch)
+        return Snapshot(stream, noted.event.base_seq, name, engine, core.branch, noted.stamp.seq)
     return named(core, stream, name)
 
 
@@ -312,15 +317,13 @@ def named(core: Core, stream: str, name: str) -> Snapshot:
         raise NotFound(
             f"{stream} has no snapshot named {checks.shown(name)}; memory.snapshots() lists those that exist"
         )
-    return Snapshot(stream, match.seq, name, core.engine, core.branch)
+    return Snapshot(stream, match.seq, name, core.engine, core.branch, match.cut)
 
 
 def restoration(
-    core: Core, stream: str, opening: ConversationOpened, snapshot: object, sources: tuple[int, ...]
+    core: Core, opening: ConversationOpened, snapshot: object, sources: tuple[int, ...]
 ) -> Callable[[State], Event | None]:
-    """Return the decision to go on from a snapshot or a name, of this store or another."""
-    if isinstance(snapshot, str):
-        snapshot = named(core, stream, snapshot)
+    """Return the decision to go on from a snapshot, of this store or another."""
     if not isinstance(snapshot, Snapshot):
         checks.invalid(f"restore takes a Snapshot or a name, not {type(snapshot).__name__} ({checks.shown(snapshot)})")
     if not snapshot.stream:
@@ -347,6 +350,33 @@ def restoration(
         return None if _same_state(state, target) else event
 
     return decide
+
+
+def board_restoration(core: Core, stream: str, snapshot: Snapshot) -> Callable[[State], Event | None] | None:
+    """Return the decision to bring a session's board along with its conversation; ``None`` where neither has one."""
+    branch = _branch_here(core, snapshot)
+    if branch is None:
+        return None
+    base = board_pointer(core.to(branch), snapshot.stream, max(snapshot.cut, snapshot.seq))
+    if not base[1] and not core.version(board_of(stream)):
+        return None
+
+    def decide(state: State) -> Event | None:
+        event = Restored((), *base, 0)
+        target = core.engine.reader.look_at_base(event, state.kind.name)
+        return None if fold.digests(state) == fold.digests(target) else event
+
+    return decide
+
+
+def board_of(stream: str) -> str:
+    """Return the stream of the board of a conversation's session."""
+    return session_board(stream.partition("/")[2])
+
+
+def board_pointer(core: Core, stream: str, at: int | None) -> tuple[int, int]:
+    """Return number and seq of the last event, at a seq, of the board of a conversation's session; 0 and 0 for none."""
+    return pointer(core, board_of(stream), at)
 
 
 def request_of(core: Core, snapshot: object) -> list[Any]:
@@ -396,7 +426,6 @@ def _content(snapshot: Snapshot) -> Carried:
 def fork(core: Core, parent: str, stream: str, opening: ConversationOpened, seq: int | None, options: Options) -> None:
     """Begin a conversation from a state of another one, now or at a seq."""
     engine, sources = core.engine, core.sources(options.sources)
-    batches.refuse(engine, "a fork")
 
     def decide(_: State) -> Event:
         if engine.reader.version(core.key(stream)):
@@ -411,8 +440,17 @@ def fork(core: Core, parent: str, stream: str, opening: ConversationOpened, seq:
             )
         return Forked(sources, *base, depth + 1, project)
 
-    request = ("fork", parent, seq)
-    core.write(stream, decide, at=None, call=request, expected=options.expected, request_id=options.request_id)
+    request, (expected, request_id, _) = ("fork", parent, seq), options
+    batches.refuse(engine, "a fork")
+    board = board_pointer(core, parent, seq)
+    is_answered = request_id is not None and core.answered(request_id, stream, request) is not None
+    if is_answered or not board[1]:
+        core.write(stream, decide, at=None, call=request, expected=expected, request_id=request_id)
+        return
+    with batches.Batch(engine):
+        core.write(stream, decide, at=None, call=request, expected=expected, request_id=request_id)
+        is_new = not core.version(board_of(stream))
+        core.write(board_of(stream), (Forked if is_new else Restored)((), *board, 1), at=None, call=())
 
 
 def _depth_at(core: Core, stream: str, seq: int) -> int:
@@ -439,6 +477,11 @@ def dropping(stream: str, sources: tuple[int, ...]) -> Callable[[State], Event |
         return ForkDropped(sources)
 
     return decide
+
+
+def dropped_board(state: State) -> Event | None:
+    """Return the event that empties the board of a fork that was ended."""
+    return ForkDropped(()) if fold.is_open(state) else None
 
 
 # Replays: one state, folded forward, and the changes of each event.

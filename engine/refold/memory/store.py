@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Final, cast
 
+from msgspec.structs import replace
+
 from refold import checks
 from refold.engine import batch as batches
 from refold.engine import history, reader
@@ -17,7 +19,7 @@ from refold.engine.transaction import ANY, Transaction
 from refold.errors import InvalidInput, LimitExceeded, NotFound, ReadOnly, StoreBusy, WrongVersion
 from refold.event import BranchForked, Event, Restored, SnapshotNamed
 from refold.fold import State
-from refold.limits import BASE_DEPTH_MAX, GROUP_COUNT_MAX, REDO_COUNT_MAX
+from refold.limits import BASE_DEPTH_MAX, ERASED_CHARS_MIN, GROUP_COUNT_MAX, MEMORY_BYTES_MIN, REDO_COUNT_MAX
 from refold.log.protocol import Log
 from refold.memory import snapshot as memory_snapshot
 from refold.memory.conversation import Scratchpad
@@ -33,9 +35,48 @@ from refold.memory.options import (
 )
 from refold.memory.snapshot import Snapshot
 from refold.results import Backup, Receipt, Recovered
+from refold.text import TokenCounter
 from refold.views.scratchpad import SCRATCH
 from refold.views.session import SESSION
 from refold.views.store import SETTINGS, is_reserved
+
+# Arguments of the constructor.
+
+
+def is_delayed(durability: object, *, readonly: bool) -> bool:
+    """Return whether writes are acknowledged before the disk has them."""
+    if durability not in ("durable", "delayed"):
+        checks.invalid(f"durability is {checks.shown(durability)}; give 'durable' or 'delayed'")
+    if durability == "delayed" and readonly:
+        checks.invalid("durability='delayed' says how to write, and readonly=True forbids it; drop one")
+    return durability == "delayed"
+
+
+def checked_place(path: object, *, readonly: bool, clears: bool) -> str | None:
+    """Return the path of a store, ``None`` for one in RAM, checked with the options that go with it."""
+    if path is None and readonly:
+        checks.invalid("a memory in RAM is empty, so readonly=True makes no sense; give a path")
+    checked = None if path is None else checked_path(path)
+    if checks.flag(clears, "clear_scratchpads_on_open") and readonly:
+        checks.invalid("clear_scratchpads_on_open=True changes the store, and readonly=True forbids it; drop one")
+    return checked
+
+
+def checked_bytes(memory_bytes: object) -> int:
+    """Return the bound on RAM."""
+    if not isinstance(memory_bytes, int) or isinstance(memory_bytes, bool) or memory_bytes < MEMORY_BYTES_MIN:
+        shown = checks.shown(memory_bytes)
+        checks.invalid(f"memory_bytes is {shown}; give an int of at least MEMORY_BYTES_MIN = {MEMORY_BYTES_MIN}")
+    return memory_bytes
+
+
+def checked_counter(counter: object) -> TokenCounter:
+    """Return a token counter that has all that one needs."""
+    if not isinstance(counter, TokenCounter):
+        checks.invalid(f"token_counter needs an id and count(text), which {checks.shown(counter)} lacks")
+    checks.name(counter.id, "token_counter.id")
+    return counter
+
 
 # Erasures, checked before the engine makes them.
 
@@ -43,18 +84,26 @@ _DERIVED: Final = {"erase": True, "keep": False}
 _FORKS: Final = {"erase": True, "refuse": False}
 
 
-def erase(core: Core, at: int | None, seqs: object, derived: object) -> Receipt:
-    """Erase events given as seqs or as results that have one."""
-    from refold.engine import erasure  # noqa: PLC0415 - loaded only by those who erase
+def erase(core: Core, at: int | None, seqs: object, text: object, derived: object) -> Receipt:
+    """Erase events given as seqs, as results that have one, or by a text that they hold."""
+    from refold.engine import erasure, scan  # noqa: PLC0415 - loaded only by those who erase
 
     _check_erasable(core, "the memory", at)
     if not isinstance(seqs, Iterable) or isinstance(seqs, (str, bytes)):
         checks.invalid(f"seqs must be a list of seqs or results, not {type(seqs).__name__} ({checks.shown(seqs)})")
     checked = {_seq(item) for item in cast("Iterable[object]", seqs)}
+    if text is not None:
+        if len(checks.text(text, "text").strip()) < ERASED_CHARS_MIN:
+            checks.invalid(
+                f"text is {checks.shown(text)}; give at least ERASED_CHARS_MIN = {ERASED_CHARS_MIN} characters, or "
+                f"much is erased that only happens to hold it"
+            )
+        checked.update(scan.seqs_with(core.engine.reader, cast("str", text).encode()))
     takes = _chosen(derived, "derived", _DERIVED)
     core.message_indexes.clear()
     core.earlier_messages.clear()
-    return erasure.erase_seqs(core.engine, checked, derived=takes)
+    shown = _reach(core, {seq for seq in checked if 0 < seq <= core.engine.reader.current_head()})
+    return replace(erasure.erase_seqs(core.engine, checked, derived=takes), **shown)
 
 
 def erase_stream(core: Core, stream: str, at: int | None, derived: object, forks: object) -> Receipt:
@@ -65,7 +114,17 @@ def erase_stream(core: Core, stream: str, at: int | None, derived: object, forks
     takes, has_forks = _chosen(derived, "derived", _DERIVED), _chosen(forks, "forks", _FORKS)
     core.message_indexes.clear()
     core.earlier_messages.clear()
-    return erasure.erase_stream(core.engine, core.branch, stream, derived=takes, forks=has_forks)
+    shown = _reach(core, {recorded.stamp.seq for recorded in core.engine.reader.events(core.key(stream), 0)})
+    receipt = erasure.erase_stream(core.engine, core.branch, stream, derived=takes, forks=has_forks)
+    return replace(receipt, **shown)
+
+
+def _reach(core: Core, seqs: set[int]) -> dict[str, int]:
+    """Return the fields of a receipt that say in which turns a model saw what is to be erased."""
+    from refold.memory.exposure import reach  # noqa: PLC0415 - loaded only by those who erase
+
+    turns, conversations = reach(core, seqs)
+    return {"turns": turns, "conversations": conversations}
 
 
 def _check_erasable(core: Core, what: str, at: int | None) -> None:
@@ -213,10 +272,12 @@ def snapshots(core: Core, at: int | None, after: object, limit: object) -> list[
     engine = core.engine
     known = core.read_written(STORE_STREAM, lambda state: list(state.part(SETTINGS).snapshots.values()), at)
     streams = engine.reader.streams
-    places = sorted((each.seq, streams.name_of(each.stream) if each.stream else "", each.name) for each in known)
-    begin = 0 if after is None else bisect_right(places, (after.seq, after.stream, after.name or ""))
+    places = sorted(
+        (each.seq, streams.name_of(each.stream) if each.stream else "", each.name, each.cut) for each in known
+    )
+    begin = 0 if after is None else bisect_right(places, (after.seq, after.stream, after.name or "", after.cut))
     end = None if count is None else begin + count
-    return [Snapshot(stream, seq, name, engine, core.branch) for seq, stream, name in places[begin:end]]
+    return [Snapshot(stream, seq, name, engine, core.branch, cut) for seq, stream, name, cut in places[begin:end]]
 
 
 def restore(core: Core, target: object, options: Options) -> None:
@@ -265,7 +326,7 @@ def _restoration(
     core.check_head(expected)
     pending = Transaction(core.engine.reader)
     for key, version, event in _restored(core, Side(core.branch, head), base, sources):
-        pending.add(key, event)
+        pending.insert(key, event)
         pending.reads[key] = version
     if request is not None:
         pending.requests[request.id_hash] = (request, range(len(pending.events)))

@@ -10,6 +10,7 @@ from refold.skills.selection import (
     SelectionPolicy,
     Selector,
     SkillMatch,
+    SkillVerdict,
     inject_into_messages,
     inject_message,
     inject_skills,
@@ -19,6 +20,7 @@ from refold.skills.sources import RefreshStats, SkillIndex, SkillLoader, SkillRo
 
 __all__ = ["Detection", "Diagnostic", "Skill", "SkillSummary", "parse_skill", "render_skill", "validate_skill"]
 __all__ += ["SkillLibrary", "library_of"]
-__all__ += ["SelectionPolicy", "Selector", "SkillMatch", "inject_into_messages", "inject_message", "inject_skills"]
+__all__ += ["SelectionPolicy", "Selector", "SkillMatch", "SkillVerdict"]
+__all__ += ["inject_into_messages", "inject_message", "inject_skills"]
 __all__ += ["Generation", "RestrictedRegistry", "Skills", "skill_tool", "skills_of"]
 __all__ += ["RefreshStats", "SkillIndex", "SkillLoader", "SkillRoots"]

@@ -7,7 +7,6 @@ are bounded; each omission is reported.
 import errno
 import os
 import stat
-import tempfile
 from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager, suppress
@@ -23,6 +22,7 @@ from refold.limits import (
     SKILL_FILE_BYTES_MAX,
     SKILL_FILES_COUNT_MAX,
 )
+from refold.log.disk import second_name, unfinished_file
 from refold.text import sha256
 
 # Directories that are never entered: of version control, of builds, of packages, of other tools' own state.
@@ -277,8 +277,8 @@ def write_new(root: str, name: str, content: bytes) -> str:
                 parent.mkdir(0o700, exist_ok=True)
         if inside(root, name) != path:
             raise InvalidInput(f"{name[:100]!r} changed while it was written; try again")
-        with ExitStack() as leftovers:
-            os.link(_unfinished(path, content, leftovers), path)
+        with _unfinished(path, content) as new:
+            os.link(new, path)
     except FileExistsError as error:
         raise InvalidInput(
             f"{path} is there already, and nothing is replaced; delete it first, or take another name"
@@ -288,16 +288,16 @@ def write_new(root: str, name: str, content: bytes) -> str:
     return path
 
 
-def _unfinished(path: str, content: bytes, leftovers: ExitStack, mode: int = 0o600) -> str:
-    """Write a file beside another one, under a name that no search takes, and return its path."""
-    descriptor, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".", suffix=".unfinished")
-    leftovers.callback(Path(temporary).unlink, missing_ok=True)
-    with os.fdopen(descriptor, "wb") as file:
-        os.fchmod(descriptor, mode)
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    return temporary
+@contextmanager
+def _unfinished(path: str, content: bytes, mode: int = 0o600) -> Generator[str]:
+    """Write a file beside another one, under a name that no search takes, and give its path."""
+    with unfinished_file(os.path.dirname(path), ".") as (descriptor, unfinished):
+        with os.fdopen(descriptor, "wb", closefd=False) as file:
+            os.fchmod(descriptor, mode)
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)
+        yield unfinished
 
 
 @contextmanager
@@ -311,10 +311,8 @@ def replaced(root: str, name: str, edit: Callable[[bytes], bytes], *, digest: st
     with ExitStack() as leftovers:
         try:
             content = edit(_unchanged(path, path, digest))
-            new = _unfinished(path, content, leftovers, stat.S_IMODE(os.stat(path).st_mode))
-            old = f"{new}.old"
-            os.link(path, old)
-            leftovers.callback(Path(old).unlink, missing_ok=True)
+            new = leftovers.enter_context(_unfinished(path, content, stat.S_IMODE(os.stat(path).st_mode)))
+            old = leftovers.enter_context(second_name(path, new))
             _unchanged(path, old, digest)
             os.replace(new, path)
         except OSError as error:

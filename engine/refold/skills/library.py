@@ -17,7 +17,7 @@ from refold.fold import State
 from refold.limits import NAME_BYTES_MAX, SKILL_NOTE_BYTES_MAX
 from refold.memory.handles import Settings
 from refold.memory.options import Core, Handle, MutationOptions, core_of, mutation
-from refold.skills.format import as_list, render_skill
+from refold.skills.format import as_list, render_skill, stripped
 from refold.skills.selection import SkillMatch, checked_phase
 from refold.views.skills import (
     ACTIVE,
@@ -363,7 +363,7 @@ def _content(
     """Check the content of a skill by rendering it as a file."""
     render_skill(name, description, body, tags=tags)
     names = [checks.text(each, "a session", NAME_BYTES_MAX, "NAME_BYTES_MAX") for each in as_list(sessions, "sessions")]
-    return name, description.strip(), body, tuple(tag.strip() for tag in tags), tuple(names)
+    return name, description.strip(), body, tuple(stripped(tags, "tags")), tuple(names)
 
 
 def _score(score: object) -> float:

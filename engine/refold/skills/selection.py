@@ -74,6 +74,12 @@ class SeedScorer:
                 totals[row] += weight * repeats
         return totals
 
+    def parts(self, query: str, row: int) -> dict[str, float]:
+        """Compute what each word of a query adds to the score of a skill."""
+        self.scores(query)
+        weights = {token: dict(self._weights.get(token, ())).get(row, 0.0) for token in tokens(query)}
+        return {token: weight * tokens(query).count(token) for token, weight in weights.items() if weight}
+
 
 def _words(skill: Skill, field: str) -> frozenset[bytes]:
     return token_set(" ".join(skill.tags) if field == "tags" else getattr(skill, field))
@@ -97,11 +103,16 @@ class RankedScorer:
 
     def scores(self, query: str) -> Sequence[float]:
         """Score each skill, in the order of the index."""
-        if not self._texts.size:
-            return []
+        return [float(number) for number in self._scored(query)[0]] if self._texts.size else []
+
+    def parts(self, query: str, row: int) -> dict[str, float]:
+        """Compute what each signal adds to the score of a skill."""
+        signals, weights = self._scored(query)[1], self._ranking.weights()
+        return {name: weights.get(name, 0.0) * float(numbers[row]) for name, numbers in signals.items()}
+
+    def _scored(self, query: str) -> "tuple[Any, Any]":
         cosine = None if self._rows is None or self._vectors is None else self._rows @ self._vectors([query])[0]
-        total, _ = self._texts.score(Query(text=query, ranking=self._ranking, words=()), cosine)
-        return [float(number) for number in total]
+        return self._texts.score(Query(text=query, ranking=self._ranking, words=()), cosine)
 
 
 def text_of(skill: Skill) -> str:
@@ -168,6 +179,8 @@ LEXICAL: Final = "lexical"
 USER_FORCED: Final = "user_forced"
 _COMPANION: Final = 0.5  # The share of the least score that a skill needs beside one that reaches it, by words.
 _DECIMALS: Final = 6
+_PARTS_COUNT: Final = 5  # Words, or signals, of a verdict that its text names.
+_QUERY_CHARS: Final = 60
 
 
 class SelectionPolicy(Struct, frozen=True, kw_only=True):
@@ -227,6 +240,26 @@ class SkillMatch(Struct, frozen=True):
     body: str
 
 
+class SkillVerdict(Struct, frozen=True):
+    """The reason why a skill is selected for a query or not: its score, the one that it needed, and what made it.
+
+    `place` is its rank among the skills that reach the score, 0 where it does not. `parts` are what words, or signals,
+    add to its score.
+    """
+
+    name: str
+    query: str
+    is_selected: bool
+    score: float
+    least: float
+    place: int
+    parts: dict[str, float]
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
 class Selector:
     """Selects from an index, and caches what a ranking computes of it.
 
@@ -277,16 +310,60 @@ class Selector:
         first = (match_of(skill, DETECTED_SCORE, USER_FORCED) for skill in by_name.values())
         return (*first, *matches[: policy.top_k])
 
+    def explain(
+        self,
+        skill: Skill,
+        query: str,
+        *,
+        policy: SelectionPolicy,
+        phase: str | None = None,
+        detected: Iterable[str] = (),
+        refusal: Callable[[Skill], str],
+    ) -> SkillVerdict:
+        """Say why `select` takes a skill of the index for a query or not; `refusal` is why a skill is not offered."""
+
+        def is_enabled(each: Skill) -> bool:
+            return not refusal(each)
+
+        detected = frozenset(detected)
+        every = replace(policy, top_k=len(self.index))
+        matches = self.select(query, policy=every, phase=phase, detected=detected, is_enabled=is_enabled)
+        names = [match.skill.name for match in matches]
+        place = names.index(skill.name) + 1 if skill.name in names else 0
+        scores = self._scores(query, policy)
+        others = [each for each in self.index.skills if is_enabled(each) and policy.admits(each, phase)]
+        least = _least([scores[each.name] for each in others if each.name not in detected], policy)
+        score, row = scores[skill.name], self.index.skills.index(skill)
+        parts = self._scorer(policy.ranking).parts(query, row) if score else {}
+        best = sorted(parts.items(), key=lambda part: -part[1])[:_PARTS_COUNT]
+        made = f" ({', '.join(f'{name} {number:.2g}' for name, number in best)})" if best else ""
+        asked = one_line(query)[:_QUERY_CHARS]
+        if refused := refusal(skill):
+            text = refused
+        elif not policy.admits(skill, phase):
+            phases, tags = ", ".join(skill.inject_into), ", ".join(skill.tags) or "none"
+            text = f"the policy leaves it out: its phases are {phases}, its tags {tags}"
+        elif skill.name in detected:
+            text = "it applies to the project, and comes before those that answer a query"
+        elif not score:
+            text = f"it shares nothing with {asked!r}"
+        elif not place:
+            beside = "" if least == policy.least else " beside a better one"
+            text = f"its score of {score:.2f} for {asked!r} is under the {least:.2f} that it needs{beside}{made}"
+        else:
+            text = f"its score for {asked!r} is {score:.2f}{made}"
+        rank = f"; it is ranked {place}, and {policy.top_k} are selected" if place else ""
+        return SkillVerdict(skill.name, query, 0 < place <= policy.top_k, score, least, place, parts, f"{text}{rank}")
+
+    def _scores(self, query: str, policy: SelectionPolicy) -> dict[str, float]:
+        scores = self._scorer(policy.ranking).scores(query)
+        return {skill.name: round(number, _DECIMALS) for skill, number in zip(self.index.skills, scores, strict=True)}
+
     def _answering(self, query: str, skills: Sequence[Skill], policy: SelectionPolicy) -> list[SkillMatch]:
         if not query.strip():
             return [match_of(skill, 0.0, LEXICAL) for skill in skills] if policy.include_tags else []
-        scores = self._scorer(policy.ranking).scores(query)
-        by_name = {
-            skill.name: round(number, _DECIMALS) for skill, number in zip(self.index.skills, scores, strict=True)
-        }
-        best, least = max((by_name[skill.name] for skill in skills), default=0.0), policy.least
-        if policy.ranking == WORDS and best >= least:
-            least *= _COMPANION
+        by_name = self._scores(query, policy)
+        least = _least([by_name[skill.name] for skill in skills], policy)
         good = [skill for skill in skills if (number := by_name[skill.name]) > 0 and number >= least]
         good.sort(key=lambda skill: (-by_name[skill.name], -skill.priority, skill.name))
         return [match_of(skill, by_name[skill.name], LEXICAL, query) for skill in good[: policy.top_k]]
@@ -304,6 +381,12 @@ class Selector:
                 found = _HYBRID if ranking == _HYBRID.name else ranking_of(ranking)
                 self._scorers[key] = RankedScorer(self.index.skills, found, self._vectors)
         return self._scorers[key]
+
+
+def _least(scores: Sequence[float], policy: SelectionPolicy) -> float:
+    """Return the score that a skill needs: by words, less beside one that reaches that of the best."""
+    is_reached = policy.ranking == WORDS and max(scores, default=0.0) >= policy.least
+    return policy.least * _COMPANION if is_reached else policy.least
 
 
 def match_of(skill: Skill, score: float, reason: str, query: str = "") -> SkillMatch:

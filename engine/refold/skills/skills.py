@@ -62,6 +62,7 @@ from refold.skills.selection import (
     SelectionPolicy,
     Selector,
     SkillMatch,
+    SkillVerdict,
     detect_skills,
     text_of,
     with_settings,
@@ -300,22 +301,46 @@ class Skills:
         use, or whose rules of detection match nothing in the project, is selected only where it is forced. See
         `Selector.select`.
         """
-        index, detected = self.index(), frozenset(skill.name for skill in self.detect())
+        return self._selector_now().select(
+            query,
+            policy=with_settings(SelectionPolicy(), self.index()) if policy is None else policy,
+            phase=phase,
+            detected=[skill.name for skill in self.detect()],
+            forced=forced,
+            is_enabled=lambda skill: not self._refusal(skill),
+        )
 
-        def is_offered(skill: Skill) -> bool:
-            is_elsewhere = self.roots.project is not None and skill.detect is not None and skill.name not in detected
-            return skill.enabled and skill.model_invocable and not is_elsewhere
+    def explain(
+        self, name: str, query: str, *, policy: SelectionPolicy | None = None, phase: str | None = None
+    ) -> SkillVerdict:
+        """Say why `select` takes a skill for a query or not: its score, what made it, and what it needed.
 
+        Raises `NotFound` for a name that is no skill, or one that waits for its review.
+        """
+        return self._selector_now().explain(
+            self.get(name),
+            checks.text(query, "query"),
+            policy=with_settings(SelectionPolicy(), self.index()) if policy is None else policy,
+            phase=phase,
+            detected=[skill.name for skill in self.detect()],
+            refusal=self._refusal,
+        )
+
+    def _selector_now(self) -> Selector:
+        index = self.index()
         if self._selector is None or self._selector.index is not index:
             self._selector = Selector(index, vectors=self._vectors)
-        return self._selector.select(
-            query,
-            policy=with_settings(SelectionPolicy(), index) if policy is None else policy,
-            phase=phase,
-            detected=detected,
-            forced=forced,
-            is_enabled=is_offered,
-        )
+        return self._selector
+
+    def _refusal(self, skill: Skill) -> str:
+        """Say why a skill is offered to no query, empty where it is."""
+        if not skill.enabled:
+            return "it is switched off"
+        if not skill.model_invocable:
+            return "it is not for models to use"
+        is_detected = self.roots.project is None or skill.detect is None
+        is_here = is_detected or skill.name in {each.name for each in self.detect()}
+        return "" if is_here else "its rules of detection match nothing in the project"
 
     @mutation
     def choose(

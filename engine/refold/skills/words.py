@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy
 
-from refold.index.terms import porter, terms_of
+from refold.index.terms import TALK_TERMS, terms_of
 from refold.limits import SKILL_SENTENCES_COUNT_MAX, SKILL_WORDS_COUNT_MAX
 
 if TYPE_CHECKING:
@@ -33,31 +33,9 @@ _MASS_POWER: Final = 0.75  # How much the words count that no skill has.
 _MASS_LEAST: Final = 4.0
 _FLOOR: Final = 0.6  # Small talk stays below it; scores are multiples of it.
 
+# What is left of "don't" and "it's" without the apostrophe says nothing, and is rare among skills.
+_CONTRACTED: Final = re.compile(r"(?:\b[a-z]+n['\u2019]t|['\u2019](?:s|re|ve|ll|d|m))\b", re.IGNORECASE)
 _SENTENCE_END: Final = re.compile(r"(?<=[.?!;])\s+|(?<=[\u3002\uff01\uff1f\uff1b])\s*|\n+")
-
-# Words of any talk, beside those that `terms_of` leaves out.
-_TALK_TERMS: Final = frozenset(
-    porter(word)
-    for word in re.findall(
-        r"\w+",
-        "again all also am any anyone anything around away back bad because bit both bring buy call came care "
-        "certainly chance change cheap check come coming cool couldn couple course day days dear didn different doesn "
-        "doing don done down each easy else end enjoy enough even ever every everyone everything exactly excited "
-        "explain feel feeling few file fine first fix folks forget forward friend friends fun get getting give given "
-        "glad go going gone gonna good got great guess guys happen happened happy hard hear hello help here hey hi "
-        "home hope hour hours however idea instead interesting isn job keep kind know known last later least let life "
-        "like little ll long look looking looks lot lots love loved made make makes making many maybe mean means "
-        "might mind minute moment month months more morning most much must myself name need needed needs never new "
-        "next nice night now nothing off often oh ok okay old once one only open other over own part people perfect "
-        "perhaps person place please point possible pretty problem put quick quite rather re ready real really right "
-        "run said same saw say second see seem seems seen set show since small somebody someone something sometimes "
-        "soon sorry sort sound sounds start still stop stuff sure take taken takes talk talking tell ten thank thanks "
-        "thing things think third thought three time times today together tomorrow tonight took total tried true try "
-        "trying turn two until use used using usually ve very wait want wanted wants wasn way week weekend weeks "
-        "welcome well went weren while whole without won wonder wonderful work worked working works world worry wow "
-        "wrong yeah year years yes yesterday yet",
-    )
-)
 
 
 class _Posting(NamedTuple):
@@ -99,13 +77,27 @@ class WordScorer:
     def scores(self, query: str) -> list[float]:
         """Score each skill, in the order of the index."""
         best = numpy.zeros(self._count)
-        sentences = [terms for sentence in _sentences(query) if (terms := _terms(sentence))]
-        share = _SENTENCE if len(sentences) > 1 else 1.0
-        for terms in sentences if self._count else ():
-            numpy.maximum(best, share / _FLOOR * self._sentence(terms), out=best)
+        for terms, scores in self._sentences(query):
+            numpy.maximum(best, scores, out=best)
             for row in self._called.get(frozenset(terms), ()):
                 best[row] = max(best[row], 1.0)
         return best.tolist()
+
+    def parts(self, query: str, row: int) -> dict[str, float]:
+        """Compute what each word of the sentence that is best for a skill adds to its score, by the words' stems."""
+        terms, whole = max(self._sentences(query), key=lambda found: found[1][row], default=(Counter[str](), None))
+        if whole is None or not whole[row]:
+            return {}
+        found = {term: self._posting(term) for term in terms if row in self._all.get(term, ())}
+        added = {term: float(posting.scores[posting.rows == row][0]) for term, posting in found.items()}
+        share = float(whole[row]) / sum(added.values())
+        return {term: share * number for term, number in added.items()}
+
+    def _sentences(self, query: str) -> "list[tuple[Counter[str], NDArray[float64]]]":
+        """Score each skill for each sentence of a query."""
+        sentences = [terms for sentence in _sentences(query) if (terms := _terms(sentence))] if self._count else []
+        share = _SENTENCE if len(sentences) > 1 else 1.0
+        return [(terms, share / _FLOOR * self._sentence(terms)) for terms in sentences]
 
     def _sentence(self, terms: Counter[str]) -> "NDArray[float64]":
         scores, is_named, mass = numpy.zeros(self._count), numpy.full(self._count, _UNNAMED), 0.0
@@ -125,7 +117,7 @@ class WordScorer:
             rows, named = self._all[term], self._heads.get(term, [])
             frequencies = numpy.array([self._frequency(row, term) for row in rows])
             rarity = (self._rarity(len(named)) + self._rarity(len(rows))) / 2
-            weight = rarity * (_TALK if term in _TALK_TERMS else 1.0) * (_SATURATION + 1)
+            weight = rarity * (_TALK if term in TALK_TERMS else 1.0) * (_SATURATION + 1)
             scores = weight * frequencies / (frequencies + _SATURATION)
             posting = _Posting(numpy.array(rows, numpy.intp), scores, numpy.array(named, numpy.intp))
             if len(self._known) >= SKILL_WORDS_COUNT_MAX:
@@ -143,7 +135,7 @@ class WordScorer:
 
 def _sentences(query: str) -> list[str]:
     """Split a message; of a very long one take its begin and its end, where people say what they want."""
-    sentences = [sentence for sentence in _SENTENCE_END.split(query) if sentence.strip()]
+    sentences = [sentence for sentence in _SENTENCE_END.split(_CONTRACTED.sub(" ", query)) if sentence.strip()]
     half = SKILL_SENTENCES_COUNT_MAX // 2
     return sentences if len(sentences) <= 2 * half else sentences[:half] + sentences[-half:]
 

@@ -1,6 +1,6 @@
 """The actors that events named, in the store's own stream, and so no part of ``state_hash``."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -10,6 +10,8 @@ from refold.event import Event, Located, Stamp, View
 
 class ActorNamed(Event, frozen=True, tag=50):
     """An actor got a number: that of the seq of this event; it comes right before the first event of the actor."""
+
+    sentence: ClassVar[str] = "{name} was met as an actor"
 
     is_visible = False
 

@@ -1,24 +1,29 @@
 """The board: the working memory of a session, or of a node of a project, part by part.
 
 A part that has fields of its own is changed field by field; every other part is replaced whole. The latest
-``MESSAGES_KEPT`` messages are in the order of their times and ids. The reader of a board decides which parts are
-hidden and which board lies under it; the fold knows neither.
+``MESSAGES_KEPT`` messages are in the order of their times and ids. On a session's board the fields that belong to a
+node or a project carry a digest of its name behind an ``@``, so that each node has its own. The reader of a board
+decides which parts are hidden and which board lies under it; the fold knows neither.
 """
 
 import re
 from bisect import insort
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Final
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Final, NamedTuple
 
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from refold.event import Event, Located, Stamp, View, pack_json, unpack_json
+from refold.event import Event, ForkDropped, Located, Stamp, View, pack_json, unpack_json
 from refold.limits import KEY_BYTES_MAX
+from refold.text import sha256
 from refold.views.base import Keyed, copy_slots
 
 MESSAGES_KEPT: Final = 200
 """Messages that a board holds, the latest ones; part of the fold, so it never changes."""
+
+MOVES_KEPT: Final = 64
+"""Changes of its project or node that a board remembers, the latest ones; part of the fold, so it never changes."""
 
 HISTORY_MESSAGES_MAX: Final = 200
 HISTORY_MESSAGES_DEFAULT: Final = 20
@@ -26,6 +31,8 @@ HISTORY_MESSAGES_DEFAULT: Final = 20
 
 REFRESH_SECONDS_MAX: Final = 600
 
+_PLACE_DIGITS: Final = 16
+_PLACE: Final = re.compile(r"[0-9a-f]{16}")
 _NUMBER_DIGITS_MAX: Final = 18  # Digits of an id that is compared as a number: they fit 64 bits.
 
 assert 1 <= HISTORY_MESSAGES_DEFAULT <= HISTORY_MESSAGES_MAX <= MESSAGES_KEPT, "a board holds what it may show"
@@ -63,27 +70,58 @@ FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The fields of each part, as events name them."""
 
+PROJECT_ID: Final = "session.project_id"
+NODE_ID: Final = "session.active_node_id"
+
+
+def place_of(project: str, node: str) -> tuple[str, str]:
+    """Return the places of a project and of a node: digests, as erasure keeps them; empty for none."""
+    names = (project, f"{len(project)} {project}{node}" if node else project)
+    graphs, rest = (sha256(name.encode()).hex()[:_PLACE_DIGITS] if name else "" for name in names)
+    return graphs, rest
+
+
+def field_at(field: str, place: tuple[str, str]) -> str:
+    """Return how events of a session's board name a field: graphs are of its project, ids and settings of no place."""
+    scope = "" if "." in field else place[0] if field in _STRUCTURE else place[1]
+    return f"{field}@{scope}" if scope else field
+
+
+def _form_of(field: str) -> Any:
+    """Return the form of a field's value, ``None`` where there is no such field."""
+    base, at, place = field.partition("@")
+    return None if at and ("." in base or not _PLACE.fullmatch(place)) else _FORMS.get(base)
+
 
 class BoardChanged(Event, frozen=True, tag=71):
     """Fields of a board got values: ``packed`` is msgpack of a map of them; a field without one was removed."""
+
+    sentence: ClassVar[str] = "fields of the board changed: {fields!s}"
 
     fields: tuple[str, ...]
     packed: bytes = b""
 
     def check(self, *, is_erased: bool) -> None:  # noqa: ARG002 - an erased one has no values
         values = _values(self)
-        unknown = [field for field in (*self.fields, *values) if field not in _FORMS or field not in self.fields]
+        unknown = [field for field in (*self.fields, *values) if _form_of(field) is None or field not in self.fields]
         if unknown:
             raise msgspec.ValidationError(f"a board has no field {unknown[0]!r} to change")
         for field, packed in values.items():
-            msgspec.msgpack.decode(packed, type=_FORMS[field])
+            msgspec.msgpack.decode(packed, type=_form_of(field))
 
 
 class BoardMessageAppended(Event, frozen=True, tag=72):
-    """A message was put on a board, in the place of one with the same id; ``packed`` is msgpack of it."""
+    """A message was put on a board, in the place of one with the same id; ``packed`` is msgpack of it.
+
+    ``total`` is the number of messages that there are with it, where that is more than the board was given.
+    """
+
+    sentence: ClassVar[str] = "a message was put on the board: {packed!s}"
 
     id: str
     created_ns: int | None
+    place: str
+    total: int
     packed: bytes = b""
 
     def mentions(self) -> tuple[str | None, ...]:
@@ -94,6 +132,8 @@ class BoardMessageAppended(Event, frozen=True, tag=72):
             raise msgspec.ValidationError(
                 f"its id has {len(self.id):,} characters, over KEY_BYTES_MAX = {KEY_BYTES_MAX:,}"
             )
+        if self.place and not _PLACE.fullmatch(self.place):
+            raise msgspec.ValidationError("its place is none of a board's")
         if self.packed and _MESSAGE.decode(self.packed).id != self.id:
             raise msgspec.ValidationError("its id is not that of its message")
 
@@ -108,73 +148,98 @@ class Posted(Struct, frozen=True, gc=False):
     packed: bytes
 
 
-class BoardState:
-    """The values by field, the messages in order, how many there ever were, and when something last changed."""
+class Listing(NamedTuple):
+    """The messages of a place in order, how many there ever were, and whether they were given as a whole list."""
 
-    __slots__ = ("changed_ns", "entries", "messages", "total")
+    rows: list[Posted]
+    total: int
+    is_whole: bool
+
+
+_NO_ROWS: Final = Listing([], 0, is_whole=False)
+
+
+class BoardState:
+    """The values by field, the messages by place, the last moves to another node, and when something last changed."""
+
+    __slots__ = ("changed_ns", "entries", "listings", "moves")
 
     def __init__(self) -> None:
         self.entries: Keyed[bytes] = Keyed()
-        self.messages: list[Posted] = []
-        self.total: int | None = None
-        """The number of messages that were given; ``None`` where no list was given, not even an empty one."""
+        self.listings: dict[str, Listing] = {}
+        """By the field of messages. Where a list was given, even an empty one, there is one."""
+        self.moves: list[tuple[int, str]] = []
+        """The seqs at which the session went on at another node, and the place of that."""
         self.changed_ns = 0
 
     @property
     def is_empty(self) -> bool:
-        return not self.entries.values and self.total is None
+        return not self.entries.values and not self.listings
 
     copy = copy_slots
 
-    def sets(self, field: str) -> bool:
-        """Return whether a field was set on this very board."""
-        return self.total is not None if field == MESSAGES else field in self.entries.values
+    def listing(self, field: str = MESSAGES) -> Listing:
+        return self.listings.get(field, _NO_ROWS)
 
-    def has(self, part: str) -> bool:
-        """Return whether anything of a part was set on this very board."""
-        return any(map(self.sets, FIELDS[part]))
+    def recorded(self, field: str) -> str:
+        """Return the text of a field, empty where it was not set."""
+        packed = self.entries.values.get(field)
+        return "" if packed is None else unpack_json(packed)
 
-    def post(self, posted: Posted) -> None:
+    def post(self, posted: Posted, field: str = MESSAGES, total: int = 0) -> None:
         """Put a message in its place and drop those with the same id, of which a given list may hold several."""
-        others = [row for row in self.messages if row.id != posted.id] if posted.id else self.messages
-        self.total = (self.total or 0) + 1 - (len(self.messages) - len(others))
-        self.messages = others
-        insort(self.messages, posted, key=order_of)
-        del self.messages[:-MESSAGES_KEPT]
+        rows, count, is_whole = self.listing(field)
+        others = [row for row in rows if not posted.id or row.id != posted.id]
+        count += 1 - (len(rows) - len(others))
+        insort(others, posted, key=order_of)
+        self.listings[field] = Listing(others[-MESSAGES_KEPT:], max(count, total), is_whole)
 
     def drop(self, field: str) -> None:
-        if field == MESSAGES:
-            self.messages, self.total = [], None
-        else:
-            self.entries.drop(field)
+        self.entries.drop(field)
+        self.listings.pop(field, None)
+
+    def move(self, seq: int) -> None:
+        """Remember it if the session now works on another node."""
+        place = place_of(self.recorded(PROJECT_ID), self.recorded(NODE_ID))[1]
+        if place != (self.moves[-1][1] if self.moves else ""):
+            self.moves = [*self.moves, (seq, place)][-MOVES_KEPT:]
 
     def pack(self) -> tuple[Any, list[int]]:
         if self.is_empty:
             return None, []
         entries, pointed = self.entries.pack()
-        rows = [[posted.seq, posted.place, posted.id, posted.created_ns, not posted.packed] for posted in self.messages]
-        seqs = [posted.seq for posted in self.messages if posted.packed]
-        return [entries, rows, self.total, self.changed_ns], [*pointed, *seqs]
+        listings: list[Any] = []
+        for field, (rows, total, is_whole) in self.listings.items():
+            packed = [[posted.seq, posted.place, posted.id, posted.created_ns, not posted.packed] for posted in rows]
+            listings.append([field, packed, total, is_whole])
+            pointed += [posted.seq for posted in rows if posted.packed]
+        return [entries, listings, self.changed_ns, self.moves], pointed
 
     @classmethod
     def unpack(cls, inline: Any, events: Located) -> "BoardState":
         board = cls()
         if inline is None:
             return board
-        entries, rows, board.total, board.changed_ns = msgspec.convert(inline, _INLINE)
+        entries, listings, board.changed_ns, board.moves = msgspec.convert(inline, _INLINE)
         located = iter(events)
         board.entries.unpack(entries, bytes, lambda field: _value_of(next(located)[0], field))
-        for seq, place, id_, created_ns, is_blank in rows:
-            packed = b"" if is_blank else _posted_by(*next(located), place)
-            board.messages.append(Posted(seq, place, id_, created_ns, packed))
+        for field, packed_rows, total, is_whole in listings:
+            rows: list[Posted] = []
+            for seq, place, id_, created_ns, is_blank in packed_rows:
+                packed = b"" if is_blank else _posted_by(*next(located), field, place)
+                rows.append(Posted(seq, place, id_, created_ns, packed))
+            board.listings[field] = Listing(rows, total, is_whole)
         return board
 
     def logical(self) -> Any:
         if self.is_empty:
             return None
         entries = self.entries
-        rows = [[posted.seq, posted.place, posted.id, posted.created_ns, posted.packed] for posted in self.messages]
-        return [entries.rows(sorted(entries.values)), rows, self.total, self.changed_ns]
+        listings = [
+            [field, [[row.seq, row.place, row.id, row.created_ns, row.packed] for row in rows], total, is_whole]
+            for field, (rows, total, is_whole) in sorted(self.listings.items())
+        ]
+        return [entries.rows(sorted(entries.values)), listings, self.changed_ns, self.moves]
 
     def plain(self) -> dict[str, Any]:
         values: dict[str, Any] = {}
@@ -184,9 +249,9 @@ class BoardState:
                 values.setdefault(part, {})[name] = unpack_json(packed)
             else:
                 values[part] = unpack_json(packed)
-        if self.total is not None:
-            values[MESSAGES] = [unpack_json(posted.packed) if posted.packed else None for posted in self.messages]
-            values["messages_total"] = self.total
+        for field, listing in self.listings.items():
+            values[field] = [unpack_json(posted.packed) if posted.packed else None for posted in listing.rows]
+            values[field.replace(MESSAGES, "messages_total")] = listing.total
         return values
 
 
@@ -288,7 +353,8 @@ def _listed(seq: int, packed: bytes) -> tuple[int, list[Posted]]:
     return listed.total, [Posted(seq, place, _IDENTIFIED.decode(raw).id, ns, raw) for place, (ns, raw) in rows]
 
 
-_INLINE: Final = tuple[list[Any], list[tuple[int, int, str, int | None, bool]], int | None, int]
+_Row = tuple[int, int, str, int | None, bool]
+_INLINE: Final = tuple[list[Any], list[tuple[str, list[_Row], int, bool]], int, list[tuple[int, str]]]
 
 
 def _value_of(event: Event, field: str) -> bytes:
@@ -296,9 +362,9 @@ def _value_of(event: Event, field: str) -> bytes:
     return _values(event)[field]
 
 
-def _posted_by(event: Event, stamp: Stamp, place: int) -> bytes:
+def _posted_by(event: Event, stamp: Stamp, field: str, place: int) -> bytes:
     if isinstance(event, BoardChanged):
-        return _listed(stamp.seq, _values(event)[MESSAGES])[1][place].packed
+        return _listed(stamp.seq, _values(event)[field])[1][place].packed
     assert isinstance(event, BoardMessageAppended), f"seq {stamp.seq} was packed as a message of a board"
     return event.packed
 
@@ -313,20 +379,31 @@ def _board_changed(board: BoardState, stamp: Stamp, event: BoardChanged) -> None
     for field in event.fields:
         if field not in values:
             board.drop(field)
-        elif field == MESSAGES:
-            board.total, messages = _listed(stamp.seq, values[field])
-            board.messages = sorted(messages, key=order_of)[-MESSAGES_KEPT:]
+        elif field.partition("@")[0] == MESSAGES:
+            total, rows = _listed(stamp.seq, values[field])
+            board.listings[field] = Listing(sorted(rows, key=order_of)[-MESSAGES_KEPT:], total, is_whole=True)
         else:
             board.entries.put(stamp.seq, field, values[field])
+    if PROJECT_ID in event.fields or NODE_ID in event.fields:
+        board.move(stamp.seq)
 
 
 @BOARD.on(BoardMessageAppended)
 def _board_message_appended(board: BoardState, stamp: Stamp, event: BoardMessageAppended) -> None:
     """Put the message in its place; an erased one keeps it, so that none that was pushed out comes back."""
     board.changed_ns = stamp.time_ns
-    board.post(Posted(stamp.seq, 0, event.id, event.created_ns, b"" if stamp.erased else event.packed))
+    packed = b"" if stamp.erased else event.packed
+    field = f"{MESSAGES}@{event.place}" if event.place else MESSAGES
+    board.post(Posted(stamp.seq, 0, event.id, event.created_ns, packed), field, event.total)
 
 
-def board_change(sources: tuple[int, ...], values: dict[str, Any], dropped: Iterable[str] = ()) -> BoardChanged:
-    """Return the event that sets fields and drops others."""
-    return BoardChanged(sources, (*values, *dropped), pack_json(values))
+@BOARD.on(ForkDropped)
+def _board_dropped(board: BoardState, stamp: Stamp, event: ForkDropped) -> None:
+    for field in [*board.entries.values, *board.listings]:
+        board.drop(field)
+    board.moves = []
+
+
+def board_change(sources: tuple[int, ...], values: dict[str, Any]) -> BoardChanged:
+    """Return the event that sets fields."""
+    return BoardChanged(sources, tuple(values), pack_json(values))

@@ -17,6 +17,9 @@ KINDS: Final = ("success", "failure", "discovery")
 class EpisodeRecorded(Event, frozen=True, tag=33):
     """Something was tried, and it ended in some way."""
 
+    sentence: ClassVar[str] = "an episode was recorded, a {kind!s}: {task}"
+    subject: ClassVar[tuple[str, str]] = ("episode", "id")
+
     has_own_id: ClassVar[bool] = True
 
     id: str

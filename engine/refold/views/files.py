@@ -38,6 +38,9 @@ SUSPICIOUS: Final = re.compile(r"[\x00-\x1f\x7f\\]|%(?:2e|2f|5c|00)", re.IGNOREC
 class FileCreated(Event, frozen=True, tag=80):
     """A file was written under a path where nothing was; directories on the way to it were made."""
 
+    sentence: ClassVar[str] = "the file {path} was written: {text}"
+    subject: ClassVar[tuple[str, str]] = ("file", "id")
+
     has_own_id: ClassVar[bool] = True
 
     id: str
@@ -52,6 +55,9 @@ class FileCreated(Event, frozen=True, tag=80):
 class FileEdited(Event, frozen=True, tag=81):
     """``removed`` characters of a file from ``start`` on made way for a text; all of them begin the file anew."""
 
+    sentence: ClassVar[str] = "{removed!s} characters of the file from {start!s} on made way for {text}"
+    subject: ClassVar[tuple[str, str]] = ("file", "id")
+
     id: str
     start: int
     removed: int
@@ -61,6 +67,8 @@ class FileEdited(Event, frozen=True, tag=81):
 class FileDeleted(Event, frozen=True, tag=82):
     """A file or a directory was removed, with everything under it: the ids of all that."""
 
+    sentence: ClassVar[str] = "{path} was removed, with all under it"
+
     ids: tuple[str, ...]
     path: str = ""
 
@@ -68,9 +76,14 @@ class FileDeleted(Event, frozen=True, tag=82):
         if not is_erased:
             _check_path("path", self.path)
 
+    def removes(self, key: str) -> bool:  # noqa: ARG002 - it names one alone
+        return True
+
 
 class FileRenamed(Event, frozen=True, tag=83):
     """A file or a directory was moved, with everything under it; ``id`` is that of the move and its directories."""
+
+    sentence: ClassVar[str] = "{path} was moved to {new_path}"
 
     id: str
     ids: tuple[str, ...]

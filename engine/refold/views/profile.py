@@ -1,6 +1,6 @@
 """The profile, flat key/value facts in the order in which they were first set, and the journal, notes by day."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from msgspec import Struct
 
@@ -11,6 +11,9 @@ from refold.views.base import Keyed, copy_slots
 
 class ProfileSet(Event, frozen=True, tag=16):
     """A fact of the profile got a value."""
+
+    sentence: ClassVar[str] = "key {key} of the profile got the value {value}"
+    subject: ClassVar[tuple[str, str]] = ("profile", "key")
 
     prior: int
     key: str = ""
@@ -24,12 +27,18 @@ class ProfileSet(Event, frozen=True, tag=16):
 class ProfileDeleted(Event, frozen=True, tag=17):
     """A fact was removed from the profile."""
 
+    sentence: ClassVar[str] = "key {key} of the profile was deleted"
+    subject: ClassVar[tuple[str, str]] = ("profile", "key")
+
     prior: int
     key: str = ""
 
     def check(self, *, is_erased: bool) -> None:
         if not is_erased:
             checks.key(self.key)
+
+    def removes(self, key: str) -> bool:  # noqa: ARG002 - it names one alone
+        return True
 
 
 class ProfileFacts:
@@ -83,6 +92,9 @@ def _profile_deleted(facts: ProfileFacts, stamp: Stamp, event: ProfileDeleted) -
 
 class JournalAppended(Event, frozen=True, tag=18):
     """A note was written into the journal of a day."""
+
+    sentence: ClassVar[str] = "the journal of {day!s} got the note {text}"
+    subject: ClassVar[tuple[str, str]] = ("journal", "")
 
     day: str = ""
     text: str = ""

@@ -1,6 +1,6 @@
 """The scratchpad: key/value pairs and free-form notes of one conversation."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -11,6 +11,9 @@ from refold.views.base import Keyed, copy_slots
 
 class ScratchpadSet(Event, frozen=True, tag=5):
     """A key of the scratchpad got a value."""
+
+    sentence: ClassVar[str] = "key {key} of the scratchpad got the value {value}"
+    subject: ClassVar[tuple[str, str]] = ("scratchpad", "key")
 
     prior: int
     place: int
@@ -28,6 +31,9 @@ class ScratchpadSet(Event, frozen=True, tag=5):
 class ScratchpadDeleted(Event, frozen=True, tag=6):
     """A key of the scratchpad was removed."""
 
+    sentence: ClassVar[str] = "key {key} of the scratchpad was deleted"
+    subject: ClassVar[tuple[str, str]] = ("scratchpad", "key")
+
     prior: int
     place: int
     key: str = ""
@@ -39,9 +45,15 @@ class ScratchpadDeleted(Event, frozen=True, tag=6):
     def repeat(self, chat: Any) -> None:
         chat.scratchpad.delete(self.key)
 
+    def removes(self, key: str) -> bool:  # noqa: ARG002 - it names one alone
+        return True
+
 
 class NoteAdded(Event, frozen=True, tag=7):
     """A free-form note was added to the scratchpad."""
+
+    sentence: ClassVar[str] = "the scratchpad got the note {text}"
+    subject: ClassVar[tuple[str, str]] = ("note", "")
 
     text: str = ""
 
@@ -51,6 +63,9 @@ class NoteAdded(Event, frozen=True, tag=7):
 
 class ScratchpadCleared(Event, frozen=True, tag=8):
     """All keys and notes left the scratchpad."""
+
+    sentence: ClassVar[str] = "the scratchpad was cleared"
+    ends: ClassVar[tuple[str, ...]] = ("scratchpad", "note")
 
     def repeat(self, chat: Any) -> None:
         chat.scratchpad.clear()

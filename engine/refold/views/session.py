@@ -1,6 +1,6 @@
 """The session of a conversation: its project and forks, its work, and the contexts that a model was shown."""
 
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 from msgspec import Struct
@@ -13,6 +13,8 @@ from refold.views.base import copy_slots
 class EmbeddingChanged(Event, frozen=True, tag=84):
     """The messages of a conversation are embedded from here on, or no more."""
 
+    sentence: ClassVar[str] = "whether messages are embedded was set to {embed!s}"
+
     embed: bool
 
     def repeat(self, chat: Any) -> None:
@@ -22,7 +24,7 @@ class EmbeddingChanged(Event, frozen=True, tag=84):
 class Session:
     """The identity of a conversation."""
 
-    __slots__ = ("depth", "embed", "opened", "project", "unknown")
+    __slots__ = ("based", "depth", "embed", "opened", "project", "unknown")
 
     def __init__(self) -> None:
         self.opened = False
@@ -30,18 +32,22 @@ class Session:
         self.unknown = False  # Whether the name of the project, if it had one, was erased.
         self.depth = 0  # The number of forks between this conversation and its origin.
         self.embed = False  # Whether its messages are embedded.
+        self.based = 0  # The seq of the last event that put another state in the place of the conversation's.
 
     copy = copy_slots
 
     def pack(self) -> tuple[Any, list[int]]:
-        packed = [self.opened, self.project, self.depth, self.unknown, self.embed]
-        return packed if self.embed else packed[: 4 if self.unknown else 3], []
+        packed = [self.opened, self.project, self.depth, self.unknown, self.embed, self.based]
+        while len(packed) > _SESSION_COUNT_MIN and not packed[-1]:
+            packed.pop()
+        return packed, []
 
     @classmethod
     def unpack(cls, inline: Any, events: Located) -> "Session":
         session = cls()
         session.opened, session.project, session.depth = msgspec.convert(inline[:3], tuple[bool, str | None, int])
-        session.unknown, session.embed = msgspec.convert([*inline[3:], False, False][:2], tuple[bool, bool])
+        rest = [*inline[_SESSION_COUNT_MIN:], *(False, False, 0)[len(inline) - _SESSION_COUNT_MIN :]]
+        session.unknown, session.embed, session.based = msgspec.convert(rest, tuple[bool, bool, int])
         return session
 
     def logical(self) -> Any:
@@ -51,6 +57,8 @@ class Session:
         plain = {"project": self.project, "embed": self.embed or None}
         return {name: value for name, value in plain.items() if value is not None} if self.opened else {}
 
+
+_SESSION_COUNT_MIN: Final = 3  # Of the packed values these are always there.
 
 SESSION = View("session", kinds=("conversation",), state=Session)
 
@@ -69,6 +77,7 @@ def _based(session: Session, stamp: Stamp, event: Event) -> None:
     session.unknown = event.project is None and (stamp.erased or session.unknown)
     session.project = event.project
     session.depth = event.depth
+    session.based = stamp.seq
 
 
 @SESSION.on(StateImported)
@@ -77,6 +86,7 @@ def _session_imported(session: Session, stamp: Stamp, event: StateImported) -> N
     session.opened = event.policy != 0
     session.unknown = stamp.erased
     session.project = event.project
+    session.based = stamp.seq
 
 
 @SESSION.on(ForkDropped)
@@ -84,6 +94,7 @@ def _session_dropped(session: Session, stamp: Stamp, event: ForkDropped) -> None
     session.opened = session.unknown = session.embed = False
     session.project = None
     session.depth = 0
+    session.based = stamp.seq
 
 
 @SESSION.on(EmbeddingChanged)
@@ -97,6 +108,8 @@ def _embedding_changed(session: Session, stamp: Stamp, event: EmbeddingChanged) 
 class ToolExecuted(Event, frozen=True, tag=40):
     """A tool was called: ``arguments`` and ``result`` are JSON as the model wrote them and as the tool answered."""
 
+    sentence: ClassVar[str] = "the tool {name!s} was called with {arguments!s}: {outcome!s}"
+
     call_id: str
     name: str = ""
     arguments: bytes = b""
@@ -107,6 +120,9 @@ class ToolExecuted(Event, frozen=True, tag=40):
 class TaskDescribed(Event, frozen=True, tag=41):
     """A session got its task, in one sentence."""
 
+    sentence: ClassVar[str] = "the task became {text}"
+    subject: ClassVar[tuple[str, str]] = ("work", "")
+
     text: str = ""
 
     def repeat(self, chat: Any) -> None:
@@ -115,6 +131,9 @@ class TaskDescribed(Event, frozen=True, tag=41):
 
 class FileRead(Event, frozen=True, tag=42):
     """A session read a file."""
+
+    sentence: ClassVar[str] = "the file {path} was read"
+    subject: ClassVar[tuple[str, str]] = ("work", "")
 
     path: str = ""
     lines: int = 0
@@ -131,6 +150,9 @@ class FileRead(Event, frozen=True, tag=42):
 class FindingNoted(Event, frozen=True, tag=43):
     """A session found something out."""
 
+    sentence: ClassVar[str] = "the session found out {text}"
+    subject: ClassVar[tuple[str, str]] = ("work", "")
+
     text: str = ""
 
     def repeat(self, chat: Any) -> None:
@@ -139,6 +161,8 @@ class FindingNoted(Event, frozen=True, tag=43):
 
 class MemoriesExtracted(Event, frozen=True, tag=47):
     """A model read a session up to the event at ``origin``, 0 for none, and memories were made of it."""
+
+    sentence: ClassVar[str] = "{provider} made memories of the session: {ids!s}"
 
     origin: int
     ids: tuple[str, ...] = ()
@@ -267,6 +291,8 @@ def _work_reset(work: Work, stamp: Stamp, event: Event) -> None:
 
 class ContextShown(Event, frozen=True, tag=46):
     """A context was shown to a model; ``origin`` is the seq at which it was built, 0 for the empty log."""
+
+    sentence: ClassVar[str] = "a context was shown to a model, with the parts {names!s}"
 
     origin: int
     renderer: int

@@ -51,17 +51,26 @@ class _SkillContent(Event, frozen=True):
 class SkillLearned(_SkillContent, frozen=True, tag=56):
     """A skill was learned from sessions."""
 
+    sentence: ClassVar[str] = "the skill {name} was learned"
+    subject: ClassVar[tuple[str, str]] = ("skill", "id")
+
     has_own_id: ClassVar[bool] = True
 
 
 class SkillRefined(_SkillContent, frozen=True, tag=57):
     """A learned skill got another content, whole."""
 
+    sentence: ClassVar[str] = "the skill {name} got another content"
+    subject: ClassVar[tuple[str, str]] = ("skill", "id")
+
     kind: str = REFINED
 
 
 class SkillReviewed(Event, frozen=True, tag=58):
     """A learned skill got another status."""
+
+    sentence: ClassVar[str] = "its status became {status!s}"
+    subject: ClassVar[tuple[str, str]] = ("skill", "id")
 
     id: str
     status: str
@@ -72,6 +81,9 @@ class SkillReviewed(Event, frozen=True, tag=58):
 
 class SkillToggled(Event, frozen=True, tag=59):
     """A skill, wherever it comes from, was switched on or off."""
+
+    sentence: ClassVar[str] = "the switch of the skill {name} was set to {enabled!s}"
+    subject: ClassVar[tuple[str, str]] = ("switch", "name")
 
     prior: int
     name: str = ""
@@ -84,6 +96,8 @@ class SkillToggled(Event, frozen=True, tag=59):
 
 class SkillUsed(Event, frozen=True, tag=60):
     """A skill was used; ``succeeded`` is ``None`` where that is unknown."""
+
+    sentence: ClassVar[str] = "the skill {name} was used"
 
     name: str = ""
     succeeded: bool | None = None
@@ -99,6 +113,8 @@ class SkillUsed(Event, frozen=True, tag=60):
 
 class SkillsSelected(Event, frozen=True, tag=61):
     """Skills were selected for a query, in the order in which they were put before a model."""
+
+    sentence: ClassVar[str] = "the skills {names!s} were selected for {query}"
 
     prior: int
     conversation: str = ""
@@ -122,11 +138,20 @@ class SkillsSelected(Event, frozen=True, tag=61):
 class SkillDeleted(Event, frozen=True, tag=62):
     """A learned skill was removed."""
 
+    sentence: ClassVar[str] = "the learned skill was removed"
+    subject: ClassVar[tuple[str, str]] = ("skill", "id")
+
     id: str
+
+    def removes(self, key: str) -> bool:  # noqa: ARG002 - it names one alone
+        return True
 
 
 class SkillNoted(Event, frozen=True, tag=63):
     """A skill, wherever it comes from, got a note of its user; an empty one removes it."""
+
+    sentence: ClassVar[str] = "the skill {name} got the note {text}"
+    subject: ClassVar[tuple[str, str]] = ("skill note", "name")
 
     prior: int
     name: str = ""
@@ -136,9 +161,14 @@ class SkillNoted(Event, frozen=True, tag=63):
         if not is_erased:
             checks.key(self.name, "name")
 
+    def removes(self, key: str) -> bool:  # noqa: ARG002 - it names one alone
+        return not self.text
+
 
 class SkillEdited(Event, frozen=True, tag=64):
     """The file of a skill was edited; ``before`` and ``after`` are its ids, which tell contents apart."""
+
+    sentence: ClassVar[str] = "the file of the skill {name} was edited"
 
     name: str = ""
     before: str = ""

@@ -4,7 +4,7 @@ The first two live in the conversation's stream, the third in the project's, so 
 Keys lack the prefix of their own stream's default scope: ``session:`` in a conversation, ``project:`` in a project.
 """
 
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from refold import checks
 from refold.event import (
@@ -28,6 +28,9 @@ PROJECT: Final = "project:"
 class StateSet(Event, frozen=True, tag=9):
     """A key of the state got a JSON value."""
 
+    sentence: ClassVar[str] = "key {key} of the state got the value {packed!s}"
+    subject: ClassVar[tuple[str, str]] = ("state", "key")
+
     prior: int
     place: int
     key: str = ""
@@ -50,6 +53,9 @@ class StateSet(Event, frozen=True, tag=9):
 class StateDeleted(Event, frozen=True, tag=10):
     """A key of the state was removed."""
 
+    sentence: ClassVar[str] = "key {key} of the state was deleted"
+    subject: ClassVar[tuple[str, str]] = ("state", "key")
+
     prior: int
     place: int
     key: str = ""
@@ -61,9 +67,15 @@ class StateDeleted(Event, frozen=True, tag=10):
     def repeat(self, chat: Any) -> None:
         chat.state.delete(self.key)
 
+    def removes(self, key: str) -> bool:  # noqa: ARG002 - it names one alone
+        return True
+
 
 class RoundEnded(Event, frozen=True, tag=11):
     """A tool round ended: the temporary state is gone."""
+
+    sentence: ClassVar[str] = "a round of tools ended: the temporary state was cleared"
+    ends: ClassVar[tuple[str, ...]] = ("temp",)
 
     def repeat(self, chat: Any) -> None:
         chat.end_round()

@@ -1,6 +1,6 @@
 """The store's own stream, no part of ``state_hash``: snapshots, forks, erasures, settings, counts of use."""
 
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 from msgspec import Struct
@@ -18,11 +18,15 @@ def is_reserved(name: str) -> bool:
 
 
 class Named(Struct, frozen=True, array_like=True, gc=False):
-    """A named snapshot: the name, the number of its stream (0: the whole memory), and the seq it points at."""
+    """A named snapshot: the name, the number of its stream (0: the whole memory), and the seq it points at.
+
+    ``cut`` is the seq of the whole log at which it was taken.
+    """
 
     name: str
     stream: int
     seq: int
+    cut: int = 0
 
 
 class Branch(Struct, frozen=True, array_like=True, gc=False):
@@ -85,7 +89,9 @@ SETTINGS = View("settings", kinds=("store",), state=StoreSettings)
 @SETTINGS.on(SnapshotNamed)
 def _snapshot_named(settings: StoreSettings, stamp: Stamp, event: SnapshotNamed) -> None:
     if not stamp.erased:
-        settings.snapshots[event.base_stream, event.name] = Named(event.name, event.base_stream, event.base_seq)
+        settings.snapshots[event.base_stream, event.name] = Named(
+            event.name, event.base_stream, event.base_seq, stamp.seq
+        )
 
 
 @SETTINGS.on(Erased)
@@ -146,6 +152,9 @@ def checked_usage(kind: object, count: object, score: object) -> tuple[str, int,
 class SettingChanged(Event, frozen=True, tag=44):
     """A setting got another value; ``packed`` is msgpack of it."""
 
+    sentence: ClassVar[str] = "the setting {key} got the value {packed!s}"
+    subject: ClassVar[tuple[str, str]] = ("setting", "key")
+
     key: str = ""
     packed: bytes = b""
 
@@ -156,6 +165,8 @@ class SettingChanged(Event, frozen=True, tag=44):
 
 class UsageCounted(Event, frozen=True, tag=45):
     """Something was of use: memories were extracted or injected, a skill was matched or used."""
+
+    sentence: ClassVar[str] = "{count!s} uses were counted: {kind!s}"
 
     kind: str
     count: int

@@ -1,29 +1,50 @@
-"""The token-bounded FIFO window: the newest messages of a conversation that fit its budget.
+"""The token-bounded window: the messages of a conversation that fit its budget, by a policy the newest ones.
 
-Eviction (policy 1) takes whole groups from the front while the sum is over the budget, and nothing more. An assistant
-message with tool calls and the messages that answer them are one group, at the place of its first member; a group with
-a pinned member is passed over and leaves only when the window is cleared. The fold recomputes evictions
+Eviction takes whole groups while the sum is over the budget, and nothing more; policy 1 takes them from the front. An
+assistant message with tool calls and the messages that answer them are one group, at the place of its first member; a
+group with a pinned member is passed over and leaves only when the window is cleared. The fold recomputes evictions
 from structural fields alone, so neither erasure nor a constructor argument can move one.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import Any, Final, NoReturn, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from heapq import heapify, heappop, heappush
+from operator import itemgetter
+from typing import Any, ClassVar, Final, NoReturn, TypeAlias
 
 import msgspec
 
 from refold import checks
 from refold.errors import StoreVersion
 from refold.event import ConversationOpened, Event, ForkDropped, Located, Stamp, StateImported, View
+from refold.limits import PAGE_EVENTS
 from refold.message import Message, MessageAppended, imported_messages, message_digest, plain_message
 from refold.views.base import copy_slots
 
 POLICY: Final = 1
-"""The eviction policy of conversations opened today. A released policy is never changed; another one gets a number."""
+"""The eviction policy of conversations that ask for none. A released policy is never changed; a new one is numbered."""
+
+POLICIES: Final = {"fifo": POLICY, "least-recalled": 2, "least-important": 3, "fifo-recall": 4, "summary": 5}
+"""The numbers of the policies that a conversation can be opened with.
+
+- ``"fifo"``: the oldest group leaves first.
+- ``"least-recalled"``: the group that was neither said nor recalled for the longest time.
+- ``"least-important"``: as ``"fifo"``, but a group of importance 1 counts as newer by the whole budget, others by less;
+  the newest group leaves last.
+- ``"fifo-recall"``: ``"fifo"`` within half of the budget; the rest is left to earlier messages that a context finds.
+- ``"summary"``: ``"fifo"`` beside a summary of what has left, which the caller has written.
+"""
+
+NAMES: Final = {number: name for name, number in POLICIES.items()}
+IMPORTANCE_UNIT: Final = 1_000
+"""Importance is recorded in thousandths: the order of evictions is one of integers, the same on every machine."""
 
 
 class WindowCleared(Event, frozen=True, tag=3):
     """All messages left the window."""
+
+    sentence: ClassVar[str] = "the window was cleared"
+    ends: ClassVar[tuple[str, ...]] = ("message",)
 
     def repeat(self, chat: Any) -> None:
         chat.clear_window()
@@ -31,6 +52,8 @@ class WindowCleared(Event, frozen=True, tag=3):
 
 class WindowResized(Event, frozen=True, tag=4):
     """The token budget of the window changed."""
+
+    sentence: ClassVar[str] = "the window's budget became {window_tokens!s} tokens"
 
     window_tokens: int
 
@@ -44,14 +67,82 @@ class WindowResized(Event, frozen=True, tag=4):
 class MessageRemoved(Event, frozen=True, tag=48):
     """A message left the window with its group."""
 
+    sentence: ClassVar[str] = "message {id!s} was taken out of the window, with its group"
+
     id: str
 
 
 class MessagePinned(Event, frozen=True, tag=49):
     """A message in the window was pinned, or its pin was taken off."""
 
+    sentence: ClassVar[str] = "the pin of message {id!s} was set to {pinned!s}"
+
     id: str
     pinned: bool
+
+
+class MessagesRecalled(Event, frozen=True, tag=88):
+    """Messages of a conversation were searched for, found and shown."""
+
+    sentence: ClassVar[str] = "a recall of {query} found the messages {ids!s}"
+
+    ids: tuple[str, ...]
+    query: str = ""
+    scores: tuple[float, ...] = ()
+
+    def check(self, *, is_erased: bool) -> None:
+        if not is_erased and len(self.scores) != len(self.ids):
+            checks.invalid(f"{len(self.ids)} messages have {len(self.scores)} scores")
+
+
+class MessageRated(Event, frozen=True, tag=89):
+    """A message got an importance, in thousandths."""
+
+    sentence: ClassVar[str] = "message {id!s} got an importance of {importance!s} thousandths"
+
+    id: str
+    importance: int
+
+    def check(self, *, is_erased: bool) -> None:  # noqa: ARG002 - an erased one has its importance
+        checks.integer(self.importance, "importance", 0, IMPORTANCE_UNIT, "IMPORTANCE_UNIT")
+
+
+class WindowSummarized(Event, frozen=True, tag=90):
+    """A summary took the place of an earlier one: of what had left the window up to the event at ``origin``."""
+
+    sentence: ClassVar[str] = "a summary of what had left came into the window: {text}"
+    subject: ClassVar[tuple[str, str]] = ("message", "id")
+
+    id: str
+    tokens: int
+    origin: int
+    text: str = ""
+
+    def check(self, *, is_erased: bool) -> None:  # noqa: ARG002 - an erased one has its tokens
+        checks.tokens(self.tokens)
+
+
+class Ranks:
+    """The order in which groups leave by other policies than the oldest first: the one of the lowest key.
+
+    A key is ``base`` thousandths and the importance times the budget, in integers; ties go to the older group. Where
+    none has an importance, the order of the keys is that of ``bases``, and no heap is needed.
+    """
+
+    __slots__ = ("arrived", "bases", "heap", "weights")
+
+    def __init__(self) -> None:
+        self.arrived = 0  # The tokens of all messages that have entered.
+        self.bases: dict[str, tuple[int, Message]] = {}
+        """Id of a group's first member -> the seq of its last use, or the tokens that had arrived with it; the member.
+
+        The lowest comes first.
+        """
+        self.weights: dict[str, int] = {}  # Id -> the importance that was given, in thousandths, where it is not 0.
+        self.heap: list[tuple[int, int, str]] = []
+        """Key, seq and id of each group once one has an importance, among entries whose key is another by now."""
+
+    copy = copy_slots
 
 
 class Window:
@@ -65,6 +156,7 @@ class Window:
         "calls",
         "counter",
         "gone",
+        "limit",
         "members",
         "origin",
         "owners",
@@ -73,7 +165,10 @@ class Window:
         "pinned_tokens",
         "policy",
         "queue",
+        "ranks",
         "repinned",
+        "summarized",
+        "summary",
         "tokens",
         "window_tokens",
     )
@@ -86,8 +181,12 @@ class Window:
         self.gone: set[str] = set()  # Ids of messages in the queue that were evicted with their group.
         self.tokens = 0
         self.window_tokens = 0
+        self.limit = 0  # The tokens that the messages may have: the budget, or the part of it that a policy fills.
         self.counter = ""
         self.policy = 0
+        self.ranks: Ranks | None = None  # Of a policy that does not go by age alone.
+        self.summary = ""  # The id of the last summary.
+        self.summarized = 0  # The seq up to which a summary tells what has left, or has not to.
         self.origin = 0  # The seq of the imported state whose messages may still be live; those carry this seq.
         self.calls: dict[str, tuple[str, ...]] = {}
         """Call id -> ids of the live messages that made a call with this id; an answer belongs to the last of them."""
@@ -100,7 +199,7 @@ class Window:
         """Ids of the live messages that are pinned and were not when they were appended, or the other way round."""
 
     def copy(self) -> "Window":
-        other = copy_slots(self)
+        other = copy_slots(self)  # That of the ranks goes on by itself too: they have a copy of their own.
         other.members = {leader: members.copy() for leader, members in self.members.items()}
         return other
 
@@ -129,7 +228,20 @@ class Window:
         self.tokens += event.tokens
         if event.pinned or self.pinned:
             self._account_pinned(message)
+        if self.ranks is not None:
+            self._rank(message, self.ranks)
         return True
+
+    def govern(self, policy: int, window_tokens: int) -> None:
+        """Set the policy and the budget that evictions go by."""
+        self.policy, self.window_tokens = policy, window_tokens
+        self.limit = window_tokens // 2 if policy == POLICIES["fifo-recall"] else window_tokens
+        if policy not in _RANKED:
+            self.ranks = None
+        elif self.ranks is None:
+            self.ranks = Ranks()
+        else:
+            self._rerank(self.ranks)  # Keys count importance in budgets.
 
     def _account_pinned(self, message: Message) -> None:
         event = message.event
@@ -141,15 +253,21 @@ class Window:
             self.pinned_tokens += sum(member.event.tokens for member in self.members.get(leader, (message,)))
 
     def evict(self) -> None:
-        """Take groups from the front while the sum is over the budget."""
+        """Take groups from the front while the sum is over the limit."""
         queue = self.queue
-        while self.tokens > self.window_tokens and queue:
+        if not (self.members or self.pinned or self.gone):
+            # What everything below comes down to where there are no groups.
+            tokens, limit, pop = self.tokens, self.limit, queue.popleft
+            while tokens > limit and queue:
+                tokens -= pop().event.tokens
+            self.tokens = tokens
+            return
+        while self.tokens > self.limit and queue:
             message = queue.popleft()
-            event = message.event
-            if event.call_ids or self.pinned or self.gone:
+            if message.event.call_ids or self.pinned or self.gone:
                 self._evict_one(message)
             else:
-                self.tokens -= event.tokens
+                self.tokens -= message.event.tokens
 
     def _evict_one(self, message: Message) -> None:
         """Evict the group of the message that was at the front, unless it is gone already or pinned.
@@ -177,16 +295,165 @@ class Window:
             else:
                 del self.calls[call_id]
 
+    # Eviction by ranks: the lowest key leaves first, wherever it stands.
+
+    def _rank(self, message: Message, ranks: Ranks) -> None:
+        """Give the group of a message that has entered its place in the order."""
+        event = message.event
+        ranks.arrived += event.tokens
+        if event.id not in self.owners:
+            known = ranks.bases.get(event.id)
+            base = ranks.arrived if self.policy == POLICIES["least-important"] else message.stamp.seq
+            ranks.bases[event.id] = (base if known is None else known[0], message)
+            if ranks.weights:
+                self._push(event.id, ranks)
+
+    def _key(self, leader_id: str, ranks: Ranks) -> int:
+        return ranks.bases[leader_id][0] * IMPORTANCE_UNIT + ranks.weights.get(leader_id, 0) * self.window_tokens
+
+    def _push(self, leader_id: str, ranks: Ranks) -> None:
+        if len(ranks.heap) > _STALE_PARTS * len(ranks.bases) + PAGE_EVENTS:
+            self._rerank(ranks)
+        else:
+            heappush(ranks.heap, (self._key(leader_id, ranks), ranks.bases[leader_id][1].stamp.seq, leader_id))
+
+    def _rerank(self, ranks: Ranks) -> None:
+        groups = ranks.bases.items() if ranks.weights else ()
+        ranks.heap = [(self._key(leader_id, ranks), leader.stamp.seq, leader_id) for leader_id, (_, leader) in groups]
+        heapify(ranks.heap)
+
+    def _leaders(self, ranks: Ranks) -> list[str]:
+        """Return the ids of the groups, by age."""
+        return [message.event.id for message in self.live() if message.event.id in ranks.bases]
+
+    def _rank_rows(self, ranks: Ranks) -> list[Any]:
+        """Return the ranks in plain values, groups by age."""
+        leaders = self._leaders(ranks)
+        weights = [ranks.weights.get(leader_id, 0) for leader_id in leaders] if ranks.weights else []
+        return [ranks.arrived, [ranks.bases[leader_id][0] for leader_id in leaders], weights]
+
+    def _restore_ranks(self, ranks: Ranks, rows: Any) -> None:
+        """Take the inverse of the rows for the groups that have entered."""
+        leaders = self._leaders(ranks)
+        ranks.arrived, bases, weights = msgspec.convert(rows, _RANK_ROWS)
+        pairs = sorted(zip(bases, leaders, strict=True), key=itemgetter(0))  # Of one base, the older first.
+        ranks.bases = {leader_id: (base, ranks.bases[leader_id][1]) for base, leader_id in pairs}
+        ranks.weights = dict(zip(leaders, weights, strict=True)) if weights else {}
+        ranks.weights = {leader_id: weight for leader_id, weight in ranks.weights.items() if weight}
+        self._rerank(ranks)
+
+    def recall(self, message_ids: Iterable[str], seq: int) -> None:
+        """Count the groups of messages as used at a seq, where the policy goes by that."""
+        ranks = self.ranks
+        if ranks is None or self.policy != POLICIES["least-recalled"]:
+            return
+        used = {self.owners.get(message_id, message_id) for message_id in message_ids} & ranks.bases.keys()
+        for leader_id in [each for each in self._leaders(ranks) if each in used] if len(used) > 1 else used:
+            _, leader = ranks.bases.pop(leader_id)
+            ranks.bases[leader_id] = (seq, leader)
+
+    def rate(self, message_id: str, importance: int) -> None:
+        """Give the group of a message an importance, where the policy goes by that."""
+        ranks, leader_id = self.ranks, self.owners.get(message_id, message_id)
+        if ranks is None or self.policy != POLICIES["least-important"] or leader_id not in ranks.bases:
+            return
+        if importance:
+            ranks.weights[leader_id] = importance
+        else:
+            ranks.weights.pop(leader_id, None)
+        if ranks.heap and ranks.weights:
+            self._push(leader_id, ranks)
+        else:
+            self._rerank(ranks)
+
+    def importance(self, message_id: str) -> int | None:
+        """Return the rating of the group of a message; ``None`` where the policy does not go by ratings."""
+        if self.ranks is None or self.policy != POLICIES["least-important"]:
+            return None
+        return self.ranks.weights.get(self.owners.get(message_id, message_id), 0)
+
+    def evict_lowest(self) -> None:
+        """Take the groups of the lowest keys while the sum is over the limit, the newest group last."""
+        ranks = self.ranks
+        assert ranks is not None, f"policy {self.policy} has ranks"
+        newest = self.owners.get(self.queue[-1].event.id, self.queue[-1].event.id) if self.queue else ""
+        if ranks.weights:
+            self._evict_weighted(ranks, newest)
+        while self.tokens > self.limit and not ranks.weights:
+            lowest = next((each for each in ranks.bases if each != newest and each not in self.pinned), None)
+            if lowest is None:
+                break
+            self._leave(lowest, ranks)
+        if self.tokens > self.limit and newest in ranks.bases and newest not in self.pinned:
+            self._leave(newest, ranks)
+        self._compact()
+
+    def _evict_weighted(self, ranks: Ranks, newest: str) -> None:
+        is_held = False
+        while self.tokens > self.limit and ranks.heap:
+            key, _, leader_id = heappop(ranks.heap)
+            if leader_id in self.pinned or leader_id not in ranks.bases or key != self._key(leader_id, ranks):
+                continue
+            if leader_id == newest:
+                is_held = True
+            else:
+                self._leave(leader_id, ranks)
+        if is_held:
+            self._push(newest, ranks)
+        if not ranks.weights:
+            ranks.heap = []
+
+    def _leave(self, leader_id: str, ranks: Ranks) -> None:
+        _, leader = ranks.bases.pop(leader_id)
+        if ranks.weights:
+            ranks.weights.pop(leader_id, None)
+        if self.queue[0].event.id == leader_id:
+            self.queue.popleft()
+        else:
+            self.gone.add(leader_id)
+        if leader.event.call_ids:
+            self._drop(leader)
+        else:
+            self.tokens -= leader.event.tokens
+
+    def _compact(self) -> None:
+        """Take messages that have left out of the queue: at its ends, and wherever they are once they are many."""
+        queue, gone = self.queue, self.gone
+        if not gone:
+            return
+        while queue and queue[0].event.id in gone:
+            gone.remove(queue.popleft().event.id)
+        while queue and queue[-1].event.id in gone:
+            gone.remove(queue.pop().event.id)
+        if _STALE_PARTS * len(gone) > len(queue):
+            self.queue, self.gone = deque(message for message in queue if message.event.id not in gone), set()
+
     def clear(self) -> None:
+        self.ranks = None if self.ranks is None else Ranks()
         self._fill(())
         self.origin, self.repinned = 0, set()
+        self.summary, self.summarized = "", 0
 
     def _fill(self, messages: Iterable[Message]) -> None:
         self.passed, self.queue, self.gone = [], deque(), set()
         self.tokens = self.pinned_tokens = 0
         self.calls, self.owners, self.members, self.pinned = {}, {}, {}, set()
+        ranks, arrived = self.ranks, 0 if self.ranks is None else self.ranks.arrived
         for message in messages:
             self.enter(message)
+        if ranks is not None:
+            ranks.arrived = arrived
+            live = {message.event.id for message in self.queue}
+            ranks.bases = {leader_id: base for leader_id, base in ranks.bases.items() if leader_id in live}
+            ranks.weights = {leader_id: weight for leader_id, weight in ranks.weights.items() if leader_id in live}
+            self._rerank(ranks)
+
+    def summarize(self, summary: Message, origin: int) -> None:
+        """Put a summary in front of the messages behind ``origin``, in the place of the last one."""
+        live = [message for message in self.live() if message.id != self.summary]
+        place = next((place for place, message in enumerate(live) if message.stamp.seq > origin), len(live))
+        self.summary, self.summarized = summary.id, origin
+        self._fill([*live[:place], summary, *live[place:]])
 
     def find(self, key: str | int) -> Message | None:
         """Return the live message with an id or a seq, ``None`` where there is none.
@@ -228,17 +495,19 @@ class Window:
         origin = self.origin if imported else 0
         seqs = [message.stamp.seq for message in live if message.stamp.seq != origin]
         inline = [self.window_tokens, self.counter, self.policy, origin, imported]
-        repinned = sorted(message.id for message in live if message.id in self.repinned) if self.repinned else ()
-        if repinned:
-            inline.append(repinned)
+        repinned = sorted(message.id for message in live if message.id in self.repinned) if self.repinned else []
+        more = self._more()
+        if repinned or more:
+            inline += [repinned, *more]
         return inline, [origin, *seqs] if origin else seqs
 
     @classmethod
     def unpack(cls, inline: Any, events: Located) -> "Window":
         window = cls()
-        window.window_tokens, window.counter, window.policy, window.origin, imported = msgspec.convert(
+        window_tokens, window.counter, policy, window.origin, imported = msgspec.convert(
             inline[:_INLINE_COUNT], _INLINE
         )
+        window.govern(policy, window_tokens)
         window.repinned = set(msgspec.convert(inline[_INLINE_COUNT], list[str])) if inline[_INLINE_COUNT:] else set()
         if window.origin:
             event, stamp = events[0]
@@ -247,27 +516,56 @@ class Window:
             for message in imported_messages(event, stamp):
                 if message.event.id in live:
                     window._enter_packed(message)
+        queue, tokens = window.queue, 0
+        is_plain = window.ranks is None and not window.repinned
         for event, stamp in events[1:] if window.origin else events:
+            if isinstance(event, WindowSummarized):
+                window._enter_packed(summary_message(event, stamp))
+                continue
             assert isinstance(event, MessageAppended), f"seq {stamp.seq} was packed as a message"
-            window._enter_packed(Message(event, stamp))
+            message = Message(event, stamp)
+            if is_plain and event.answers is None and not event.call_ids and not event.pinned:
+                queue.append(message)  # What enter comes down to for a message that belongs to no group.
+                tokens += event.tokens
+            else:
+                window._enter_packed(message)
+        window.tokens += tokens
+        if window.ranks is not None:
+            window._restore_ranks(window.ranks, inline[_INLINE_COUNT + 1])
+        elif inline[_INLINE_COUNT + 1 :]:
+            window.summary, window.summarized = msgspec.convert(inline[_INLINE_COUNT + 1], tuple[str, int])
         return window
+
+    def _more(self) -> list[Any]:
+        """Return the state of the policy beside the messages; empty where it has none."""
+        if self.ranks is not None:
+            return [self._rank_rows(self.ranks)]
+        return [[self.summary, self.summarized]] if self.policy == POLICIES["summary"] else []
 
     def _enter_packed(self, message: Message) -> None:
         self.enter(_repinned(message, not message.pinned) if message.id in self.repinned else message)
 
-    def logical(self) -> Any:
+    def logical(self, digest_of: Callable[[Message], bytes] = message_digest) -> Any:
         if not self.policy:
             return None
-        digests = [message_digest(message) for message in self.live()]
-        return [self.window_tokens, self.counter, self.policy, digests]
+        digests = list(map(digest_of, self.live()))
+        return [self.window_tokens, self.counter, self.policy, digests, *self._more()]
 
     def plain(self) -> dict[str, Any]:
         messages = {message.id: plain_message(message) for message in self.live()}
         counts = {"window_tokens": self.window_tokens, "tokens": self.tokens} if self.policy else {}
-        return {**counts, "messages": messages}
+        more: dict[str, Any] = (
+            {"eviction": NAMES[self.policy]} if self.policy in NAMES and self.policy != POLICY else {}
+        )
+        if self.ranks is not None:
+            ranks = self.ranks
+            more["ranks"] = {leader: [base, ranks.weights.get(leader, 0)] for leader, (base, _) in ranks.bases.items()}
+        elif self.summarized:
+            more["summarized"] = self.summarized
+        return {**counts, **more, "messages": messages}
 
     def content(self) -> Any:
-        return [self.window_tokens, self.counter, self.policy, self.live()]
+        return [self.window_tokens, self.counter, self.policy, self.live(), self._more()]
 
 
 class _Policies(dict[int, Callable[[Window], None]]):
@@ -277,8 +575,23 @@ class _Policies(dict[int, Callable[[Window], None]]):
         raise StoreVersion(f"a window is to be evicted by policy {policy}, which this refold does not know; upgrade it")
 
 
-EVICTION: Final = _Policies({POLICY: Window.evict})
+_RANKED: Final = frozenset((POLICIES["least-recalled"], POLICIES["least-important"]))
+
+EVICTION: Final = _Policies(
+    {policy: Window.evict_lowest if policy in _RANKED else Window.evict for policy in POLICIES.values()}
+)
 """Eviction by the policy number that a conversation recorded when it was opened."""
+
+_STALE_PARTS: Final = 2
+"""A heap or a queue is made anew where so many times more of it is stale than not."""
+
+_RANK_ROWS: Final[Any] = tuple[int, list[int], list[int]]
+
+
+def summary_message(event: WindowSummarized, stamp: Stamp) -> Message:
+    """Return a summary as the pinned system message that a window shows."""
+    text = None if stamp.erased else event.text
+    return Message(MessageAppended((), event.id, "system", event.tokens, True, (), None, text), stamp)  # noqa: FBT003
 
 
 _INLINE: TypeAlias = tuple[int, str, int, int, list[str]]
@@ -295,26 +608,51 @@ WINDOW = View("window", kinds=("conversation",), state=Window)
 
 @WINDOW.on(ConversationOpened)
 def _conversation_opened(window: Window, stamp: Stamp, event: ConversationOpened) -> None:
-    window.window_tokens = event.window_tokens
     window.counter = event.counter
-    window.policy = event.policy
+    window.govern(event.policy, event.window_tokens)
 
 
 @WINDOW.on(MessageAppended)
 def _message_appended(window: Window, stamp: Stamp, event: MessageAppended) -> None:
     message = Message(event, stamp)
-    if event.answers is None and not event.call_ids and not event.pinned:
+    if event.answers is None and not event.call_ids and not event.pinned and window.ranks is None:
         window.queue.append(message)  # What enter comes down to for a message that belongs to no group.
         window.tokens += event.tokens
     else:
         window.enter(message)
-    if window.tokens > window.window_tokens:
+    if window.tokens > window.limit:
+        EVICTION[window.policy](window)
+
+
+@WINDOW.on_run(MessageAppended)
+def _messages_appended(window: Window, stamps: Sequence[Stamp], events: Sequence[MessageAppended]) -> None:
+    # Of messages without groups the same ones are left, whether the first in order leave after each or after the last.
+    tokens, ranks = 0, window.ranks
+    is_plain = ranks is None or not (ranks.weights or window.pinned)
+    for event in events:
+        if event.answers is not None or event.call_ids or event.pinned:
+            is_plain = False
+            break
+        tokens += event.tokens
+    if not is_plain:
+        for stamp, event in zip(stamps, events, strict=True):
+            _message_appended(window, stamp, event)
+        return
+    if ranks is None:
+        window.queue.extend(map(Message, events, stamps))
+        window.tokens += tokens
+    else:  # Without ratings and pins, the order is that of coming and of recalls, none of which comes in between.
+        for message in map(Message, events, stamps):
+            window.enter(message)
+    if window.tokens > window.limit:
         EVICTION[window.policy](window)
 
 
 @WINDOW.on(WindowCleared)
 def _window_cleared(window: Window, stamp: Stamp, event: WindowCleared) -> None:
     window.clear()
+    if window.policy == POLICIES["summary"]:
+        window.summarized = stamp.seq
 
 
 @WINDOW.on(MessageRemoved)
@@ -329,20 +667,42 @@ def _message_pinned(window: Window, stamp: Stamp, event: MessagePinned) -> None:
 
 @WINDOW.on(WindowResized)
 def _window_resized(window: Window, stamp: Stamp, event: WindowResized) -> None:
-    window.window_tokens = event.window_tokens
+    window.govern(window.policy, event.window_tokens)
     EVICTION[window.policy](window)
+
+
+@WINDOW.on(MessagesRecalled)
+def _messages_recalled(window: Window, stamp: Stamp, event: MessagesRecalled) -> None:
+    window.recall(event.ids, stamp.seq)
+
+
+@WINDOW.on(MessageRated)
+def _message_rated(window: Window, stamp: Stamp, event: MessageRated) -> None:
+    window.rate(event.id, event.importance)
+
+
+@WINDOW.on(WindowSummarized)
+def _window_summarized(window: Window, stamp: Stamp, event: WindowSummarized) -> None:
+    if window.policy == POLICIES["summary"]:
+        window.summarize(summary_message(event, stamp), event.origin)
+        EVICTION[window.policy](window)
 
 
 @WINDOW.on(StateImported)
 def _state_imported(window: Window, stamp: Stamp, event: StateImported) -> None:
     window.clear()
-    window.window_tokens, window.counter, window.policy = event.window_tokens, event.counter, event.policy
+    window.counter = event.counter
+    window.govern(event.policy, event.window_tokens)
     window.origin = stamp.seq
+    window.summarized = stamp.seq if event.policy == POLICIES["summary"] else 0
     for message in imported_messages(event, stamp):
         window.enter(message)
+    if window.tokens > window.limit and window.policy:
+        EVICTION[window.policy](window)
 
 
 @WINDOW.on(ForkDropped)
 def _fork_dropped(window: Window, stamp: Stamp, event: ForkDropped) -> None:
     window.clear()
-    window.window_tokens, window.counter, window.policy = 0, "", 0
+    window.counter = ""
+    window.govern(0, 0)

@@ -1,0 +1,143 @@
+"""The verb that finds the event at which something changed: bisect."""
+
+from collections.abc import Callable
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import click
+
+from refold.cli import output
+from refold.cli.output import Line
+from refold.cli.root import Moment, Output, known_conversation, known_project, moment_option, seq_of, verb
+from refold.errors import InvalidInput, NotFound
+
+if TYPE_CHECKING:
+    from refold import Conversation, Memory
+
+Predicate: TypeAlias = Callable[["Memory"], object]
+
+
+@verb(
+    "bisect",
+    click.argument("conversation", required=False),
+    click.option("--window-lacks", metavar="TEXT", help="TEXT is in no message of CONVERSATION's window any more."),
+    click.option(
+        "--key",
+        metavar="KEY=VALUE",
+        help="A key has this value: of CONVERSATION's scratchpad or state, else of the profile.",
+    ),
+    click.option("--memory-lost", metavar="TEXT", help="TEXT is in no memory of the project any more."),
+    click.option(
+        "--python",
+        "file",
+        type=click.File(encoding="utf-8"),
+        help="The Python expression in FILE is true, over `memory` and `chat` as they were; it is run.",
+    ),
+    click.option("--project", default="default", metavar="NAME", help="With --memory-lost: of which project."),
+    moment_option("--after", help="Only events after this one.  [default: when it was last otherwise]"),
+    moment_option("--until", help="Only events up to this one.  [default: the head]"),
+)
+def bisect(
+    memory: "Memory",
+    conversation: str | None,
+    window_lacks: str | None,
+    key: str | None,
+    memory_lost: str | None,
+    file: Any,
+    project: str,
+    after: Moment,
+    until: Moment,
+) -> Output:
+    """Find the event that made something true.
+
+    It looks at few states, however long the log is. Where it turned true more than once, one of these events is found.
+    """
+    given = [value for value in (window_lacks, key, memory_lost, file) if value is not None]
+    if len(given) != 1:
+        raise click.UsageError("give one of --window-lacks, --key, --memory-lost and --python")
+    chat = None if conversation is None else known_conversation(memory, conversation)
+    last = seq_of(memory, until)
+    first = None if after is None else seq_of(memory, after)
+    if window_lacks is not None:
+        if chat is None:
+            raise click.UsageError("--window-lacks needs a CONVERSATION")
+        predicate = _lacks(chat, window_lacks)
+        first = _last_with(memory, chat.place[0], window_lacks, last, predicate) if first is None else first
+    elif memory_lost is not None:
+        stream = known_project(memory, project).place[0]
+        predicate = _lost(project, memory_lost)
+        first = _last_with(memory, stream, memory_lost, last, predicate) if first is None else first
+    elif key is not None:
+        predicate = _has(chat, key)
+    else:
+        predicate = _expression(file, chat)
+    found = memory.bisect(predicate, after=first or 0, until=last)
+    if found is None:
+        raise NotFound(f"it is not so at seq {last}; give another --until, or look with `refold log`")
+    from refold.importers.values import event_json
+
+    return Output(event_json(memory, found, full=True), _lines(memory, found))
+
+
+def _lines(memory: "Memory", found: Any) -> list[Line]:
+    from refold.importers.values import event_name
+
+    stamp = found.stamp
+    head = f"seq {stamp.seq}  {output.time_text(stamp.time_ns)}  {output.shortened(stamp.stream)}  "
+    return [
+        ((head, "cyan"), (event_name(found), "bold"), (output.origin_text(stamp), "dim")),
+        *output.event_lines(memory, found),
+    ]
+
+
+def _lacks(chat: "Conversation", text: str) -> Predicate:
+    from refold.message import text_of
+
+    return lambda memory: not any(text in text_of(each) for each in memory.conversation(chat.id).window())
+
+
+def _lost(project: str, text: str) -> Predicate:
+    return lambda memory: not any(text in (entry.content or "") for entry in memory.project(project).list())
+
+
+def _has(chat: "Conversation | None", pair: str) -> Predicate:
+    key, sign, value = pair.partition("=")
+    if not sign:
+        raise click.UsageError(f"--key is {pair!r}; give KEY=VALUE")
+    if chat is None:
+        return lambda memory: memory.profile().get(key) == value
+
+    def has(memory: "Memory") -> bool:
+        then = memory.conversation(chat.id)
+        known = then.scratchpad.get(key), dict(then.state.items()).get(key)
+        return any(found == value or (found is not None and output.json_text(found) == value) for found in known)
+
+    return has
+
+
+def _expression(file: Any, chat: "Conversation | None") -> Predicate:
+    try:
+        code = compile(file.read().strip(), file.name, "eval")
+    except (SyntaxError, ValueError) as error:
+        raise InvalidInput(
+            f"{file.name} is no Python expression ({error}); write one over `memory` and `chat`"
+        ) from error
+
+    def holds(memory: "Memory") -> object:
+        names = {"memory": memory, "chat": None if chat is None else memory.conversation(chat.id)}
+        return eval(code, names)  # noqa: S307 - the file of who runs the command
+
+    return holds
+
+
+def _last_with(memory: "Memory", stream: str, text: str, until: int, lacks: Predicate) -> int:
+    """Return the seq of the last event that brought a text, so that it was there; `NotFound` if none did."""
+    from refold.engine.scan import Sought
+    from refold.memory.options import core_of
+
+    core = core_of(memory)[0]
+    bringing = core.events(Sought((text.encode(),)), stream, until=until, backwards=True)
+    for found in chain(bringing, islice(core.events(Sought(), stream, until=until), 1)):  # A fork begins with a state.
+        if not lacks(memory.at(found.stamp.seq)):
+            return found.stamp.seq
+    raise NotFound(f"{text!r} was never in what {stream} shows; `refold search` finds words in other places")

@@ -1,0 +1,122 @@
+"""The verbs that ask the log for reasons: why, blame and influence."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from refold.cli import output
+from refold.cli.output import Line
+from refold.cli.root import Moment, Output, embedder_option, known_conversation, moment_option, verb
+from refold.errors import NotFound
+
+if TYPE_CHECKING:
+    from refold import Memory
+    from refold.memory.reasons import Reason
+
+_KINDS = ("scratchpad", "state", "board", "profile", "setting", "file", "skill")
+
+_at = moment_option("--at", help="As of then, not as of now.")
+
+
+@verb(
+    "why",
+    click.argument("what"),
+    click.argument("conversation", required=False),
+    click.option(
+        "--missing-from",
+        metavar="QUERY|SEQ",
+        help="Also why a search for QUERY, or the recall or context at SEQ, does not show it.",
+    ),
+    _at,
+    embedder_option,
+)
+def why(memory: "Memory", what: str, conversation: str | None, missing_from: str | None, at: Moment) -> Output:
+    """Tell how WHAT came, when and by what it left, and which contexts showed it.
+
+    WHAT is a seq, an id, a key, or words that something holds, in CONVERSATION or anywhere.
+    """
+    _check(memory, conversation)
+    missing = int(missing_from) if missing_from is not None and missing_from.isdecimal() else missing_from
+    answer = memory.why(_sought(what), conversation=conversation, at=at, missing_from=missing)
+    if not answer.steps:
+        raise NotFound(f"nothing is known of {what!r}; `refold search` finds words")
+    return Output(_document(answer), _why_lines(answer.about, answer.is_there, answer.steps))
+
+
+def _check(memory: "Memory", conversation: str | None) -> None:
+    if conversation is not None:
+        known_conversation(memory, conversation)
+
+
+def _sought(what: str) -> int | str:
+    return int(what) if what.isdecimal() else what
+
+
+def _why_lines(about: str, is_there: bool, steps: "tuple[Reason, ...]") -> list[Line]:  # noqa: FBT001 - of the answer
+    lines: list[Line] = [((about, "bold"), f": {'it is there' if is_there else 'it is not there'}")]
+    subject = about
+    for step in steps:
+        if step.subject and step.subject != subject:
+            lines.append(((step.subject, "bold"),))
+        subject = step.subject or subject
+        place = f"seq {step.seq}  {output.time_text(step.time_ns)}  {step.actor}  " if step.seq else ""
+        lines.append(((f"  {step.relation:<9}", "cyan"), (place, "dim"), step.text))
+    return lines
+
+
+@verb(
+    "blame",
+    click.argument("key"),
+    click.argument("conversation", required=False),
+    click.option("--of", "kind", type=click.Choice(_KINDS), help="Of what KEY is one; else the first that has it."),
+    click.option("--name", default="default", metavar="NAME", help="The profile, the files, or the library of skills."),
+    click.option("--line", type=int, metavar="N", help="Of a file or a skill: all that this line said."),
+    _at,
+)
+def blame(
+    memory: "Memory", key: str, conversation: str | None, kind: str | None, name: str, line: int | None, at: Moment
+) -> Output:
+    """List every value that KEY ever had, with its writer and the turn that led to it.
+
+    KEY is one of CONVERSATION's scratchpad or state, a part of its board, or without one a key of the profile, a
+    setting, or the path of a file or a learned skill, whose lines are listed.
+    """
+    _check(memory, conversation)
+    then = memory if at is None else memory.at(at)
+    found = then.blame(key, conversation=conversation, of=kind, name=name, line=line)
+    if not found:
+        raise NotFound(f"nothing ever set {key!r} there; `refold why` finds a text anywhere")
+    lines: list[Line] = [
+        (
+            (f"seq {each.seq}  {output.time_text(each.time_ns)}  {each.actor}  ", "dim"),
+            (f"{each.key} ", "bold"),
+            "removed" if each.removed else ("erased" if each.erased else f"= {_value(each.value)}"),
+            (f"  turn {each.turn}" if each.turn else "", "dim"),
+        )
+        for each in found
+    ]
+    return Output(_document(found), lines)
+
+
+def _value(value: object) -> str:
+    return value if isinstance(value, str) else output.json_text(value)
+
+
+@verb("influence", click.argument("what"), click.argument("conversation", required=False), _at)
+def influence(memory: "Memory", what: str, conversation: str | None, at: Moment) -> Output:
+    """List the turns whose window, context or recall held WHAT, with what the model answered.
+
+    WHAT is as for `refold why`; of what was erased, give the seq.
+    """
+    _check(memory, conversation)
+    found = memory.influence(_sought(what), conversation=conversation, at=at)
+    head = f"{found.about}: shown in {len(found.turns)} turns of {len(found.conversations)} conversations"
+    lines: list[Line] = [((head, "bold"),)]
+    lines += [((f"  {turn.conversation} seq {turn.answer}  ", "dim"), turn.text) for turn in found.turns]
+    return Output(_document(found) | {"conversations": found.conversations}, lines)
+
+
+def _document(answer: object) -> Any:
+    import msgspec
+
+    return msgspec.to_builtins(answer)

@@ -1,0 +1,119 @@
+"""The verb that looks at a store under other policies: what-if."""
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from refold.cli import output
+from refold.cli.output import Line
+from refold.cli.root import Moment, Output, known_conversation, moment_option, seq_of, verb
+
+if TYPE_CHECKING:
+    from refold import Conversation, Memory
+    from refold.memory.scenario import Scenario
+
+_SHOWN_COUNT = 20
+
+
+@verb(
+    "what-if",
+    click.argument("conversation", required=False),
+    click.option("--window-tokens", "budgets", type=click.IntRange(1), multiple=True, help="Another budget; repeat."),
+    click.option(
+        "--eviction",
+        "evictions",
+        multiple=True,
+        metavar="NAME",
+        help="Another policy: fifo, least-recalled, least-important, fifo-recall or summary; repeat.",
+    ),
+    click.option("--ranking", metavar="NAME", help="Another ranking of searches and recalls."),
+    click.option("--dedupe", type=click.FloatRange(0, 1), help="No merges whose cosine is not over this."),
+    click.option(
+        "--without", "seqs", type=click.IntRange(1), multiple=True, metavar="SEQ", help="Leave it out; repeat."
+    ),
+    moment_option("--until", help="Only events up to this one.  [default: the head]"),
+)
+def what_if(
+    memory: "Memory",
+    conversation: str | None,
+    budgets: Sequence[int],
+    evictions: Sequence[str],
+    ranking: str | None,
+    dedupe: float | None,
+    seqs: Sequence[int],
+    until: Moment,
+) -> Output:
+    """Show what would be other under other policies.
+
+    With several budgets or evictions, compares all pairs in one pass: how many windows differ from the log's, and how
+    many messages were needed after they had left (regret). With one, says which windows, memories and recalls differ,
+    and what was needed; of CONVERSATION alone where it is given, and its window. Nothing is written.
+    """
+    chat = None if conversation is None else known_conversation(memory, conversation)
+    end = seq_of(memory, until)
+    pairs = list(product(budgets or (None,), evictions or (None,)))
+    scenarios = memory.sweep(
+        [
+            memory.what_if(
+                window_tokens=budget, eviction=eviction, ranking=ranking, dedupe=dedupe, until=end, without=seqs
+            )
+            for budget, eviction in pairs
+        ]
+    )
+    documents = [_document(scenario, chat) for scenario in scenarios]
+    if len(scenarios) == 1:
+        return Output(documents[0], _details(documents[0], scenarios[0], chat))
+    return Output({"scenarios": documents}, _table(documents))
+
+
+def _document(scenario: "Scenario", chat: "Conversation | None") -> dict[str, Any]:
+    diff, regret = scenario.diff(), scenario.regret()
+    windows = [each for each in diff.windows if chat is None or each.conversation == chat.id]
+    document: dict[str, Any] = {
+        "settings": scenario.settings(),
+        "until": scenario.memory.head,
+        "windows": windows,
+        "memories": diff.memories if chat is None else [],
+        "recalls": diff.recalls if chat is None else [],
+        "regret": [each for each in regret if chat is None or each.conversation == chat.id],
+        "state_hash": scenario.state_hash(),
+    }
+    if chat is not None:
+        document["window"] = [message.seq for message in scenario.conversation(chat.id).window()]
+    return document
+
+
+def _table(documents: list[dict[str, Any]]) -> Iterator[Line]:
+    yield ((f"{'budget':>10}  {'eviction':<16}{'windows that differ':>20}{'regret':>10}", "bold"),)
+    for document in documents:
+        settings = document["settings"]
+        budget, eviction = settings.get("window_tokens", "as it is"), settings.get("eviction", "as it is")
+        yield f"{budget:>10}  {eviction:<16}{len(document['windows']):>20,}{len(document['regret']):>10,}"
+
+
+def _details(document: dict[str, Any], scenario: "Scenario", chat: "Conversation | None") -> Iterator[Line]:
+    told = ", ".join(f"{name} {value}" for name, value in document["settings"].items()) or "the policies of the log"
+    yield ((f"with {told}, up to seq {document['until']}", "bold"),)
+    for each in document["windows"][:_SHOWN_COUNT]:
+        parts = [f"{len(seqs):,} {what}" for seqs, what in ((each.added, "more"), (each.missing, "fewer")) if seqs]
+        told = ", ".join(parts) or "another order"
+        yield f"window of {output.shortened(each.conversation)}: {told}, since seq {each.since}"
+    for change in document["memories"][:_SHOWN_COUNT]:
+        yield output.shortened(str(change))
+    for recall in document["recalls"][:_SHOWN_COUNT]:
+        yield f"recall at seq {recall.seq} in {output.shortened(recall.project)}: {output.shortened(recall.query)}"
+        yield f"  {' '.join(recall.before)} -> {' '.join(recall.after)}"
+    for regret in document["regret"][:_SHOWN_COUNT]:
+        where = output.shortened(regret.conversation)
+        yield f"seq {regret.seq} of {where} had left when seq {regret.needed_seq} needed it: {regret.reason}"
+    counts = {name: len(document[name]) for name in ("windows", "memories", "recalls", "regret")}
+    if not any(counts.values()):
+        yield "nothing would be other, and nothing was needed that had left"
+    elif max(counts.values()) > _SHOWN_COUNT:
+        yield ((f"of {', '.join(f'{count:,} {name}' for name, count in counts.items())}; --json has all", "dim"),)
+    if chat is not None:
+        yield ((f"the window of {output.shortened(chat.id)} then", "bold"),)
+        for message in scenario.conversation(chat.id).window():
+            yield f"seq {message.seq}  {message.role}: {output.shortened(str(message.content))}"

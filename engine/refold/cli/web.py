@@ -1,0 +1,83 @@
+"""The verb of the pages: web."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from refold.cli.root import cli, db_option, embedder_option, reading, writing
+
+if TYPE_CHECKING:
+    from refold.embedders import Embedder
+
+_PORT_MAX = 65_535
+_PORT_DEFAULT = 8_717
+
+
+@cli.command("web")
+@click.option(
+    "--port",
+    type=click.IntRange(0, _PORT_MAX),
+    default=_PORT_DEFAULT,
+    metavar="PORT",
+    help="The port; 0 takes a free one.",
+)
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    metavar="HOST",
+    help="The address to listen on; one that others reach needs --token.  [default: this machine alone]",
+)
+@click.option(
+    "--token",
+    envvar="REFOLD_WEB_TOKEN",
+    show_envvar=True,
+    metavar="TOKEN",
+    help="Answer only those who know it, of at least 16 characters; better given by its variable.",
+)
+@click.option("--write", "writes", is_flag=True, help="Let the pages and REST change the memory.")
+@click.option(
+    "--skills",
+    "directory",
+    type=click.Path(exists=True, file_okay=False),
+    help="Show the skills in files of this project's directory and of the user, too.",
+)
+@click.option(
+    "--reports",
+    type=click.Path(exists=True, file_okay=False),
+    help="Show the reports of refold bench --json that are in this directory.",
+)
+@embedder_option
+@db_option
+def web_command(
+    *,
+    port: int,
+    host: str,
+    token: str | None,
+    writes: bool,
+    directory: str | None,
+    reports: str | None,
+    embedder: "Embedder | None",
+    db: str,
+) -> None:
+    """Serve pages to look at a store, and REST under /api/.
+
+    They are served to this machine alone unless --host is given, and change nothing unless --write is given. Shows
+    sessions through time, searches with the signals of their scores, memories, skills, boards, and the store itself.
+    """
+    from refold.cli.doctor import examine
+    from refold.skills import SkillRoots
+    from refold.web import app_of, check_installed, serve
+
+    check_installed()
+    roots = SkillRoots() if directory is None else SkillRoots(project=directory, home=str(Path.home()))
+    with (writing if writes else reading)(db, embedder=embedder) as memory:
+        app = app_of(
+            memory,
+            writes=writes,
+            roots=roots,
+            examine=lambda: examine(db),
+            reports=reports,
+            access_token=token,
+        )
+        serve(app, port, host)

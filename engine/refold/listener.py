@@ -1,0 +1,81 @@
+"""What both servers over HTTP listen with: a socket, and connections that end where no request arrives on them."""
+
+import asyncio
+import ipaddress
+import resource
+import socket
+from typing import Any, Final
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from refold.limits import CONNECTIONS_COUNT_MAX, REQUEST_SECONDS
+
+HOST: Final = "127.0.0.1"
+_BACKLOG_COUNT: Final = 128
+_TOO_MANY: Final = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches an address; of names, which are not looked up, `localhost` alone."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def listening_on(port: int, host: str = HOST) -> socket.socket:
+    """Listen on a port of an address, by default of this machine alone; 0 takes a free one."""
+    # With the protocol named: asyncio sends small answers at once on such sockets only, else each waits for 40 ms.
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(_BACKLOG_COUNT)
+    except BaseException:
+        listening.close()
+        raise
+    return listening
+
+
+class HttpConnection(H11Protocol):
+    """A connection that is closed where a request does not arrive whole in `REQUEST_SECONDS`.
+
+    uvicorn itself waits for ever for the first request and for the rest of one, so that half-open connections would
+    take all descriptors of the process. Those beyond `CONNECTIONS_COUNT_MAX`, or half the descriptors, get a 503.
+    """
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for the first request."""
+        super().connection_made(transport)
+        descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        half = CONNECTIONS_COUNT_MAX if descriptors == resource.RLIM_INFINITY else descriptors // 2
+        if len(self.connections) > min(half, CONNECTIONS_COUNT_MAX):
+            transport.write(_TOO_MANY)
+            transport.close()
+        else:
+            self._await_request()
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes of a request, and wait for the rest of it."""
+        super().data_received(data)
+        self._await_request()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no longer."""
+        super().connection_lost(exc)
+        self._end_wait()
+
+    def _await_request(self) -> None:
+        cycle: Any = self.cycle
+        if cycle is not None and not cycle.more_body and not cycle.response_complete:
+            self._end_wait()
+        elif self._deadline is None:
+            self._deadline = self.loop.call_later(REQUEST_SECONDS, self.transport.close)
+
+    def _end_wait(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None

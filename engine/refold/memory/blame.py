@@ -1,0 +1,375 @@
+"""Blame: every value that a key ever had, by whom, and in which turn; and the writer of each line of a file."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from refold import checks, fold
+from refold.engine.scan import Sought, events_before
+from refold.errors import NotFound
+from refold.event import (
+    FLAG_BASE,
+    FLAG_ERASED,
+    Erased,
+    Event,
+    ForkDropped,
+    Forked,
+    Recorded,
+    StateImported,
+    unpack_json,
+)
+from refold.fold import State
+from refold.memory.options import Core, core_of
+from refold.memory.reasons import Revision
+from refold.message import MessageAppended
+from refold.views.board import BOARD, PARTS, BoardChanged
+from refold.views.files import FILES, ROOT, FileCreated, FileEdited, splice
+from refold.views.profile import PROFILE
+from refold.views.scratchpad import SCRATCH
+from refold.views.session import SESSION
+from refold.views.skills import SKILLS, SkillLearned, SkillRefined
+from refold.views.state import STATE, TEMP
+from refold.views.store import DEFAULTS, SWITCHES
+
+if TYPE_CHECKING:
+    from refold.memory.memory import Memory
+
+_ENCODE: Final = msgspec.msgpack.Encoder().encode
+_CAUSES_COUNT_MAX: Final = 32
+_CONVERSATION: Final = "conversation/"
+
+
+def _packed(event: Any) -> Any:
+    return unpack_json(event.packed)
+
+
+KEY_KINDS: Final[dict[str, Callable[[State], Any]]] = {
+    "scratchpad": lambda state: state.part(SCRATCH).entries,
+    "state": lambda state: state.part(STATE).entries,
+    "profile": lambda state: state.part(PROFILE).entries,
+    "setting": lambda state: state.part(SWITCHES).values,
+    "switch": lambda state: state.part(SKILLS).toggles,
+    "skill note": lambda state: state.part(SKILLS).notes,
+    "board": lambda state: state.part(BOARD).entries,
+}
+"""What a state holds by key, by the kind of the subject that events declare."""
+
+_VALUES: Final[dict[str, Callable[[Any], Any]]] = {
+    **dict.fromkeys(("scratchpad", "profile"), lambda event: event.value),
+    **dict.fromkeys(("state", "setting"), _packed),
+    "switch": lambda event: event.enabled,
+    "skill note": lambda event: event.text,
+}
+"""The value that an event gives to a key."""
+
+_OF_CONVERSATION: Final = ("scratchpad", "state", "board")
+_OF_STORE: Final = ("profile", "setting", "file", "skill")
+
+
+def all_values(
+    memory: "Memory", key: object, conversation: object, of: object, name: object, line: int | None
+) -> list[Revision]:
+    """Return the values of a key, of the kind that was asked for or of the first that ever had it."""
+    chat = None if conversation is None else checks.name(getattr(conversation, "id", conversation), "conversation")
+    known, owner = checks.key(key), checks.name(name, "name")
+    kinds = _OF_STORE if chat is None else _OF_CONVERSATION
+    asked = kinds if of is None else (checks.one_of(of, "of", (*_OF_CONVERSATION, *_OF_STORE)),)
+    if asked[0] not in kinds:
+        checks.invalid(f"of is {asked[0]!r}, which {'needs a' if chat is None else 'belongs to no'} conversation")
+    found: list[Revision] = []
+    for kind in asked:
+        if kind == "file" and (of or known.startswith(ROOT)):
+            found = list(memory.files(owner).blame(known, line))
+        elif kind == "skill":
+            core, at = core_of(memory)
+            found = skill_revisions(core, f"skills/{owner}", known, line, at)
+        elif kind == "profile":
+            found = memory.profile(owner).blame(known)
+        elif kind == "setting" and (of or known in DEFAULTS):
+            found = memory.settings.blame(known)
+        elif kind == "board" and (of or known in PARTS):
+            found = memory.board(session=chat).blame(known)
+        elif kind in ("scratchpad", "state"):
+            handle = memory.conversation(chat or "")
+            found = handle.scratchpad.blame(known) if kind == "scratchpad" else handle.state.blame(known)
+        if found:
+            return found
+    return found
+
+
+def board_revisions(core: Core, stream: str, fields: Sequence[str], at: int | None) -> list[Revision]:
+    """Return the values of some fields of a board up to a seq, of every node that the board was of."""
+    changes = core.events(Sought((), (BoardChanged,)), stream, until=at)
+    named = dict.fromkeys(
+        field for event, _ in changes for field in getattr(event, "fields", ()) if field.partition("@")[0] in fields
+    )
+    found = [revision for field in named for revision in revisions(core, stream, "board", field, at)]
+    return sorted(found, key=lambda revision: revision.seq)
+
+
+def holds_key(kind: str, key: str, state: State) -> bool:
+    """Return whether a key has a value."""
+    if kind == "board" and key in state.part(BOARD).listings:
+        return True
+    entries = KEY_KINDS[kind](state)
+    return key in (entries if isinstance(entries, dict) else entries.values)
+
+
+def revisions(core: Core, stream: str, kind: str, key: str, at: int | None) -> list[Revision]:
+    """Return the values that a key of a stream had up to a seq, oldest first, its removals between them."""
+    until = core.engine.reader.current_head() if at is None else at
+    found = sorted(_settings(core, stream, kind, key, until), key=lambda recorded: recorded.stamp.seq)
+    revised: list[Revision] = []
+    for place, recorded in enumerate(found):
+        revised += _values(core, kind, key, recorded)
+        seq, last = recorded.stamp.seq, revised[-1]
+        held = 0 if last.removed or last.erased else seq
+        if place + 1 < len(found):
+            following = found[place + 1]
+            if held and getattr(following.event, "prior", 0) == held:
+                continue
+            revised += _turns_of_fate(core, stream, kind, key, held, seq, following.stamp.seq - 1)
+        elif core.read_written(stream, partial(setter_of, kind, key, known=seq), until) != held or (
+            not held and _may_be_restored(core, stream, seq, until)
+        ):
+            revised += _turns_of_fate(core, stream, kind, key, held, seq, until)
+    return revised
+
+
+def _may_be_restored(core: Core, stream: str, seq: int, until: int) -> bool:
+    """Return whether another state may have taken the place of a stream's behind a seq."""
+    if not stream.startswith(_CONVERSATION):
+        return True
+    return core.read_written(stream, lambda state: state.part(SESSION).based > seq, until)
+
+
+def _settings(core: Core, stream: str, kind: str, key: str, until: int) -> Iterator[Recorded]:
+    """Yield the events that set or deleted a key: by their pointers to what they replaced, then by a scan below."""
+    entries_of = KEY_KINDS[kind]
+
+    def last(state: State) -> tuple[int, int]:
+        return entries_of(state).prior(key)[0], state.part(SESSION).based
+
+    # Behind a restore, the pointers lead past what was written between its base and itself.
+    is_pointed = kind in ("scratchpad", "state") and stream.startswith(_CONVERSATION)
+    seq, based = core.read_written(stream, last, until) if is_pointed else (0, 0)
+    below = until
+    while seq > based:
+        recorded = core.recorded(seq)
+        yield recorded
+        below = seq - 1
+        seq = getattr(recorded.event, "prior", 0)
+    if is_pointed and not seq and core.engine.reader.types_written.isdisjoint(_removers(kind)):
+        return  # Nothing was ever taken away in this store, so the pointers led to the first value.
+    below = max(below, based)
+    for own, end in origins(core, stream, below):
+        # A key is a string of its own in its event, behind its length: texts that have the word are passed over.
+        sought = Sought((key.partition("@")[0].encode() if kind == "board" else _ENCODE(key),))
+        for recorded in core.events(sought, own, until=end):
+            if sets(recorded.event, kind, key):
+                yield recorded
+
+
+@cache
+def _removers(kind: str) -> frozenset[type[Event]]:
+    """Return the types of all events after which a key may lack what it once had."""
+    ending = {each for each in fold.TAGS if kind in each.ends or "temp" in each.ends}
+    naming = {each for each in fold.TAGS if each.subject[0] == kind and each.removes is not Event.removes}
+    return frozenset((*ending, *naming, *fold.BASE_TYPES, Erased, ForkDropped, StateImported))
+
+
+def origins(core: Core, stream: str, until: int) -> Iterator[tuple[str, int]]:
+    """Yield a stream, and the conversations that it was forked from, each with the seq up to which it counts."""
+    reader = core.engine.reader
+    while until > 0:
+        yield stream, until
+        first = next(reader.events(core.key(stream), 0, until), None)
+        if first is None or not isinstance(first.event, Forked) or not first.event.base_stream:
+            return  # Not a fork, or one of a conversation that had nothing yet.
+        stream, until = reader.names().stream(first.event.base_stream), first.event.base_seq
+
+
+def sets(event: Event, kind: str, key: str) -> bool:
+    """Return whether an event set a key of a kind, or deleted it."""
+    if isinstance(event, StateImported):
+        rows = {"scratchpad": event.entries, "state": event.state}.get(kind, ())
+        return any(name == key for name, _ in rows)
+    if isinstance(event, BoardChanged):
+        return kind == "board" and key in event.fields
+    return event.subject[0] == kind and getattr(event, event.subject[1]) == key
+
+
+def _values(core: Core, kind: str, key: str, recorded: Recorded) -> Iterator[Revision]:
+    event, stamp = recorded
+    base = Revision(
+        key,
+        None,
+        stamp.seq,
+        stamp.stream,
+        fold.NAMES[type(event)],
+        stamp.time_ns,
+        stamp.occurred_ns,
+        stamp.actor,
+        stamp.cause,
+        turn_of(core, recorded),
+    )
+    if stamp.erased:
+        yield replace(base, erased=True)
+    elif isinstance(event, StateImported):
+        value = dict(event.entries)[key] if kind == "scratchpad" else unpack_json(dict(event.state)[key])
+        yield replace(base, value=value)
+    elif isinstance(event, BoardChanged):
+        values: dict[str, Any] = _packed(event) if event.packed else {}
+        yield replace(base, value=values[key]) if key in values else replace(base, removed=True)
+    elif event.removes(key):
+        yield replace(base, removed=True)
+    else:
+        yield replace(base, value=_VALUES[kind](event))
+
+
+def _turns_of_fate(
+    core: Core, stream: str, kind: str, key: str, held: int, after: int, until: int
+) -> Iterator[Revision]:
+    """Yield the events that took a value away, or brought one back, without naming its key.
+
+    ``held`` is the seq of the event that set the value, 0 for none.
+    """
+    kinds = ("state", "temp") if kind == "state" and key.startswith(TEMP) else (kind,)
+    enders = tuple(event_type for event_type in fold.TAGS if set(kinds) & set(event_type.ends))
+    sought = Sought((), (*enders, StateImported), FLAG_BASE | FLAG_ERASED)
+    for recorded in core.events(sought, stream, after=after, until=until):
+        is_of_others = recorded.event.subject[0] != kind and not isinstance(recorded.event, (*enders, StateImported))
+        if is_of_others and not recorded.stamp.flags & FLAG_BASE:  # An erased event takes away what it had replaced.
+            continue
+        seq = recorded.stamp.seq
+        if isinstance(recorded.event, enders):
+            now = 0
+        else:
+            now = core.read_written(stream, partial(setter_of, kind, key, known=held or after), seq)
+        if now != held:
+            event, stamp = recorded
+            name, turn = fold.NAMES[type(event)], turn_of(core, recorded)
+            value = _value_at(core, stream, kind, key, seq) if now else None
+            times = (stamp.time_ns, stamp.occurred_ns, stamp.actor, stamp.cause)
+            yield Revision(key, value, seq, stream, name, *times, turn, removed=not now)
+        held = now
+
+
+def setter_of(kind: str, key: str, state: State, known: int) -> int:
+    """Return the seq of the event that set a key, 0 where it has no value; ``known`` where a state does not say it."""
+    if not holds_key(kind, key, state):
+        return 0
+    entries = KEY_KINDS[kind](state)
+    return known if isinstance(entries, dict) else entries.seqs.get(key, known)
+
+
+def _value_at(core: Core, stream: str, kind: str, key: str, seq: int) -> Any:
+    def query(state: State) -> Any:
+        entries = KEY_KINDS[kind](state)
+        value: Any = getattr(entries, "values")[key] if kind != "setting" else entries[key]  # noqa: B009
+        return unpack_json(value) if isinstance(value, bytes) else value
+
+    return core.read_written(stream, query, seq)
+
+
+# The turn that led to an event.
+
+
+def causes_of(core: Core, recorded: Recorded) -> Iterator[Recorded]:
+    """Yield the events that led to one, the nearest first."""
+    for _ in range(_CAUSES_COUNT_MAX):
+        cause = recorded.stamp.cause
+        if not 0 < cause < recorded.stamp.seq:
+            return
+        recorded = core.recorded(cause)
+        yield recorded
+
+
+def turn_of(core: Core, recorded: Recorded) -> int:
+    """Return the seq of the message of the user that led to an event, 0 where there is none."""
+    for cause in causes_of(core, recorded):
+        if isinstance(cause.event, MessageAppended) and cause.event.role == "user":
+            return cause.stamp.seq
+    if not recorded.stamp.stream.startswith(_CONVERSATION):
+        return 0
+    before = events_before(core.engine.reader, recorded.stamp.seq)
+    return next((seq for seq, event in before if isinstance(event, MessageAppended) and event.role == "user"), 0)
+
+
+# Files: the writer of each line.
+
+
+_WRITING: Final = (FileCreated, FileEdited, SkillLearned, SkillRefined)
+
+
+class _Line(NamedTuple):
+    text: str
+    recorded: Recorded
+    before: "tuple[_Line, ...]" = ()
+
+
+def file_revisions(core: Core, stream: str, path: str, line: int | None, at: int | None) -> list[Revision]:
+    """Return who wrote each line of a file; of one line, counted from 1, what it said before, oldest first."""
+    until = core.engine.reader.current_head() if at is None else at
+    node = core.read_written(stream, lambda state: state.part(FILES).nodes.get(path), until)
+    if node is None or node.text is None:
+        raise NotFound(f"there is no file {checks.shown(path)} at seq {until}; memory.files().list() shows all")
+    return _line_revisions(core, stream, node.id, line, until)
+
+
+def skill_revisions(core: Core, stream: str, name: str, line: int | None, at: int | None) -> list[Revision]:
+    """Return who wrote each line of a learned skill, as of a file; nothing for one that the log does not hold."""
+    until = core.engine.reader.current_head() if at is None else at
+    learned = core.read_written(stream, lambda state: state.part(SKILLS).named(name), until)
+    return [] if learned is None else _line_revisions(core, stream, learned.id, line, until)
+
+
+def _line_revisions(core: Core, stream: str, text_id: str, line: int | None, until: int) -> list[Revision]:
+    found = core.events(Sought((text_id.encode(),)), stream, until=until)
+    lines = _lines([each for each in found if isinstance(each.event, _WRITING) and each.event.id == text_id])
+    if line is None:
+        return [_line_revision(core, number, each) for number, each in enumerate(lines, 1)]
+    checks.count(line, "line")
+    if not 1 <= line <= len(lines):
+        checks.invalid(f"line is {line}; the file has lines 1 to {len(lines)}")
+    return [_line_revision(core, line, each) for each in _elders(lines[line - 1])]
+
+
+def _lines(chain: Sequence[Recorded]) -> list[_Line]:
+    text, lines = "", list[_Line]()
+    for recorded in chain:
+        event = recorded.event
+        assert isinstance(event, _WRITING), event
+        changed = splice(text, event) if isinstance(event, FileEdited) else event.text
+        old, new = [each.text for each in lines], changed.splitlines()
+        first = next((place for place, pair in enumerate(zip(old, new, strict=False)) if pair[0] != pair[1]), None)
+        first = min(len(old), len(new)) if first is None else first
+        rest = min(len(old), len(new)) - first
+        last = next((place for place in range(rest) if old[-1 - place] != new[-1 - place]), rest)
+        gone, fresh = lines[first : len(old) - last], new[first : len(new) - last]
+        is_paired = len(gone) == len(fresh)
+        made = [_Line(each, recorded, (gone[place],) if is_paired else tuple(gone)) for place, each in enumerate(fresh)]
+        lines = [*lines[:first], *made, *lines[len(old) - last :]]
+        text = changed
+    return lines
+
+
+def _elders(line: _Line) -> list[_Line]:
+    found, waiting, seen = list[_Line](), [line], set[int]()
+    while waiting:
+        each = waiting.pop()
+        if id(each) not in seen:
+            seen.add(id(each))
+            found.append(each)
+            waiting += each.before
+    return sorted(found, key=lambda each: each.recorded.stamp.seq)
+
+
+def _line_revision(core: Core, number: int, line: _Line) -> Revision:
+    event, stamp = line.recorded
+    times = (stamp.time_ns, stamp.occurred_ns, stamp.actor, stamp.cause)
+    turn = turn_of(core, line.recorded)
+    return Revision(str(number), line.text, stamp.seq, stamp.stream, fold.NAMES[type(event)], *times, turn)

@@ -1,0 +1,380 @@
+"""Exposure: the contexts, recalls and windows in which a model saw something, and what it answered."""
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from refold import checks, fold
+from refold.engine.scan import Sought
+from refold.entry import MemoriesRecalled
+from refold.errors import NotFound
+from refold.event import FLAG_BASE, Forked, Recorded, Restored, unpack_json
+from refold.limits import PAGE_EVENTS
+from refold.log.protocol import scan
+from refold.log.record import SEQ
+from refold.memory.blame import KEY_KINDS, revisions
+from refold.memory.options import Core, core_of
+from refold.memory.reasons import Exposure, Influence, sentence_of
+from refold.memory.subjects import Stay, Subject, messages_by, name_of, resolved, stays, stretches, subjects_of
+from refold.message import MessageAppended
+from refold.views.session import ContextShown
+from refold.views.skills import SkillLearned
+from refold.views.window import WINDOW, MessagesRecalled
+
+if TYPE_CHECKING:
+    from refold.memory.memory import Memory
+
+_SHOWN_RANKING: Final = "shown"
+"""The ranking of recalls that only say that a context showed memories."""
+
+_CONVERSATION: Final = "conversation/"
+_FEW_EVENTS: Final = 4
+PARTS: Final = {
+    "scratchpad": "scratchpad",
+    "note": "scratchpad",
+    "profile": "profile",
+    "journal": "notes",
+    "work": "session",
+    "state": "session",
+    "memory": "memories",
+    "message": "window",
+    "skill": "skills",
+    "episode": "episodes",
+}
+"""The part of a context in which a kind of subjects is."""
+
+_WORDS_COUNT: Final = 8
+"""Words of a note that are looked for in a part: marks that could forge another part are changed there."""
+
+_THEN_COUNT_MAX: Final = 64
+_PASS_COUNT_MIN: Final = 16
+"""Messages of one conversation from which on its windows are gone through once for all of them."""
+
+
+class Display(NamedTuple):
+    """A context that was shown to a model, with the budget, the plan and the skills that its event recorded."""
+
+    memory: "Memory"
+    event: ContextShown
+    seq: int
+    budget: dict[str, Any]
+    plan: dict[str, Any]
+    skills: list[tuple[str, str, float]]
+
+    @classmethod
+    def of(cls, memory: "Memory", recorded: Recorded) -> "Display":
+        """Return the context of an event."""
+        event, stamp = recorded
+        assert isinstance(event, ContextShown), event
+        budget: dict[str, Any]
+        plan: dict[str, Any]
+        budget, plan = unpack_json(event.budget) if event.budget else ({}, {})
+        return cls(memory, event, stamp.seq, budget, plan, unpack_json(event.skills) if event.skills else [])
+
+    def rebuilt(self) -> Any:
+        """Return the context as it was, ``None`` where this installation cannot build it again."""
+        try:
+            return self.memory.rebuild(self.seq).context
+        except NotFound:
+            return None
+
+    def text(self, part: str) -> str:
+        """Return the text of a part, empty where there was none or it cannot be built again."""
+        context = self.rebuilt()
+        found = None if context is None else context.part(part)
+        return "" if found is None else str(found.text)
+
+    def skills_shown(self) -> list[str]:
+        """Return the names of the skills that it shows, the best first."""
+        kept: int = self.plan.get("skills", 0) if self.plan.get("skills_chars", 1) else 0
+        if kept > 1:  # Of several, the last ones may have been cut to nothing.
+            kept = self.text("skills").count("\n[/skill]")
+        return [name for name, _, _ in self.skills[:kept]]
+
+    def quotes(self, seq: int) -> bool:
+        """Return whether a message is among the earlier messages that it shows."""
+        count = len(self.plan.get("places", ()))
+        return count > 0 and seq in self.event.sources[-count:]
+
+    def shows(self, core: Core, subject: Subject) -> bool:
+        """Return whether it shows a subject."""
+        event = self.event
+        if subject.kind == "memory":
+            return subject.key in event.ids
+        if subject.kind == "episode":
+            return subject.seq in self.plan.get("episodes", ())
+        if subject.kind == "skill":
+            name = skill_name(core, subject)
+            return name in [each for each, _, _ in self.skills] and name in self.skills_shown()
+        if subject.kind == "message":
+            return self.quotes(subject.seq) or self._has_in_window(core, subject)
+        if not event.names:  # It was erased: it may have shown all that was there, and is not left out.
+            return subject.seq <= event.origin
+        part = PARTS.get(subject.kind, "")
+        kind, _, name = subject.stream.partition("/")
+        owner = {"profile": event.profile, "journal": event.journal, "project": event.project}.get(kind, name)
+        is_of_others = name != owner
+        if part not in event.names or is_of_others or subject.seq > event.origin:
+            return False
+        origin = core.recorded(subject.seq)
+        if origin.stamp.erased:
+            return True  # Its text is nowhere to be looked for: the part that held its like was shown.
+        words = subject.key or getattr(origin.event, "text", "") or getattr(origin.event, "path", "")
+        text = self.text(part)
+        return all(word in text for word in words.split()[:_WORDS_COUNT])
+
+    def _has_in_window(self, core: Core, subject: Subject) -> bool:
+        event = self.event
+        is_held, count = core.read_written(
+            subject.stream,
+            lambda state: (state.part(WINDOW).find(subject.key) is not None, state.part(WINDOW).tokens),
+            event.origin,
+        )
+        if not is_held or not self.budget or not self.plan:  # Of an erased context, its parts are not known either.
+            return is_held
+        tokens = dict(zip(event.names, event.tokens, strict=True))
+        if tokens.get("window", 0) + tokens.get("system", 0) == count:
+            return True
+        context = self.rebuilt()
+        return context is None or subject.key in [message.id for message in context.window]
+
+
+def skill_name(core: Core, subject: Subject) -> str:
+    """Return the name under which a skill is selected and shown; a learned one has an id besides."""
+    event = core.recorded(subject.seq).event if subject.seq else None
+    return event.name if isinstance(event, SkillLearned) and event.id == subject.key else subject.key
+
+
+def exposures(
+    memory: "Memory", core: Core, subject: Subject, at: int, known_stays: Iterable[Stay] | None = None
+) -> list[Recorded]:
+    """Return the contexts and the recalls that showed a subject, oldest first."""
+
+    def shows(recorded: Recorded) -> bool:
+        return Display.of(memory, recorded).shows(core, subject)
+
+    if subject.kind == "memory":
+        found = core.events(Sought((subject.key.encode(),)), until=at)
+        return [recorded for recorded in found if _lists(recorded, subject.key)]
+    if subject.kind == "message":
+        own = stays(core, subject.stream, subject.key, subject.seq, at) if known_stays is None else known_stays
+        spans = [(stay.came - 1, stay.left or at) for stay in own]
+        shown = [each for span in spans for each in _contexts(core, subject.stream, *span) if shows(each)]
+        known = {each.stamp.seq for each in shown}
+        quoting = [each for each in _derived(core, subject.seq, at) if each.stamp.seq not in known]
+        shown += [
+            each
+            for each in quoting
+            if isinstance(each.event, ContextShown) and Display.of(memory, each).quotes(subject.seq)
+        ]
+        recalls = core.events(Sought((), (MessagesRecalled,)), subject.stream, after=subject.seq, until=at)
+        shown += [
+            each for each in recalls if isinstance(each.event, MessagesRecalled) and subject.key in each.event.ids
+        ]
+        return sorted(shown, key=lambda each: each.stamp.seq)
+    if subject.kind in KEY_KINDS and subject.key and not subject.seq:
+        values = {value.seq for value in revisions(core, subject.stream, subject.kind, subject.key, at)}
+        shown = [each for seq in values for each in exposures(memory, core, subject._replace(seq=seq), at)]
+        return sorted({each.stamp.seq: each for each in shown}.values(), key=lambda each: each.stamp.seq)
+    if subject.kind not in PARTS or not subject.seq:
+        return []
+    stream = subject.stream if subject.stream.startswith(_CONVERSATION) else None
+    contexts = _contexts(core, stream, subject.seq, _last_seq(core, subject, at))
+    return [each for each in contexts if shows(each)]
+
+
+def _lists(recorded: Recorded, key: str) -> bool:
+    event = recorded.event
+    if isinstance(event, MemoriesRecalled):
+        return key in event.ids and event.ranking != _SHOWN_RANKING
+    return isinstance(event, ContextShown) and key in event.ids
+
+
+def _last_seq(core: Core, subject: Subject, at: int) -> int:
+    """Return up to where a value was the value of its key; that of an erased one is not known, its place is."""
+    if subject.kind not in KEY_KINDS:
+        return at
+    if subject.key:
+        values = [value.seq for value in revisions(core, subject.stream, subject.kind, subject.key, at)]
+    else:
+        later = core.events(Sought(()), subject.stream, after=subject.seq, until=at)
+        values = [stamp.seq for event, stamp in later if getattr(event, "prior", 0) == subject.seq]
+    return next((seq for seq in values if seq > subject.seq), at)
+
+
+def _contexts(core: Core, stream: str | None, after: int, until: int) -> Iterator[Recorded]:
+    return core.events(Sought((), (ContextShown,)), stream, after=after, until=until)
+
+
+def _derived(core: Core, seq: int, at: int) -> list[Recorded]:
+    """Return the events that say that they were derived from one."""
+    reader, source = core.engine.reader, SEQ.pack(seq)
+    seqs = [SEQ.unpack(key[SEQ.size :])[0] for key, _ in scan(reader.log, "derived", source, PAGE_EVENTS)]
+    with reader.state_lock:
+        return reader.loader.recorded([each for each in seqs if each <= at])
+
+
+# Influence: the turns that held something.
+
+
+def influence_of(memory: "Memory", x: object, conversation: object) -> Influence:
+    """Return the turns that held what a caller means."""
+    core, frozen = core_of(memory)
+    at = core.engine.reader.current_head() if frozen is None else frozen
+    found = resolved(core, x, name_of(conversation), at)
+    about = str(found[0]) if len(found) == 1 else checks.shown(x)
+    return influence(memory, core, found, about, at)
+
+
+def influence(memory: "Memory", core: Core, subjects: Collection[Subject], about: str, at: int) -> Influence:
+    """Return the turns of a model that held any of the subjects, in the order of their answers."""
+    turns: dict[tuple[str, int, int], Exposure] = {}
+    for conversation, answer, seen in _turns(memory, core, subjects, at):
+        known = (conversation, answer, 0 if answer else seen)
+        if known not in turns:
+            text, then = _answer(core, conversation, answer, at)
+            turns[known] = Exposure(conversation, answer, seen, text, then)
+    ordered = sorted(turns.values(), key=lambda turn: (turn.answer or turn.seen, turn.conversation))
+    return Influence(about, tuple(ordered))
+
+
+def _turns(memory: "Memory", core: Core, subjects: Collection[Subject], at: int) -> Iterator[tuple[str, int, int]]:
+    """Yield conversation, answer and what was seen of each turn, some of them more than once."""
+    messages: dict[str, list[Subject]] = {}
+    memories = {subject.key for subject in subjects if subject.kind == "memory"}
+    for stream, seq in _showings(memory, core, subjects, memories, at):
+        yield stream.removeprefix(_CONVERSATION), _answer_after(core, stream, seq, at), seq
+    for subject in subjects:
+        if subject.kind == "message":
+            messages.setdefault(subject.stream, []).append(subject)
+    for stream, own in messages.items():
+        for each in (stream, *_forks(core, stream, min(subject.seq for subject in own), at)):
+            yield from ((each.removeprefix(_CONVERSATION), answer, 0) for answer in _window_turns(core, each, own, at))
+
+
+def _showings(
+    memory: "Memory", core: Core, subjects: Collection[Subject], memories: set[str], at: int
+) -> Iterator[tuple[str, int]]:
+    """Yield the conversation and the seq of each context and recall that showed one of the subjects."""
+    others = [subject for subject in subjects if subject.kind != "memory"]
+    if memories:
+        sought = Sought((), (ContextShown, MemoriesRecalled))
+        for event, stamp in core.events(sought, until=at):
+            if memories.isdisjoint(getattr(event, "ids", ())):
+                continue
+            if isinstance(event, ContextShown):
+                yield stamp.stream, stamp.seq
+            elif isinstance(event, MemoriesRecalled) and event.conversation and event.ranking != _SHOWN_RANKING:
+                yield f"{_CONVERSATION}{event.conversation}", stamp.seq
+    if len(others) <= _PASS_COUNT_MIN:
+        for subject in others:
+            yield from ((each.stamp.stream, each.stamp.seq) for each in exposures(memory, core, subject, at))
+        return
+    # Of very many, as in an erasure, it counts that the part with their like was shown.
+    first = min(subject.seq for subject in others)
+    streams = {subject.stream for subject in others}
+    parts = {PARTS[subject.kind] for subject in others if subject.kind in PARTS}
+    for event, stamp in _contexts(core, None, first, at):
+        assert isinstance(event, ContextShown), event
+        owners = {stamp.stream, f"profile/{event.profile}", f"journal/{event.journal}", f"project/{event.project}"}
+        if not (streams.isdisjoint(owners) or parts.isdisjoint(event.names)):
+            yield stamp.stream, stamp.seq
+
+
+def _forks(core: Core, stream: str, after: int, at: int) -> Iterator[str]:
+    """Yield the conversations that went on from a state of another one, directly or through others."""
+    names, known = core.engine.reader.names(), {stream}
+    for event, stamp in core.events(Sought((), (), FLAG_BASE), after=after, until=at):
+        is_other = stamp.stream.startswith(_CONVERSATION) and stamp.stream not in known
+        base = event.base_stream if isinstance(event, (Forked, Restored)) else 0
+        if is_other and base and names.stream(base) in known:
+            known.add(stamp.stream)
+            yield stamp.stream
+
+
+def _window_turns(core: Core, stream: str, subjects: Collection[Subject], at: int) -> Iterator[int]:
+    """Yield the seqs of the answers before which the window held a message, where no context was shown instead."""
+    if len(subjects) > _PASS_COUNT_MIN:
+        yield from _passed_turns(core, stream, frozenset(subject.key for subject in subjects), at)
+        return
+    for subject in subjects:
+        for stay in stays(core, stream, subject.key, subject.seq, at):
+            is_shown_apart = False
+            sought = Sought((), (MessageAppended, ContextShown))
+            for event, stamp in core.events(sought, stream, after=stay.came, until=stay.left or at):
+                if isinstance(event, ContextShown):
+                    is_shown_apart = True
+                elif isinstance(event, MessageAppended) and event.role == "assistant":
+                    if not is_shown_apart:
+                        yield stamp.seq
+                    is_shown_apart = False
+
+
+def _passed_turns(core: Core, stream: str, ids: Collection[str], at: int) -> Iterator[int]:
+    reader = core.engine.reader
+    for begin, end in reversed(list(stretches(core, stream, at))):
+        with reader.state_lock:
+            slot = reader.slot(core.key(stream))
+            if slot is None:
+                return
+            state = reader.loader.state_at(slot, begin) if begin else fold.empty("conversation")
+        window = state.part(WINDOW)
+        for event, stamp in reader.events(core.key(stream), begin, end):
+            if isinstance(event, MessageAppended) and event.role == "assistant" and _holds_any(window, ids):
+                yield stamp.seq
+            if not begin or stamp.seq > begin:
+                fold.fold(state, stamp, event)
+
+
+def _holds_any(window: Any, ids: Collection[str]) -> bool:
+    return any(each.event.id in ids for each in window.passed) or any(
+        each.event.id in ids and each.event.id not in window.gone for each in window.queue
+    )
+
+
+def _answer_after(core: Core, stream: str, seq: int, at: int) -> int:
+    """Return the seq of the first answer of the assistant behind a seq, 0 where there is none yet."""
+    events = core.engine.reader.events(core.key(stream), seq, at, first_page=_FEW_EVENTS)
+    return next((s.seq for e, s in events if isinstance(e, MessageAppended) and e.role == "assistant"), 0)
+
+
+def _answer(core: Core, conversation: str, answer: int, at: int) -> tuple[str, tuple[int, ...]]:
+    """Return an answer as a sentence, and the seqs of what was done before the next message of user or assistant."""
+    if not answer:
+        return "nothing was answered yet", ()
+    then, key = list[int](), core.key(f"{_CONVERSATION}{conversation}")
+    for event, stamp in core.engine.reader.events(key, answer, at, first_page=_FEW_EVENTS):
+        if isinstance(event, MessageAppended) and event.role in ("user", "assistant"):
+            break
+        if not isinstance(event, ContextShown):
+            then.append(stamp.seq)
+        if len(then) >= _THEN_COUNT_MAX:
+            break
+    return sentence_of(core.recorded(answer)), tuple(then)
+
+
+def reach(core: Core, seqs: Collection[int]) -> tuple[int, int]:
+    """Return in how many turns of how many conversations a model saw what events of any branch brought."""
+    from refold.memory.memory import Memory  # noqa: PLC0415 - it is above this module
+
+    reader = core.engine.reader
+    numbers = [(found.seq, found.number) for found in reader.log.events_at(sorted(seqs))]
+    by_branch: dict[int, list[int]] = {}
+    with reader.state_lock:
+        for seq, number in numbers:
+            by_branch.setdefault(reader.streams.branch_of(number), []).append(seq)
+    turns, conversations = 0, 0
+    for branch, own in by_branch.items():
+        there = core.to(branch)
+        with reader.state_lock:
+            subjects = [subject for recorded in reader.loader.recorded(own) for subject in _brought(recorded)]
+        memory = Memory._behind(there, None)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        found = influence(memory, there, subjects, "", reader.current_head())
+        turns, conversations = turns + len(found.turns), conversations + len(found.conversations)
+    return turns, conversations
+
+
+def _brought(recorded: Recorded) -> list[Subject]:
+    """Return the items that an event brought; of an imported state all messages."""
+    stamp = recorded.stamp
+    messages = [Subject("message", stamp.stream, each.id, stamp.seq) for each in messages_by(recorded)]
+    return messages or subjects_of(recorded)

@@ -1,0 +1,122 @@
+"""The questions that only a log can answer, as verbs of a memory: why, blame, influence and bisect."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from refold import checks
+from refold.errors import InvalidInput
+from refold.event import Recorded
+from refold.memory.options import Core, seq_at
+
+if TYPE_CHECKING:
+    import datetime
+
+    from refold.memory.conversation import Conversation
+    from refold.memory.memory import Memory
+    from refold.memory.reasons import Influence, Revision, Why
+    from refold.results import Hits
+
+T = TypeVar("T")
+
+
+def why(
+    self: "Memory",
+    x: Any,
+    *,
+    conversation: "Conversation | str | None" = None,
+    at: "int | datetime.datetime | None" = None,
+    missing_from: "str | int | Hits | None" = None,
+) -> "Why":
+    """Return how something came, when and by what it left, what showed it to a model, and why a search did not.
+
+    ``x`` is a message, a memory, a note, an episode, a skill, a hit, a seq, or a text: an id, a key, or words that
+    something holds, in one ``conversation`` or anywhere, for which the log is scanned. ``missing_from`` is a query,
+    hits, or the seq of a recall or of a context that was shown. ``str()`` of the answer reads as text. Raises
+    ``NotFound`` for a seq without an event here.
+
+    >>> from refold import Memory
+    >>> memory = Memory()
+    >>> chat = memory.conversation("chat-42", window_tokens=5)
+    >>> first = chat.append("user", "The port is 6543.", tokens=4)
+    >>> _ = chat.append("user", "Which port?", tokens=3)
+    >>> [step.relation for step in memory.why(first).steps]
+    ['came', 'left']
+    """
+    from refold.memory.why import answer  # noqa: PLC0415 - loaded only by those who ask
+
+    return answer(self if at is None else self.at(at), x, conversation, missing_from)
+
+
+def blame(
+    self: "Memory",
+    key: str,
+    *,
+    conversation: "Conversation | str | None" = None,
+    of: str | None = None,
+    name: str = "default",
+    line: int | None = None,
+) -> "list[Revision]":
+    """Return every value that a key ever had, oldest first, with its writer and the turn that led to it.
+
+    ``of`` is scratchpad, state or board (of a ``conversation``), profile, setting, file, whose ``key`` is its path, or
+    skill, a learned one: of these two the values are the lines as they are, or those that one ``line`` had. Without
+    it the first of these that ever had the key is taken. ``name`` is that of the profile, the files or the library of
+    skills. Nothing is found for a key that never was.
+
+    >>> from refold import Memory
+    >>> memory = Memory()
+    >>> memory.profile().set("theme", "dark")
+    >>> memory.profile().set("theme", "light")
+    >>> [(revision.seq, revision.value, revision.actor) for revision in memory.blame("theme")]
+    [(1, 'dark', 'host'), (2, 'light', 'host')]
+    """
+    from refold.memory.blame import all_values  # noqa: PLC0415 - loaded only by those who ask
+
+    return all_values(self, key, conversation, of, name, line)
+
+
+def influence(
+    self: "Memory",
+    x: Any,
+    *,
+    conversation: "Conversation | str | None" = None,
+    at: "int | datetime.datetime | None" = None,
+) -> "Influence":
+    """Return the turns of a model whose window, context or recall held something, with its answers.
+
+    ``x`` is what ``why`` takes; of an erased event, its seq. A turn is an answer of the assistant. Where a context
+    was shown for it, that counts, else the window before it.
+    """
+    from refold.memory.exposure import influence_of  # noqa: PLC0415 - loaded only by those who ask
+
+    return influence_of(self if at is None else self.at(at), x, conversation)
+
+
+def bisect(
+    core: Core,
+    frozen: Callable[[int], T],
+    predicate: Callable[[T], object],
+    *,
+    after: object,
+    until: object,
+    at: int | None,
+) -> Recorded | None:
+    """Return the event that made a predicate of ``frozen(seq)`` true, ``None`` where it is not at the end."""
+    head = core.engine.reader.current_head() if at is None else at
+    low = seq_at(core.engine, after, head)
+    high = head if until is None else seq_at(core.engine, until, head)
+    if low > high:
+        raise InvalidInput(f"after is seq {low}, behind until, which is seq {high}; give an earlier after")
+    if not callable(predicate):
+        checks.invalid(f"predicate must be a function, not {type(predicate).__name__} ({checks.shown(predicate)})")
+    if predicate(frozen(low)):
+        raise InvalidInput(f"the predicate is true at seq {low} already; give an `after` at which it is not")
+    if not predicate(frozen(high)):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        if predicate(frozen(middle)):
+            high = middle
+        else:
+            low = middle
+    return next(core.engine.reader.all_events(high - 1, high, core.branch), None)

@@ -1,0 +1,184 @@
+"""The answers of why, blame and influence: steps with their events, values with their writers, turns of a model."""
+
+import datetime as dates
+from string import Formatter
+from typing import Any, Final, cast
+
+import msgspec
+from msgspec import Struct
+
+from refold import fold
+from refold.event import Event, Recorded, Stamp, unpack_json
+
+_SHOWN_CHARS: Final = 60
+_ERASED_TEXT: Final = "; what it said was erased"
+_JSON_TEXTS: Final = frozenset(("arguments", "result"))
+"""The fields whose bytes are JSON as it was given, and not packed."""
+
+
+class Reason(Struct, frozen=True):
+    """One step of an answer: what happened, in a sentence, with the seq, time, actor and cause of its event.
+
+    ``relation`` says how it belongs to the answer: ``came`` or ``returned``, what led there (``cause``, ``source``),
+    ``changed``, ``left`` or ``erased``, ``shown`` to a model, or ``hidden`` from one. ``subject`` is what it is about.
+    A step without an event, such as a rank in a search, has the seq 0.
+    """
+
+    relation: str
+    text: str
+    seq: int = 0
+    time_ns: int = 0
+    actor: str = ""
+    cause: int = 0
+    stream: str = ""
+    kind: str = ""
+    subject: str = ""
+
+    def __str__(self) -> str:
+        place = f"  seq {self.seq}  {time_text(self.time_ns)}  {self.actor}" if self.seq else ""
+        return f"{self.relation:<8}{place}  {self.text}"
+
+
+class Why(Struct, frozen=True):
+    """The answer of ``why``: its steps in the order of the question, and whether all that was asked for is there now.
+
+    ``str(answer)`` reads as lines of text, ``answer.to_json()`` as data; ``answer.of("left")`` are steps of a relation.
+    """
+
+    about: str
+    is_there: bool
+    steps: tuple[Reason, ...]
+
+    def of(self, *relations: str) -> tuple[Reason, ...]:
+        """Return the steps of some relations."""
+        return tuple(step for step in self.steps if step.relation in relations)
+
+    def to_json(self) -> str:
+        """Return the answer as JSON."""
+        return msgspec.json.encode(self).decode()
+
+    def __str__(self) -> str:
+        lines = [f"{self.about}: {'it is there' if self.is_there else 'it is not there'}"]
+        subject = self.about
+        for step in self.steps:
+            if step.subject != subject and step.subject:
+                lines.append(step.subject)
+            subject = step.subject
+            lines.append(f"  {step}")
+        return "\n".join(lines)
+
+
+class Revision(Struct, frozen=True):
+    """A value that a key had: what set it, when, by whom, why, and in which turn.
+
+    ``value`` is ``None`` where the key was ``removed`` or the value ``erased``. ``turn`` is the seq of the message of
+    the user that led to it: by the causes of the event, else the newest one before it in its conversation; 0 for none.
+    """
+
+    key: str
+    value: Any
+    seq: int
+    stream: str
+    kind: str
+    time_ns: int
+    occurred_ns: int
+    actor: str
+    cause: int
+    turn: int = 0
+    removed: bool = False
+    erased: bool = False
+
+    def __str__(self) -> str:
+        value = "erased" if self.erased else ("removed" if self.removed else _quoted(self.value))
+        turn = f", in the turn of seq {self.turn}" if self.turn else ""
+        return f"seq {self.seq}  {time_text(self.time_ns)}  {self.actor}  {self.key} = {value}{turn}"
+
+
+class Exposure(Struct, frozen=True):
+    """A turn of a model that held something: the seq of the answer, 0 while there is none, and what it saw.
+
+    ``seen`` is the seq of the context or the recall that showed it, 0 where the window did. ``then`` are the seqs of
+    what was done behind the answer: calls of tools and their results.
+    """
+
+    conversation: str
+    answer: int
+    seen: int = 0
+    text: str = ""
+    then: tuple[int, ...] = ()
+
+
+class Influence(Struct, frozen=True):
+    """The turns that held something, and what was said or done right after."""
+
+    about: str
+    turns: tuple[Exposure, ...]
+
+    @property
+    def conversations(self) -> tuple[str, ...]:
+        """The ids of the conversations with such a turn, sorted."""
+        return tuple(sorted({turn.conversation for turn in self.turns}))
+
+    def to_json(self) -> str:
+        """Return the answer as JSON."""
+        return msgspec.json.encode(self).decode()
+
+    def __str__(self) -> str:
+        head = f"{self.about}: shown in {len(self.turns)} turns of {len(self.conversations)} conversations"
+        return "\n".join([head, *(f"  {turn.conversation} seq {turn.answer}  {turn.text}" for turn in self.turns)])
+
+
+def time_text(time_ns: int) -> str:
+    """Return a time as ISO 8601 in UTC, to the second."""
+    moment = dates.datetime(1970, 1, 1, tzinfo=dates.UTC) + dates.timedelta(microseconds=time_ns // 1_000)
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+# The sentences of events.
+
+
+def sentence_of(recorded: Recorded) -> str:
+    """Describe an event in a sentence; an erased one by its kind, for its content is gone."""
+    event, stamp = recorded
+    if isinstance(event, fold.Unknown):
+        return f"an event of the unknown tag {event.tag}"
+    if stamp.erased:
+        about = (type(event).__doc__ or "").split(";")[0].split(".")[0].split(": ")[0]
+        return f"{about[:1].lower()}{about[1:]}{_ERASED_TEXT}"
+    return "".join(
+        text + ("" if field is None else _shown(event, field, bare=conversion == "s"))
+        for text, field, _, conversion in Formatter().parse(event.sentence)
+    )
+
+
+def _shown(event: Event, field: str, *, bare: bool) -> str:
+    value: Any = getattr(event, field)
+    if field == "text" and value is None and hasattr(event, "parts"):
+        value = getattr(event, "content", None) or getattr(event, "tool_calls", None)
+    if isinstance(value, bytes) and value:
+        value = msgspec.json.decode(value) if field in _JSON_TEXTS else unpack_json(value)
+    if isinstance(value, float):
+        value = f"{value:.3g}"
+    if isinstance(value, tuple):
+        return shortened(", ".join(map(str, cast("tuple[object, ...]", value))) or "none")
+    return shortened(str(value)) if bare and isinstance(value, (str, int)) else _quoted(value)
+
+
+def _quoted(value: object) -> str:
+    if isinstance(value, str):
+        return f"'{shortened(value)}'"
+    return "nothing" if value is None or value == b"" else shortened(msgspec.json.encode(value).decode())
+
+
+def shortened(text: str) -> str:
+    """Return a text in one line of at most 60 characters."""
+    line = " ".join(text[: 4 * _SHOWN_CHARS].split())
+    return line if len(line) <= _SHOWN_CHARS else f"{line[: _SHOWN_CHARS - 3]}..."
+
+
+def reason_of(relation: str, recorded: Recorded, *, subject: str = "", text: str = "") -> Reason:
+    """Return an event as a step of an answer."""
+    stamp: Stamp = recorded.stamp
+    kind = fold.NAMES.get(type(recorded.event), "unknown")
+    told = text or sentence_of(recorded)
+    return Reason(relation, told, stamp.seq, stamp.time_ns, stamp.actor, stamp.cause, stamp.stream, kind, subject)

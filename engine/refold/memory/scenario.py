@@ -1,0 +1,326 @@
+"""Scenarios: a memory as it would be under other policies, or without some events; read, and never written."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold import checks
+from refold.engine.history import changes_between
+from refold.engine.scan import Sought
+from refold.engine.scenario import STARTING, Changes, Need, ScenarioLens, Track, scenario_engine, sweep
+from refold.entry import MemoriesRecalled, MemoryMerged
+from refold.errors import EmbeddingMismatch, InvalidInput
+from refold.index.ranking import RANKINGS, Ranking, ranking_of
+from refold.limits import WINDOW_TOKENS_MAX
+from refold.memory.blame import origins
+from refold.memory.conversation import Conversation
+from refold.memory.options import Core, core_of, nanoseconds
+from refold.results import Change
+from refold.views.window import POLICIES, POLICY, WINDOW, MessageRemoved, WindowCleared
+
+if TYPE_CHECKING:
+    from refold.memory.memory import Memory
+    from refold.memory.project import Project
+
+
+class WindowDifference(Struct, frozen=True):
+    """A conversation whose window would have held other messages: those that it lacks, and those it has besides.
+
+    ``since`` is the first seq after which it had another number of tokens than the log's.
+    """
+
+    conversation: str
+    since: int
+    missing: tuple[int, ...]
+    added: tuple[int, ...]
+
+
+class RecallDifference(Struct, frozen=True):
+    """A recall that would have found other memories, or in another order: their ids, then and in the scenario."""
+
+    project: str
+    seq: int
+    query: str
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+
+class ScenarioDiff(Struct, frozen=True):
+    """The differences between a scenario and the log: windows and memories at its end, and recalls on the way."""
+
+    windows: tuple[WindowDifference, ...]
+    memories: tuple[Change, ...]
+    recalls: tuple[RecallDifference, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.windows or self.memories or self.recalls)
+
+
+class Regret(Struct, frozen=True):
+    """A message that was needed when eviction had taken it out of the window: the event that needed it, and why.
+
+    What was removed or cleared on purpose is no regret. The reasons are ``"recalled"``, ``"a memory of it was
+    recalled"`` and ``"called again"``, of a call of a tool that the message had made with the same arguments.
+    """
+
+    conversation: str
+    seq: int
+    needed_seq: int
+    reason: str
+
+
+class Scenario:
+    """A memory as it would be under other policies; its handles read like any other, and nothing is written.
+
+    >>> from refold import Memory
+    >>> memory = Memory()
+    >>> chat = memory.conversation("chat-42", window_tokens=8)
+    >>> _ = [chat.append("user", text, tokens=4) for text in ("Hi!", "I like tea.", "Bye!")]
+    >>> scenario = memory.what_if(window_tokens=12)
+    >>> [message.content for message in scenario.conversation("chat-42").window()]
+    ['Hi!', 'I like tea.', 'Bye!']
+    >>> len(chat.window()), [difference.added for difference in scenario.diff().windows]
+    (2, [(2,)])
+    """
+
+    __slots__ = ("_behind", "_changes", "_core", "_endless", "_memory", "_ranking", "_removals", "_swept", "_until")
+
+    def __init__(
+        self,
+        core: Core,
+        changes: Changes,
+        behind: "Callable[[Core, int], Memory]",
+        until: int,
+        ranking: Ranking | None = None,
+    ) -> None:
+        self._core = core
+        self._changes = changes
+        self._behind = behind
+        self._until = until
+        self._ranking = ranking
+        self._memory: Memory | None = None
+        self._swept: tuple[Track, Track] | None = None
+        self._endless: Core | None = None
+        self._removals: dict[str, list[int]] = {}
+        """The seqs at which a conversation, or one that it was forked from, lost messages on purpose."""
+
+    def __repr__(self) -> str:
+        shown = [f"{name}={value!r}" for name, value in self.settings().items()]
+        return f"Scenario({', '.join([*shown, f'until={self._until}'])})"
+
+    @property
+    def memory(self) -> "Memory":
+        """The memory of the scenario, frozen."""
+        if self._memory is None:
+            core = _scenario_core(self._core, self._changes, self._until)
+            core.ranking = self._ranking
+            self._memory = self._behind(core, self._until)
+        return self._memory
+
+    def settings(self) -> dict[str, Any]:
+        """Return the differences from the log."""
+        changes = self._changes
+        names = {number: name for name, number in POLICIES.items()}
+        given = {
+            "window_tokens": changes.window_tokens,
+            "eviction": None if changes.policy is None else names[changes.policy],
+            "ranking": None if self._ranking is None else self._ranking.name,
+            "dedupe": changes.dedupe,
+            "without": sorted(changes.without) or None,
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+    # The handles read most; ``memory`` has the others.
+
+    def conversation(self, conversation_id: str) -> Conversation:
+        """Return a frozen handle on a conversation."""
+        return self.memory.conversation(conversation_id)
+
+    def project(self, name: str = "default") -> "Project":
+        """Return a frozen handle on a project; its searches rank as the scenario does."""
+        return self.memory.project(name)
+
+    def state_hash(self) -> str:
+        """Return the SHA-256 of all states; that of the log where nothing is other than there."""
+        return self.track().state_hash()
+
+    # The comparisons, made in one pass over the log.
+
+    def track(self) -> Track:
+        """Return the result of a pass over the log."""
+        return self._pair()[1]
+
+    def _pair(self) -> tuple[Track, Track]:
+        if self._swept is None:
+            sweep_all([self])
+        assert self._swept is not None, "a sweep sets it"
+        return self._swept
+
+    def diff(self) -> ScenarioDiff:
+        """Return which windows and memories would be others, and which recalls would have found others.
+
+        A recall is asked anew as of its seq, for as many hits as it found, without filters; not one whose query came
+        with a vector that this memory's embedder cannot make again.
+        """
+        own, track = self._pair()
+        windows = tuple(WindowDifference(*difference) for difference in track.windows)
+        memories = [
+            change
+            for stream in sorted(track.facts)
+            for change in changes_between(
+                stream, {"facts": own.facts.get(stream, {})}, {"facts": track.facts.get(stream, {})}
+            )
+        ]
+        return ScenarioDiff(windows, tuple(memories), tuple(self._recalls()))
+
+    def _recalls(self) -> Iterator[RecallDifference]:
+        if self._ranking is None and self._changes.selection == Changes():
+            return
+        for event, stamp in self._core.engine.reader.all_events(0, self._until, self._core.branch):
+            if not isinstance(event, MemoriesRecalled) or not event.query.strip() or stamp.erased:
+                continue
+            if self._ranking is None and event.ranking not in RANKINGS:
+                continue
+            project = stamp.stream.partition("/")[2]
+            past, ranking = self.memory.at(stamp.seq - 1).project(project), self._ranking or event.ranking
+            try:
+                hits = past.search(event.query, top_k=max(len(event.ids), 1), ranking=ranking, floor=event.floor)
+            except EmbeddingMismatch:
+                continue
+            found = tuple(hit.entry.id for hit in hits)
+            if found != event.ids:
+                yield RecallDifference(project, stamp.seq, event.query, event.ids, found)
+
+    def regret(self) -> tuple[Regret, ...]:
+        """Return the messages that were needed after they had been evicted, in the order of the needs."""
+        return tuple(found for need in self.track().needs if (found := self._regret(need)) is not None)
+
+    def _regret(self, need: Need) -> Regret | None:
+        conversation = need.conversation.partition("/")[2]
+        seq = need.target
+        if isinstance(seq, str):
+            message = self.conversation(conversation).message(seq)
+            if message is None:
+                return None
+            seq = message.seq
+        is_withdrawn = self._is_withdrawn(need, seq)
+        return None if is_withdrawn else Regret(conversation, seq, need.needed_seq, need.reason)
+
+    def _is_withdrawn(self, need: Need, seq: int) -> bool:
+        """Return whether a message would have left a window without a bound too: by a removal, a clear or a restore."""
+        removals = self._removals.get(need.conversation)
+        if removals is None:
+            sought, until = Sought((), (MessageRemoved, WindowCleared)), self._until
+            streams = origins(self._core, need.conversation, until)
+            removals = self._removals[need.conversation] = sorted(
+                found.stamp.seq for stream, end in streams for found in self._core.events(sought, stream, until=end)
+            )
+        if not any(seq < each < need.needed_seq for each in removals):
+            return False
+        if self._endless is None:
+            changes = replace(self._changes, window_tokens=WINDOW_TOKENS_MAX, policy=POLICY)
+            self._endless = _scenario_core(self._core, changes, self._until)
+        window = self._endless.read_written(
+            need.conversation, lambda state: state.part(WINDOW).live(), need.needed_seq - 1
+        )
+        return not any(need.target in (message.id, message.seq) for message in window)
+
+    def take(self, swept: tuple[Track, Track]) -> None:
+        """Take the tracks of a sweep: that of the log, and its own."""
+        self._swept = swept
+
+    def begin(self) -> tuple[Core, Changes, int, Track]:
+        """Return the parts that a sweep works on: the memory, the changes, the end, the track of the scenario."""
+        track = Track(ScenarioLens(self._changes, ()), lambda: core_of(self.memory)[0].engine.reader, self._until)
+        return self._core, self._changes, self._until, track
+
+
+def sweep_all(scenarios: Sequence[object]) -> list[Scenario]:
+    """Compare scenarios of one memory with its log, all in one pass over it."""
+    given: list[Scenario] = []
+    for scenario in scenarios:
+        if not isinstance(scenario, Scenario):
+            checks.invalid(
+                f"scenarios must be those of what_if, not {type(scenario).__name__} ({checks.shown(scenario)})"
+            )
+        given.append(scenario)
+    if not given:
+        return given
+    begun = [scenario.begin() for scenario in given]
+    core = begun[0][0]
+    if any(other.engine is not core.engine or other.branch != core.branch for other, *_ in begun):
+        raise InvalidInput("the scenarios are of different memories; sweep those of one at a time")
+    for until in sorted({until for _, _, until, _ in begun}):
+        own = Track(None, lambda: core.engine.reader, until)
+        firsts = {Changes(): own}
+        tracks = [own]
+        for scenario, (_, changes, end, track) in zip(given, begun, strict=True):
+            if end != until:
+                continue
+            track.first = firsts.setdefault(changes.selection, track)
+            tracks.append(track)
+            scenario.take((own, track))
+        sweep(core.engine.reader, core.branch, tracks)
+    return given
+
+
+def what_if(
+    core: Core,
+    behind: "Callable[[Core, int], Memory]",
+    until: int,
+    *,
+    window_tokens: object,
+    eviction: object,
+    ranking: object,
+    dedupe: object,
+    without: object,
+) -> Scenario:
+    """Return the scenario of a memory with some policies changed."""
+    changes = Changes(
+        window_tokens=None if window_tokens is None else checks.window_tokens(window_tokens),
+        policy=None if eviction is None else POLICIES[checks.one_of(eviction, "eviction", tuple(POLICIES))],
+        dedupe=None if dedupe is None else _checked_dedupe(core, dedupe, until),
+        without=_left_out(core, without),
+    )
+    return Scenario(core, changes, behind, until, None if ranking is None else ranking_of(ranking))
+
+
+def _checked_dedupe(core: Core, dedupe: object, until: int) -> float:
+    """Return a threshold of merges that the log can answer for: a lower one than that of its merges it cannot."""
+    asked, usual = checks.fraction(dedupe, "dedupe"), core.embedding.merge_cosine
+    if asked < usual:
+        cosines = [
+            event.cosine
+            for event, _ in core.events(Sought((), (MemoryMerged,)), until=until)
+            if isinstance(event, MemoryMerged)
+        ]
+        if min(cosines, default=1.0) > asked:
+            raise InvalidInput(
+                f"dedupe is {asked}, under the threshold of {usual} and under the cosine of each of the {len(cosines)} "
+                f"merges up to seq {until}; a scenario can only take merges apart, as the log does not say which "
+                f"additions were asked to merge, nor what an embedder makes of a joined text: give a higher dedupe"
+            )
+    return asked
+
+
+def occurred_by(core: Core, occurred: object, until: int) -> Core:
+    """Return the core to a memory as of what had occurred by a time."""
+    return _scenario_core(core, Changes(occurred_ns=nanoseconds(occurred, "occurred")), until)
+
+
+def _scenario_core(core: Core, changes: Changes, until: int) -> Core:
+    return core.over(scenario_engine(core.engine.reader, changes, until))
+
+
+def _left_out(core: Core, without: object) -> frozenset[int]:
+    if not isinstance(without, Sequence) or isinstance(without, (str, bytes)):
+        checks.invalid(f"without must be a list of seqs or results, not {type(without).__name__}")
+    seqs = sorted(core.sources(tuple(cast("Sequence[object]", without))))
+    if seqs and seqs[0] < 1:
+        checks.invalid("without names an event of an open batch; leave out what is written")
+    for event, stamp in core.engine.reader.loader.recorded(seqs):
+        if isinstance(event, STARTING):
+            raise InvalidInput(f"seq {stamp.seq} is what {stamp.stream} stands on; leave out events behind it")
+    return frozenset(seqs)

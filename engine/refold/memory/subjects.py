@@ -1,0 +1,289 @@
+"""The subjects of questions: what a caller means, what an event is about, and how long a message was in its window."""
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from refold import checks, fold
+from refold.engine.reader import seq_at_time
+from refold.engine.scan import Sought
+from refold.engine.streams import Stream
+from refold.entry import Entry
+from refold.errors import NotFound
+from refold.event import Recorded, Stamp, StateImported, unpack_json
+from refold.memory.blame import KEY_KINDS, origins
+from refold.memory.options import Core
+from refold.memory.reasons import shortened
+from refold.message import Message, MessageAppended, messages_of, text_of
+from refold.results import Hit
+from refold.views.board import BoardChanged
+from refold.views.profile import JournalAppended, Note
+from refold.views.session import SESSION, ContextShown
+from refold.views.skills import SkillsSelected
+from refold.views.window import NAMES, WINDOW, Window, WindowResized, WindowSummarized, summary_message
+
+SKILLS_STREAM: Final = "skills/main"
+_LASTING: Final = ("memory", "skill", "file")
+"""The kinds whose subjects have an id through all of their events."""
+
+
+class Subject(NamedTuple):
+    """What a question is about: its kind, its stream, its id or key, and the seq of the event that brought it.
+
+    A key without a seq stands for all its values.
+    """
+
+    kind: str
+    stream: str
+    key: str
+    seq: int
+
+    def __str__(self) -> str:
+        is_named = self.kind in KEY_KINDS and self.key
+        name = f"{self.kind} {self.key!r}" if is_named else f"{self.kind} of seq {self.seq}"
+        return f"{name} in {self.stream}"
+
+
+def subjects_of(recorded: Recorded, text: str = "") -> list[Subject]:
+    """Return the subjects of an event; of an imported state, only those that hold a text."""
+    event, stamp = recorded
+    stream, seq = stamp.stream, stamp.seq
+    if isinstance(event, StateImported):
+        found = [Subject("message", stream, each.id, seq) for each in messages_of(recorded) if text in text_of(each)]
+        found += [
+            Subject("scratchpad", stream, key, seq) for key, value in event.entries if text in value or text == key
+        ]
+        return found if text else [Subject("event", stream, "", seq)]
+    if isinstance(event, BoardChanged):
+        return [Subject("board", stream, field, seq) for field in event.fields]
+    kind, field = event.subject
+    key = getattr(event, field) if field else ""
+    if not kind or (field and not key and kind not in KEY_KINDS):  # An erased event has no key.
+        return [Subject("event", stream, "", seq)]
+    return [Subject(kind, stream, key, seq)]
+
+
+def name_of(conversation: object) -> str | None:
+    """Return the id of a conversation, given as such or as a handle."""
+    return None if conversation is None else checks.name(getattr(conversation, "id", conversation), "conversation")
+
+
+def resolved(core: Core, x: object, conversation: str | None, at: int) -> list[Subject]:
+    """Return the subjects that a caller means by a result, a seq, or a text, which may be an id or a key."""
+    if isinstance(x, Hit):
+        x = x.entry
+    if isinstance(x, str):
+        return _named(core, checks.text(x, "x"), conversation, at)
+    if isinstance(x, Note):
+        return [_note(core, x, at)]
+    stream = None if conversation is None else f"conversation/{conversation}"
+    if isinstance(x, Entry):
+        return _first_of(core, x.id, at)
+    seq = x if isinstance(x, int) and not isinstance(x, bool) else getattr(getattr(x, "stamp", x), "seq", None)
+    if not isinstance(seq, int) or isinstance(seq, bool):
+        checks.invalid(
+            f"x is {checks.shown(x)}; give a message, a memory, a note, a hit, a seq, a key or a text of the log"
+        )
+    recorded = event_at(core, seq, at)
+    if isinstance(x, Message):
+        return [Subject("message", stream or recorded.stamp.stream, x.id, seq)]
+    found: list[Subject] = []
+    for each in subjects_of(recorded):
+        if each.kind == "message" and stream:
+            found.append(each._replace(stream=stream))
+        else:
+            found += _first_of(core, each.key, at) if each.key and each.kind in _LASTING else [each]
+    return found
+
+
+def event_at(core: Core, seq: int, at: int) -> Recorded:
+    """Return the event at a seq; ``NotFound`` where a branch has none there."""
+    if seq > 0:
+        for recorded in core.engine.reader.all_events(seq - 1, min(seq, at), core.branch):
+            return recorded
+    raise NotFound(f"no event of this memory is at seq {seq}; its head is {at}, and those of forks are in the forks")
+
+
+def _first_of(core: Core, key: str, at: int) -> list[Subject]:
+    """Return the subject with an id, by the first event that names it."""
+    for recorded in core.events(Sought((key.encode(),)), until=at):
+        for subject in subjects_of(recorded):
+            if subject.key == key:
+                return [subject]
+    raise NotFound(f"no event up to seq {at} names {checks.shown(key)}")
+
+
+def _note(core: Core, note: Note, at: int) -> Subject:
+    last = min(seq_at_time(core.engine.reader.log, core.engine.reader.current_head(), note.time_ns), at)
+    sought = Sought((note.text.encode(),), (JournalAppended,))
+    for event, stamp in core.events(sought, until=last, backwards=True):
+        if isinstance(event, JournalAppended) and (event.day, event.text) == (note.day, note.text):
+            return Subject("journal", stamp.stream, "", stamp.seq)
+    raise NotFound(f"no journal has the note {checks.shown(note.text)} at seq {at}")
+
+
+def _named(core: Core, text: str, conversation: str | None, at: int) -> list[Subject]:
+    """Return the subjects with an id or a key, or else those whose events hold the text."""
+    if not text:
+        checks.invalid("x is empty; give a text that something in the log holds")
+    stream = None if conversation is None else f"conversation/{conversation}"
+    found, named = dict[Subject, None](), dict[Subject, None]()
+    for own, until in [(None, at)] if stream is None else origins(core, stream, at):
+        for recorded in core.events(Sought((text.encode(),)), own, until=until):
+            for subject in (*_offered(recorded, text), *subjects_of(recorded, text)):
+                known = subject if stream is None else subject._replace(stream=stream)
+                if known.kind in KEY_KINDS and known.key == text:
+                    named[known._replace(seq=0)] = None
+                elif known.key == text:
+                    named[_as_known(named, known)] = None
+                else:
+                    found[_as_known(found, known)] = None
+    return list(named or found)
+
+
+def _offered(recorded: Recorded, text: str) -> list[Subject]:
+    """Return the skill of a name that was selected or offered to a context: its text may be in a file alone."""
+    event, stamp = recorded
+    if isinstance(event, ContextShown) and event.skills:
+        names = [str(row[0]) for row in unpack_json(event.skills)]
+    else:
+        names = list(event.names) if isinstance(event, SkillsSelected) else []
+    return [Subject("skill", SKILLS_STREAM, text, max(stamp.seq - 1, 1))] if text in names else []
+
+
+def _as_known(known: Iterable[Subject], subject: Subject) -> Subject:
+    """Return a subject as it was met before: by the first event that is about it."""
+    is_value = not subject.key or subject.kind in KEY_KINDS
+    return subject if is_value else next((each for each in known if each[:3] == subject[:3]), subject)
+
+
+# Stays: at which event a message came into a window, at which it left, and why. A stretch of a conversation begins with
+# a fork, a restore or an imported state, or with its first event. Within one, a message that has left does not come
+# back. So its leaving is found by bisection: first over checkpoint rows, whose seqs say which messages were in the
+# window, then by folding the few events between two of them.
+
+
+class Fill(NamedTuple):
+    """A window just before an event: how many tokens it held, how many it may hold, its policy."""
+
+    tokens: int
+    budget: int
+    policy: str
+
+
+class Stay(NamedTuple):
+    """A stay of a message in a window: the seqs at which it came and left; ``left`` is 0 while it is there.
+
+    One that never got in left with the event that brought it. ``room`` is the window before the event that pushed it
+    out.
+    """
+
+    came: int
+    left: int
+    room: Fill | None = None
+
+
+def stretches(core: Core, stream: str, until: int) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last seq of each stretch of a conversation, the newest first."""
+    while until:
+        begin = core.read_written(stream, lambda state: state.part(SESSION).based, until)
+        yield begin, until
+        until = begin - 1 if begin else 0
+
+
+def stays(core: Core, stream: str, message_id: str, seq: int, until: int) -> Iterator[Stay]:
+    """Yield the stays of a message in the window of a conversation up to a seq, the newest first."""
+    later = 0
+    origin = core.recorded(seq)
+    is_own = origin.stamp.stream == stream and isinstance(origin.event, (MessageAppended, WindowSummarized))
+    for begin, end in stretches(core, stream, until):
+        came = seq if is_own and begin < seq <= end else begin
+        if came == seq or (begin and holds(core, stream, message_id, begin)):
+            is_kept = holds(core, stream, message_id, end)
+            yield Stay(came, later) if is_kept else _left(core, stream, message_id, origin, came, end)
+        later = begin
+
+
+def holds(core: Core, stream: str, message_id: str, at: int) -> bool:
+    """Return whether a message was in the window at a seq."""
+    return core.read_written(stream, lambda state: state.part(WINDOW).find(message_id) is not None, at)
+
+
+def _left(core: Core, stream: str, message_id: str, origin: Recorded, low: int, high: int) -> Stay:
+    """Return the stay of a message that came at ``low`` and is not there at ``high``."""
+    reader, seq, came = core.engine.reader, origin.stamp.seq, low
+    is_imported = isinstance(origin.event, StateImported)
+    with reader.state_lock:
+        slot = reader.slot(core.key(stream))
+        assert slot is not None, stream
+        if not is_imported:  # Of those, one seq stands for all.
+            low, high = _narrowed(core, slot, seq, low, high)
+        state = reader.loader.state_at(slot, low)
+    window = state.part(WINDOW)
+    if window.find(message_id) is None:
+        return Stay(came, low, core.read_written(stream, _fill, low - 1))
+    for event, stamp in reader.events(core.key(stream), low, high):
+        room = _fill(state)
+        fold.fold(state, stamp, event)
+        is_kept = type(event) is MessageAppended and _is_behind(window, message_id, seq)
+        if not is_kept and window.find(message_id) is None:
+            return Stay(came, stamp.seq, room)
+    return Stay(came, high)
+
+
+def _narrowed(core: Core, slot: Stream, seq: int, low: int, high: int) -> tuple[int, int]:
+    """Bring two seqs nearer to each other by what checkpoint rows between them point at."""
+    checkpoints = core.engine.reader.checkpoints
+    while True:
+        middle = (low + high) // 2
+        number = core.engine.reader.streams.holder(slot, middle).number
+        row = checkpoints.before(number, middle)
+        if row is None or row.seq <= low:
+            row = checkpoints.after(number, middle)
+        if row is None or not low < row.seq < high:
+            return low, high
+        if seq in row.pointed:
+            low = row.seq
+        else:
+            high = row.seq
+
+
+def _is_behind(window: Window, message_id: str, seq: int) -> bool:
+    """Return whether messages before the given one are in the queue: nothing that was appended has pushed it out."""
+    is_by_age = window.ranks is None and bool(window.queue)
+    return is_by_age and window.queue[0].stamp.seq < seq and message_id not in window.gone
+
+
+def _fill(state: fold.State) -> Fill:
+    window = state.part(WINDOW)
+    return Fill(window.tokens, window.limit, NAMES.get(window.policy, str(window.policy)))
+
+
+def eviction_text(recorded: Recorded, message_id: str, room: Fill | None) -> str:
+    """Return why a message left its window with an event, empty where the event says all of it itself."""
+    event, stamp = recorded
+    if room is None or not isinstance(event, (MessageAppended, WindowResized)):
+        return ""
+    by = f"eviction policy {room.policy}"
+    if isinstance(event, WindowResized):
+        return (
+            f"it left the window: the budget became {event.window_tokens} tokens, and the window held {room.tokens} "
+            f"of {room.budget} ({by})"
+        )
+    if event.id == message_id:
+        if event.answers is not None and event.tokens <= room.budget:
+            return "it never was in the window: the call that it answers had left, or left with it"
+        return f"it never was in the window: with its group it has more tokens than the {room.budget} of the budget"
+    return (
+        f"it left the window: {event.role} {_name(event, stamp)} came with {event.tokens} tokens to the {room.tokens} "
+        f"of {room.budget} that were taken ({by})"
+    )
+
+
+def _name(event: MessageAppended, stamp: Stamp) -> str:
+    return "message (erased)" if stamp.erased else f"message '{shortened(text_of(event))}'"
+
+
+def messages_by(recorded: Recorded) -> Iterable[Message]:
+    """Return the messages that came by an event, a summary of evicted ones too."""
+    event, stamp = recorded
+    return (summary_message(event, stamp),) if isinstance(event, WindowSummarized) else messages_of(recorded)

@@ -1,0 +1,411 @@
+"""Why: how something came, when and by what it left, what showed it to a model, and why a search did not."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
+
+from refold import checks, fold
+from refold.engine.scan import Sought
+from refold.engine.streams import STORE_STREAM
+from refold.entry import ACTIVE, MemoriesDecayed, MemoriesRecalled
+from refold.errors import InvalidInput, NotFound
+from refold.event import FLAG_BASE, Erased, Event, Recorded, StateImported
+from refold.fold import State
+from refold.index.ranking import DEFAULT, ranking_of
+from refold.memory.blame import KEY_KINDS, causes_of, revisions, setter_of
+from refold.memory.exposure import PARTS, Display, exposures, skill_name
+from refold.memory.options import Core, core_of
+from refold.memory.reasons import Reason, Why, reason_of, shortened
+from refold.memory.search import DEFAULTS
+from refold.memory.subjects import Stay, Subject, event_at, eviction_text, holds, name_of, resolved, stays
+from refold.results import Hits
+from refold.views.episodes import EPISODES
+from refold.views.facts import FACTS
+from refold.views.files import FILES
+from refold.views.profile import JOURNAL
+from refold.views.scratchpad import SCRATCH
+from refold.views.session import WORK, ContextShown
+from refold.views.skills import SKILLS, SkillsSelected
+
+if TYPE_CHECKING:
+    from refold.memory.memory import Memory
+
+_IMPORTANCE_MIN: Final[float] = DEFAULTS.get("min_importance", 0.0)
+_EVERY: Final = 1_000_000  # More hits than a search has.
+_SUBJECTS_COUNT_MAX: Final = 20  # Subjects of a text that are answered for, the newest ones.
+_SHOWN_COUNT_MAX: Final = 20  # Contexts and recalls that are listed of one subject, the newest ones.
+
+
+def answer(memory: "Memory", x: object, conversation: object, missing_from: object) -> Why:
+    """Return the answer for a memory that is live or frozen."""
+    core, frozen = core_of(memory)
+    at = core.engine.reader.current_head() if frozen is None else frozen
+    found = resolved(core, x, name_of(conversation), at)
+    steps: list[Reason] = []
+    present: list[bool] = []
+    for subject in found[-_SUBJECTS_COUNT_MAX:]:
+        own = list(_life(memory, core, subject, at))
+        present.append(_is_there(core, subject, at))
+        if missing_from is not None:
+            own += _absence(memory, core, subject, missing_from, at)
+        steps += [replace(step, subject=str(subject)) for step in own]
+    if len(found) > _SUBJECTS_COUNT_MAX:
+        steps.append(Reason("hidden", f"{len(found) - _SUBJECTS_COUNT_MAX} earlier places are not listed here"))
+    if not found:
+        erased = sum(len(seqs) for _, seqs in _erasures(core, 0, at))
+        text = f"no event up to seq {at} holds {checks.shown(x)}; {erased} erased events may have held it"
+        steps.append(Reason("hidden", text))
+    about = str(found[0]) if len(found) == 1 else (f"{shortened(x)!r}" if isinstance(x, str) else checks.shown(x))
+    return Why(about, any(present), tuple(steps))
+
+
+# Lives: what brought a subject, what changed it, what took it away.
+
+
+def _life(memory: "Memory", core: Core, subject: Subject, at: int) -> Iterator[Reason]:
+    own: list[Stay] | None = None
+    if subject.kind == "message":
+        own = list(stays(core, subject.stream, subject.key, subject.seq, at))
+        yield from _message_life(core, subject, own, at)
+    elif subject.kind in KEY_KINDS:
+        yield from _key_life(core, subject, at)
+    elif subject.kind == "event":
+        yield from _came(core, event_at(core, subject.seq, at), at)
+    else:
+        yield from _item_life(core, subject, at)
+    shown = exposures(memory, core, subject, at, own)
+    if len(shown) > _SHOWN_COUNT_MAX:
+        yield Reason("shown", f"{len(shown) - _SHOWN_COUNT_MAX} earlier contexts and recalls showed it too")
+    yield from (reason_of("shown", recorded) for recorded in shown[-_SHOWN_COUNT_MAX:])
+
+
+def _came(core: Core, recorded: Recorded, at: int, relation: str = "came") -> Iterator[Reason]:
+    """Yield the event that brought something, what led to it, what it was made of, and whether it was erased."""
+    yield reason_of(relation, recorded)
+    for cause in causes_of(core, recorded):
+        yield reason_of("cause", cause)
+    sources = dict.fromkeys((*recorded.event.sources, getattr(recorded.event, "origin", 0)))
+    for seq in sources:
+        if 0 < seq < recorded.stamp.seq and not isinstance(recorded.event, ContextShown):
+            yield reason_of("source", core.recorded(seq))
+    if recorded.stamp.erased:
+        for erasure, seqs in _erasures(core, recorded.stamp.seq, at):
+            if recorded.stamp.seq in seqs:
+                yield reason_of("erased", erasure, text=f"its content was erased, with that of {len(seqs) - 1} others")
+
+
+def _erasures(core: Core, after: int, at: int) -> Iterator[tuple[Recorded, tuple[int, ...]]]:
+    # An erasure is in the main line, and reaches what was before it, at whatever seq one looks.
+    head = max(at, core.engine.reader.current_head())
+    for recorded in core.to(0).events(Sought((), (Erased,)), STORE_STREAM, after=after, until=head):
+        if isinstance(recorded.event, Erased):
+            yield recorded, recorded.event.seqs
+
+
+def _message_life(core: Core, subject: Subject, own: Sequence[Stay], at: int) -> Iterator[Reason]:
+    yield from _came(core, event_at(core, subject.seq, at), at)
+    for stay in reversed(own):
+        if stay.came != subject.seq:
+            text = "it came into the window with an earlier state"
+            yield reason_of("returned", core.recorded(stay.came), text=text)
+        if stay.left:
+            recorded = core.recorded(stay.left)
+            yield reason_of("left", recorded, text=eviction_text(recorded, subject.key, stay.room))
+
+
+def _key_life(core: Core, subject: Subject, at: int) -> Iterator[Reason]:
+    """Yield all values of a key, or the one that an event set, with what took it away and brought it back."""
+    was_there = came = False
+    for value in revisions(core, subject.stream, subject.kind, subject.key, at):
+        recorded, seq = core.recorded(value.seq), value.seq
+        is_there = not value.removed
+        if subject.seq and seq != subject.seq:
+            if seq < subject.seq:
+                continue
+            is_there = value.kind in _RETURNING and _is_there(core, subject, seq)
+        if is_there and (not subject.seq or not was_there):
+            yield from _came(core, recorded, at, "changed" if was_there else ("returned" if came else "came"))
+            came = True
+        elif was_there and not is_there:
+            replaced = f"its value was replaced: {reason_of('', recorded).text}"
+            yield reason_of("left", recorded, text="" if value.removed else replaced)
+        was_there = is_there
+
+
+_RETURNING: Final = ("forked", "restored", "state_imported")
+"""The events after which a value may be there again."""
+
+
+def _item_life(core: Core, subject: Subject, at: int) -> Iterator[Reason]:
+    """Yield the steps that the events of a stream made with a memory, a skill, a file, or the items of one event."""
+    enders = tuple(event_type for event_type in fold.TAGS if subject.kind in event_type.ends)
+    after = subject.seq - 1 if subject.seq else 0
+    sought = Sought((subject.key.encode(),) if subject.key else (), (*enders, StateImported), FLAG_BASE)
+    came = is_there = False
+    if not subject.key:
+        yield from _came(core, core.recorded(subject.seq), at)
+        came, after = True, subject.seq
+        is_there = _is_there(core, subject, subject.seq)
+    for recorded in core.events(sought, subject.stream, after=after, until=at):
+        event, seq = recorded.event, recorded.stamp.seq
+        if recorded.stamp.flags & FLAG_BASE or isinstance(event, (StateImported, *enders)):
+            was_there, is_there = is_there, _is_there(core, subject, seq)
+            if was_there != is_there:
+                yield reason_of("returned" if is_there else "left", recorded)
+        elif _names(event, subject.key):
+            if event.removes(subject.key):
+                if is_there:
+                    yield reason_of("left", recorded, text=_merged_text(event, subject.key))
+                is_there = False
+            elif isinstance(event, MemoriesRecalled):
+                continue  # The steps of contexts cover what it showed.
+            elif not is_there:
+                yield from _came(core, recorded, at, "returned" if came else "came")
+                came, is_there = True, not recorded.stamp.erased
+            else:
+                yield reason_of("changed", recorded, text=_decay_text(event, subject.key))
+    if subject.kind == "memory":
+        yield from _hidden(core, subject, at)
+
+
+def _names(event: Event, key: str) -> bool:
+    own = (getattr(event, field, None) for field in ("id", "other", "name"))
+    return bool(key) and (key in own or key in getattr(event, "ids", ()))
+
+
+def _merged_text(event: Any, key: str) -> str:
+    return (
+        f"it was merged into memory {event.id} at a cosine of {event.cosine:.3g}"
+        if hasattr(event, "cosine") and key
+        else ""
+    )
+
+
+def _decay_text(event: Event, key: str) -> str:
+    if not isinstance(event, MemoriesDecayed):
+        return ""
+    return f"its importance fell to {event.importances[event.ids.index(key)]:.3g} with the days"
+
+
+def _hidden(core: Core, subject: Subject, at: int) -> Iterator[Reason]:
+    """Yield why default searches pass over a memory that is there."""
+    entry = core.read_written(subject.stream, lambda state: state.part(FACTS).entries.get(subject.key), at)
+    if entry is None:
+        return
+    if entry.status != ACTIVE:
+        yield Reason("hidden", f"searches pass over it: its status is {entry.status}")
+    least = _IMPORTANCE_MIN
+    if entry.importance < least:
+        yield Reason("hidden", f"searches pass over it: its importance of {entry.importance:.3g} is under {least}")
+
+
+_PRESENT: Final[dict[str, Callable[[State, Subject], bool]]] = {
+    "memory": lambda state, subject: subject.key in state.part(FACTS).entries,
+    "skill": lambda state, subject: subject.key in state.part(SKILLS).learned,
+    "file": lambda state, subject: subject.key in state.part(FILES).places,
+    "episode": lambda state, subject: subject.key in state.part(EPISODES).ids,
+    "note": lambda state, subject: subject.seq in [seq for seq, _ in state.part(SCRATCH).notes],
+    "journal": lambda state, subject: any(
+        subject.seq == seq for notes in state.part(JOURNAL).days.values() for seq, _ in notes
+    ),
+    "work": lambda state, subject: (
+        subject.seq
+        in (
+            state.part(WORK).task_seq,
+            *(seq for seq, _ in state.part(WORK).files.values()),
+            *state.part(WORK).findings.values(),
+        )
+    ),
+}
+"""Whether a state holds a subject, by its kind."""
+
+
+def _is_there(core: Core, subject: Subject, at: int) -> bool:
+    """Return whether a subject is where it belongs at a seq: a message in the window, a key with its value."""
+    if subject.kind == "message":
+        return holds(core, subject.stream, subject.key, at)
+    if subject.kind in KEY_KINDS:
+        seq = core.read_written(subject.stream, partial(setter_of, subject.kind, subject.key, known=-1), at)
+        if seq >= 0 or not subject.seq:  # Else the state does not say which event set it.
+            return seq == subject.seq if subject.seq else seq != 0
+        values = revisions(core, subject.stream, subject.kind, subject.key, at)
+        return bool(values) and values[-1].seq == subject.seq and not values[-1].removed
+    present = _PRESENT.get(subject.kind)
+    if present is None:
+        return not event_at(core, subject.seq, at).stamp.erased
+    return core.read_written(subject.stream, lambda state: present(state, subject), at)
+
+
+# Absence: why a search, a recall or a context did not show it.
+
+
+def _absence(memory: "Memory", core: Core, subject: Subject, missing_from: object, at: int) -> Iterator[Reason]:
+    if isinstance(missing_from, str):
+        yield from _unfound(memory, subject, missing_from, {})
+    elif isinstance(missing_from, Hits):
+        options = {"top_k": max(len(missing_from), 1), "ranking": missing_from.ranking}
+        yield from _unfound(memory, subject, missing_from.query, options)
+    else:
+        recorded = event_at(core, checks.integer(missing_from, "missing_from", 1, at, "the head"), at)
+        event, stamp = recorded
+        if isinstance(event, MemoriesRecalled):
+            past = memory.at(stamp.seq - 1)
+            options = {"top_k": max(len(event.ids), 1), "ranking": event.ranking, "now": stamp.time_ns}
+            yield from _unfound(past, subject, event.query, options)
+        elif isinstance(event, ContextShown):
+            yield _unshown(memory, core, subject, recorded)
+        else:
+            raise InvalidInput(
+                f"seq {stamp.seq} is no recall and no context that was shown; give one of those, or a query"
+            )
+
+
+def _unfound(memory: "Memory", subject: Subject, query: str, options: dict[str, Any]) -> Iterator[Reason]:
+    """Yield the reasons that kept a subject out of the hits of a query: a filter, the floor, or its rank."""
+    name = subject.stream.partition("/")[2]
+    top_k: int = options.get("top_k", 10)
+    if subject.kind == "message":
+        hits = memory.conversation(name).search(query, top_k=_EVERY, explain=True)
+        yield _rank(hits, top_k, [place for place, hit in enumerate(hits) if hit.entry.id == subject.key], {})
+    elif subject.kind == "memory":
+        project = memory.project(name)
+        entry = project.get(subject.key)
+        if entry is None or entry.erased:
+            yield Reason("hidden", f"the search could not find it: it was not in the project at seq {memory.head}")
+            return
+        least = _IMPORTANCE_MIN
+        if entry.status != ACTIVE or entry.importance < least:
+            yield Reason(
+                "hidden",
+                f"the filters left it out: its status is {entry.status} and its importance {entry.importance:.3g}; "
+                f"those that are {ACTIVE} and have {least} or more are searched",
+            )
+            return
+        ranking = options.get("ranking", DEFAULT)
+        now = {"now": options["now"]} if "now" in options else {}
+        found = project.search(query, top_k=top_k, ranking=ranking, **now)
+        hits = project.search(query, top_k=_EVERY, ranking=ranking, explain=True, floor=0.0, **now)
+        if not found and hits:
+            yield Reason(
+                "hidden",
+                f"nothing was found: the best score of {hits[0].score:.3g} is below the floor of {found.floor:.3g}",
+            )
+            return
+        places = [place for place, hit in enumerate(hits) if hit.entry.id == subject.key]
+        yield _rank(hits, top_k, places, ranking_of(ranking).weights())
+    elif subject.kind == "skill":
+        core, _ = core_of(memory)
+        yield Reason("hidden", _verdict(memory, skill_name(core, subject), query))
+    else:
+        yield Reason("hidden", f"searches find messages, memories and skills, and this is a {subject.kind}")
+
+
+def _rank(hits: Hits, top_k: int, places: Sequence[int], weights: dict[str, float]) -> Reason:
+    if not places:
+        return Reason("hidden", f"it shares nothing with the query {shortened(hits.query)!r}: it has no score")
+    place = places[0]
+    if place < top_k:
+        return Reason(
+            "shown", f"it is hit {place + 1} of {shortened(hits.query)!r}, with a score of {hits[place].score:.3g}"
+        )
+    own, last = hits[place], hits[top_k - 1]
+    losses = {
+        signal: weights.get(signal, 1.0) * (last.parts.get(signal, 0.0) - own.parts.get(signal, 0.0))
+        for signal in own.parts.keys() | last.parts.keys()
+        if not weights or signal in weights
+    }
+    worst = max(sorted(losses), key=losses.__getitem__, default="")
+    cost = f"; {worst} cost it most, {losses[worst]:.3g} behind hit {top_k}" if worst else ""
+    return Reason(
+        "hidden",
+        f"it is ranked {place + 1} of {len(hits)} for {shortened(hits.query)!r}, and {top_k} are shown: its score is "
+        f"{own.score:.3g}, that of the last one shown {last.score:.3g}{cost}",
+    )
+
+
+def _unshown(memory: "Memory", core: Core, subject: Subject, recorded: Recorded) -> Reason:
+    """Return why a context that was shown lacks a subject, or that it has it."""
+    where = f"the context at seq {recorded.stamp.seq}"
+    if recorded.stamp.erased:
+        return reason_of("hidden", recorded, text=f"{where} was erased: only that there was one is known")
+    display = Display.of(memory, recorded)
+    part = PARTS.get(subject.kind, "")
+    if part and display.shows(core, subject):
+        quoted = subject.kind == "message" and display.quotes(subject.seq)
+        return reason_of("shown", recorded, text=f"{where} shows it in its part {'messages' if quoted else part}")
+    room = display.plan.get("tokens", {}).get(part, 0)
+    if subject.kind == "memory":
+        text = _memory_absence(memory, subject, display, room)
+    elif subject.kind == "message" and holds(core, subject.stream, subject.key, display.event.origin):
+        text = f"the part window has room for {room} tokens, and the oldest messages were left out"
+    elif subject.kind == "message":
+        at = display.event.origin
+        text = f"it was not in the window at seq {at}, and not among the earlier messages that were found"
+    elif subject.kind == "skill":
+        text = _skill_absence(memory, core, subject, display, room)
+    else:
+        is_there = part in display.event.names
+        text = f"its part {part} has room for {room} tokens" if is_there else f"it has no part {part or subject.kind}"
+    return reason_of("hidden", recorded, text=f"{where} lacks it: {text}")
+
+
+def _memory_absence(memory: "Memory", subject: Subject, display: Display, room: int) -> str:
+    """Return why a memory is not in a context: another project, its rank, or the room of the part."""
+    event, most = display.event, display.budget.get("memories_count") or 0
+    if subject.stream != f"project/{event.project}":
+        return f"it shows memories of project {event.project!r}"
+    past = memory.at(event.origin).project(event.project)
+    entry = past.get(subject.key)
+    if entry is None or entry.erased:
+        return f"it was not in the project at seq {event.origin}"
+    if event.query is None:
+        return f"{most} memories at most are taken, and the part memories has room for {room} tokens"
+    hits = past.search(event.query, top_k=_EVERY, floor=0.0)
+    place = next((place for place, hit in enumerate(hits, 1) if hit.entry.id == subject.key), 0)
+    query = shortened(event.query)
+    if not place:
+        return f"a search for {query!r} does not find it: its status or its importance is filtered out"
+    if place > most:
+        return f"it is ranked {place} for {query!r}, and {most} memories at most are taken"
+    count = len(event.ids)
+    return f"it is ranked {place} for {query!r}; the part memories has room for {room} tokens and shows {count}"
+
+
+def _skill_absence(memory: "Memory", core: Core, subject: Subject, display: Display, room: int) -> str:
+    """Return why a skill is not in a context: the share that cut it, or the selection that passed over it."""
+    name, names = skill_name(core, subject), [each for each, _, _ in display.skills]
+    if name in names:
+        place = names.index(name)
+        shown, score = display.skills_shown(), display.skills[place][2]
+        text = f"with a score of {score:.3g} it was skill {place + 1} of {len(names)}"
+        if not shown and display.plan.get("skills_chars", 1):
+            return f"{text}, and as not all fits the budget of {display.budget.get('tokens')} tokens, skills went first"
+        return f"{text}; the part skills has room for {room} tokens and shows {', '.join(shown) or 'none'}"
+    chosen = f"it was not selected; {', '.join(names) or 'none'} were"
+    selection = _last_selection(core, display)
+    query = display.event.query if selection is None else selection.query
+    if not query:
+        return chosen
+    return f"{chosen}; {_verdict(memory.at(display.event.origin), name, query)}"
+
+
+def _last_selection(core: Core, display: Display) -> SkillsSelected | None:
+    """Return the selection that was last recorded for the conversation of a context."""
+    stream = core.recorded(display.seq).stamp.stream
+    found = core.events(Sought((), (SkillsSelected,)), until=display.event.origin, backwards=True)
+    conversation = stream.partition("/")[2]
+    selections = (each.event for each in found if isinstance(each.event, SkillsSelected))
+    return next((each for each in selections if each.conversation == conversation), None)
+
+
+def _verdict(memory: "Memory", name: str, query: str) -> str:
+    """Return how a skill scores for a query; of those in files the memory alone knows no text."""
+    try:
+        return str(memory.skills.explain(name, query))
+    except NotFound:
+        return (
+            f"it is no learned skill, so ask the handle that reads its file: skills.explain({name!r}, "
+            f"{shortened(query)!r})"
+        )

@@ -1,0 +1,45 @@
+"""Who may ask a server that others than this machine reach: those who know its token."""
+
+import hashlib
+import hmac
+from http.cookies import CookieError, SimpleCookie
+from typing import Final
+
+from starlette.datastructures import Headers
+
+from refold import checks
+
+LOGIN_PATH: Final = "/login"
+COOKIE: Final = "refold_access"
+TOKEN_CHARS_MIN: Final = 16
+_BEARER: Final = "bearer "
+
+
+class Access:
+    """A token, given as `Authorization: Bearer` by programs, and once in a form by people, who get a cookie for it.
+
+    The cookie is not the token: it is worth nothing for the next server that is started.
+    """
+
+    def __init__(self, token: str, secret: str) -> None:
+        if len(token) < TOKEN_CHARS_MIN:
+            checks.invalid(
+                f"the token has {len(token)} characters; give at least {TOKEN_CHARS_MIN = }, drawn by chance"
+            )
+        self._token = token.encode()
+        self.cookie = hmac.new(secret.encode(), self._token, hashlib.sha256).hexdigest()
+
+    def is_token(self, given: str) -> bool:
+        """Tell whether a text is the token."""
+        return hmac.compare_digest(given.encode("utf-8", "replace"), self._token)
+
+    def admits(self, headers: Headers) -> bool:
+        """Tell whether a request shows the token or the cookie."""
+        given = headers.get("authorization", "")
+        if given.lower().startswith(_BEARER):
+            return self.is_token(given[len(_BEARER) :].strip())
+        try:
+            cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+        except CookieError:
+            return False
+        return cookie is not None and hmac.compare_digest(cookie.value.encode("utf-8", "replace"), self.cookie.encode())

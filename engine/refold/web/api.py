@@ -1,0 +1,420 @@
+"""REST over a memory: sessions through time, events, searches, memories, skills, notices, the store."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any, Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from refold import Project, __version__, checks
+from refold.engine.reader import RequestTaken
+from refold.errors import InvalidInput, NotFound
+from refold.importers.values import KIND_NAMES, entry_json, event_json, event_name, message_json
+from refold.memory.options import core_of
+from refold.web import comparison, projects, reasons, views
+from refold.web.parameters import answer, fields, flag, happened, limit, moment, name_in, number, options, text, then
+from refold.web.problems import problem
+from refold.web.site import ACTOR, Site
+
+_MEMORY_FIELDS = ("content", "category", "keywords", "importance", "metadata")
+_TRACK_COUNT_DEFAULT: Final = 20_000
+_TRACK_COUNT_MAX: Final = 50_000
+Body = dict[str, Any]
+
+
+def get_root(site: Site, request: Request, _: Body) -> Response:
+    """Say which program and which memory answer."""
+    shown = {"name": "refold", "version": __version__, "head": site.memory.head, "writes": site.writes}
+    return answer(request, shown, seq=site.memory.head)
+
+
+# Sessions.
+
+
+def list_sessions(site: Site, request: Request, _: Body) -> Response:
+    """List sessions by id."""
+    memory, count = then(site.memory, moment(request, site.memory)), limit(request)
+    ids = memory.conversations(after=text(request, "after"), limit=count)
+    rows = [views.session_row(memory, session) for session in ids]
+    following = ids[-1] if len(ids) == count else None
+    return answer(request, {"sessions": rows, "next": following}, seq=memory.head)
+
+
+def get_session(site: Site, request: Request, _: Body) -> Response:
+    """Read a session, now or as of a seq: scratchpad, state, board, counts."""
+    memory, session = then(site.memory, moment(request, site.memory)), name_in(request, "session")
+    seq = memory.head
+    return answer(request, views.session_json(memory, session), version=memory.conversation(session).version, seq=seq)
+
+
+def get_window(site: Site, request: Request, _: Body) -> Response:
+    """Read the window of a session, now or as of a seq."""
+    memory, session = then(site.memory, moment(request, site.memory)), name_in(request, "session")
+    seq = memory.head
+    return answer(request, views.window_json(memory, session), version=memory.conversation(session).version, seq=seq)
+
+
+def get_step(site: Site, request: Request, _: Body) -> Response:
+    """Read the event of a session at a seq, or the last one before it, with what entered and left."""
+    session = name_in(request, "session")
+    at = moment(request, site.memory)
+    seq = site.memory.head if at is None else at
+    step = views.step_at(site.memory, session, seq)
+    return answer(request, step | {"left": [message_json(message) for message in step["left"]]}, seq=seq)
+
+
+def get_session_events(site: Site, request: Request, _: Body) -> Response:
+    """Read a page of a session's events."""
+    chat = views.known_session(site.memory, name_in(request, "session"))
+    rows, following = views.events_page(site.memory, chat.events(number(request, "after", 0)), limit(request))
+    return answer(request, {"events": rows, "next": following}, version=chat.version, seq=site.memory.head)
+
+
+def get_track(site: Site, request: Request, _: Body) -> Response:
+    """Read a page of a session's events as columns: seqs, and classes of kinds."""
+    count = max(number(request, "limit", _TRACK_COUNT_DEFAULT, _TRACK_COUNT_MAX), 1)
+    page = views.track(site.memory, name_in(request, "session"), number(request, "after", 0), count)
+    return answer(request, page, version=page["version"], seq=site.memory.head)
+
+
+def get_diff(site: Site, request: Request, _: Body) -> Response:
+    """Compare a session at two seqs."""
+    session, head = name_in(request, "session"), site.memory.head
+    views.known_session(site.memory, session)
+    a, b = (happened(site.memory, number(request, key, default)) for key, default in (("a", 0), ("b", head)))
+    changes = views.diff_json(site.memory, session, a, b)
+    return answer(request, {"session": session, "a": a, "b": b, "changes": changes}, seq=head)
+
+
+def get_branches(site: Site, request: Request, _: Body) -> Response:
+    """List the forks that begin in a session, the restores that lead back into it, and where it came from."""
+    chat = views.known_session(site.memory, name_in(request, "session"))
+    found = site.branches.of(chat.id)
+    shown = {name: [each._asdict() for each in branches] for name, branches in found.items()}
+    return answer(request, shown, version=chat.version, seq=site.memory.head)
+
+
+def get_what_if(site: Site, request: Request, _: Body) -> Response:
+    """Compare a session with itself under another budget or eviction policy: where its windows differ, and regret."""
+    return answer(request, comparison.document(site, comparison.comparison_of(site, request)), seq=site.memory.head)
+
+
+def get_shown_context(site: Site, request: Request, _: Body) -> Response:
+    """Build the context that a model was shown at a seq again."""
+    return answer(
+        request, views.context_json(site.memory, happened(site.memory, _seq_in(request))), seq=site.memory.head
+    )
+
+
+def append_message(site: Site, request: Request, body: Body) -> Response:
+    """Append a message to a session, which begins with it."""
+    names = ("role", "content", "tokens", "name", "tool_calls", "tool_call_id", "pinned", "metadata")
+    given = fields(body, *names)
+    if "role" not in given:
+        checks.invalid("role is missing; give user, assistant, system or tool")
+    chat = site.memory.conversation(name_in(request, "session"))
+    with site.memory.acting(ACTOR):
+        message = chat.append(given.pop("role"), given.pop("content", None), **given, **options(request).given())
+    return answer(request, message_json(message), version=chat.version, seq=site.memory.head, status=201)
+
+
+def fork_session(site: Site, request: Request, body: Body) -> Response:
+    """Fork a session at a seq."""
+    given = fields(body, "id", "at")
+    chat = views.known_session(site.memory, name_in(request, "session"))
+    name, at = checks.name(given.get("id"), "id"), _whole(site, given.get("at"))
+    with site.memory.acting(ACTOR):
+        try:
+            fork = chat.fork(name, at=at, **options(request).given())
+        except InvalidInput as error:
+            return _taken(error, bool(site.memory.conversation(name).version))
+    return answer(request, {"id": fork.id}, version=fork.version, seq=site.memory.head, status=201)
+
+
+def _taken(error: InvalidInput, is_there: bool) -> Response:  # noqa: FBT001 - of the name that was to be new
+    """Answer that a name is taken, where that is what failed; else raise the error."""
+    if not is_there or isinstance(error, RequestTaken):
+        raise error
+    return problem(409, "It is there already", str(error))
+
+
+def _whole(site: Site, value: Any) -> Any:
+    """Return a seq that a body names as a number, which JSON may write as 5.0; any other value as it is."""
+    seq = int(value) if isinstance(value, float) and value.is_integer() else value
+    return happened(site.memory, seq) if isinstance(seq, int) and not isinstance(seq, bool) else seq
+
+
+# Events.
+
+
+def list_events(site: Site, request: Request, _: Body) -> Response:
+    """Read a page of the log, of one kind or of all."""
+    after, until, kind = number(request, "after", 0), moment(request, site.memory, "until"), text(request, "kind")
+    if kind is not None and kind not in KIND_NAMES:
+        checks.invalid(f"there is no kind of event {checks.shown(kind)}; the page on the format lists them")
+    events = site.memory.events(after=min(after, site.memory.head), until=until)
+    of_kind = (recorded for recorded in events if kind in (None, event_name(recorded)))
+    rows, following = views.events_page(site.memory, of_kind, limit(request))
+    return answer(request, {"events": rows, "next": following}, seq=site.memory.head)
+
+
+def get_event(site: Site, request: Request, _: Body) -> Response:
+    """Read one event whole."""
+    event = event_json(site.memory, site.memory.event(_seq_in(request)), full=flag(request, "full"))
+    return answer(request, event, seq=site.memory.head)
+
+
+def _seq_in(request: Request) -> int:
+    given = str(request.path_params["seq"])
+    if not (given.isascii() and given.isdecimal() and len(given) <= len(str(2**63)) and int(given)):
+        raise NotFound(f"there is no event {checks.shown(given)}; a seq is a whole number")
+    return int(given)
+
+
+# Questions.
+
+
+def get_why(site: Site, request: Request, _: Body) -> Response:
+    """Tell how something came, when and by what it left, what showed it to a model, and why a search did not."""
+    return answer(request, msgspec.to_builtins(reasons.why_of(site, request)), seq=site.memory.head)
+
+
+def get_blame(site: Site, request: Request, _: Body) -> Response:
+    """List every value that a key ever had, oldest first, with its writer and the turn that led to it."""
+    found = msgspec.to_builtins(reasons.revisions_of(site, request))
+    return answer(request, {"revisions": found}, seq=site.memory.head)
+
+
+# Searches.
+
+
+def search(site: Site, request: Request, _: Body) -> Response:
+    """Search the memories of a project, or the messages of one session or of all, with the signals of each score."""
+    query, memory = text(request, "q"), then(site.memory, moment(request, site.memory))
+    if query is None:
+        checks.invalid("q is missing; give what to look for")
+    top_k = max(number(request, "top_k", 10, 100), 1)
+    kind, session = text(request, "in", "memories"), text(request, "session")
+    if kind == "messages":
+        hits = (
+            memory.search_messages(query, top_k=top_k, explain=True)
+            if session is None
+            else views.known_session(memory, session).search(query, top_k=top_k, explain=True)
+        )
+    elif kind == "memories":
+        ranking = text(request, "ranking", "hybrid")
+        project = memory.project(text(request, "project", "default") or "default")
+        hits = project.search(query, top_k=top_k, ranking=ranking or "hybrid", explain=True)
+    else:
+        checks.invalid(f"in is {checks.shown(kind)}; give memories or messages")
+    return answer(request, views.hits_json(hits), seq=memory.head)
+
+
+# Projects and their memories.
+
+
+def list_projects(site: Site, request: Request, _: Body) -> Response:
+    """List projects by name."""
+    count = limit(request)
+    names = site.memory.projects(after=text(request, "after"), limit=count)
+    rows = [{"id": name, "memories": site.memory.project(name).count()} for name in names]
+    return answer(request, {"projects": rows, "next": names[-1] if len(names) == count else None}, seq=site.memory.head)
+
+
+def get_project(site: Site, request: Request, _: Body) -> Response:
+    """Read the counts of a project."""
+    project = _project(site, request)
+    shown = {"id": project.name, **msgspec.to_builtins(project.stats())}
+    return answer(request, shown, version=_version(project), seq=site.memory.head)
+
+
+def list_memories(site: Site, request: Request, _: Body) -> Response:
+    """Read a page of a project's memories, of a category or a status."""
+    project, offset, count = _project(site, request), number(request, "offset", 0), limit(request)
+    kinds = {"category": text(request, "category"), "status": text(request, "status")}
+    entries = project.list(**kinds, offset=offset, limit=count)
+    shown = {
+        "memories": [entry_json(entry) for entry in entries],
+        "total": project.count(**kinds),
+        "next": offset + count if len(entries) == count else None,
+    }
+    return answer(request, shown, version=_version(project), seq=site.memory.head)
+
+
+def get_memory(site: Site, request: Request, _: Body) -> Response:
+    """Read one memory with its history."""
+    project, entry_id = _project(site, request), name_in(request, "memory")
+    entry = project.get(entry_id)
+    if entry is None:
+        raise NotFound(f"Memory not found: {entry_id}")
+    history = [event_json(site.memory, recorded) for recorded in project.history(entry_id)]
+    return answer(request, {**entry_json(entry), "history": history}, version=_version(project), seq=site.memory.head)
+
+
+def add_memory(site: Site, request: Request, body: Body) -> Response:
+    """Add a memory; an exact duplicate is answered with the one that is there."""
+    given = fields(body, *_MEMORY_FIELDS, "source", "status")
+    project = _project(site, request)
+    if "content" not in given:
+        checks.invalid("content is missing; give a statement")
+    if "source" in given:
+        given["source"] = _whole(site, given["source"])
+    with site.memory.acting(ACTOR):
+        entry = project.add(given.pop("content"), **given, **options(request).given())
+    return answer(request, entry_json(entry), version=_version(project), seq=site.memory.head, status=201)
+
+
+def update_memory(site: Site, request: Request, body: Body) -> Response:
+    """Change fields of a memory."""
+    given, project = fields(body, *_MEMORY_FIELDS), _project(site, request)
+    with site.memory.acting(ACTOR):
+        entry = project.update(name_in(request, "memory"), **given, **options(request).given())
+    return answer(request, entry_json(entry), version=_version(project), seq=site.memory.head)
+
+
+def delete_memory(site: Site, request: Request, _: Body) -> Response:
+    """Delete a memory; the log keeps it until it is erased."""
+    project = _project(site, request)
+    with site.memory.acting(ACTOR):
+        project.delete(name_in(request, "memory"), **options(request).given())
+    return answer(request, {"deleted": True}, version=_version(project), seq=site.memory.head)
+
+
+def prune_memories(site: Site, request: Request, body: Body) -> Response:
+    """Remove the memories whose importance is under a bound; with `dry_run` only count them."""
+    given, project = fields(body, "min_importance", "dry_run"), _project(site, request)
+    bound = given.get("min_importance", 0.1)
+    with site.memory.acting(ACTOR):
+        outcome = project.prune(bound, dry_run=given.get("dry_run", False), **options(request).given())
+    return answer(request, msgspec.to_builtins(outcome), version=_version(project), seq=site.memory.head)
+
+
+def clear_memories(site: Site, request: Request, _: Body) -> Response:
+    """Remove all memories of a project; the log keeps them."""
+    project = _project(site, request)
+    with site.memory.acting(ACTOR):
+        project.clear(**options(request).given())
+    return answer(request, {"cleared": True}, version=_version(project), seq=site.memory.head)
+
+
+def _project(site: Site, request: Request) -> Project:
+    return then(site.memory, moment(request, site.memory)).project(name_in(request, "project"))
+
+
+def _version(project: Project) -> int:
+    """Return the version of a project's stream, for `If-Match`."""
+    core, _ = core_of(project)
+    return core.version(f"project/{project.name}")
+
+
+# Skills.
+
+
+def list_skills(site: Site, request: Request, _: Body) -> Response:
+    """List skills, the highest priority first, with what was detected."""
+    with site.skills() as skills:
+        query, of_source = text(request, "q"), skills.list(source=text(request, "source"))
+        names = {each.name for each in of_source}
+        found = of_source if query is None else [each for each in skills.search(query) if each.name in names]
+        shown = {"skills": msgspec.to_builtins(found), "overview": msgspec.to_builtins(skills.overview())}
+    return answer(request, shown, seq=site.memory.head)
+
+
+def get_skill(site: Site, request: Request, _: Body) -> Response:
+    """Read one skill whole."""
+    with site.skills() as skills:
+        skill = skills.find(name_in(request, "skill"))
+    shown = {name: getattr(skill, name) for name in skill.__struct_fields__ if name not in {"front", "hooks", "detect"}}
+    return answer(request, shown | {"metadata": skill.metadata}, seq=site.memory.head)
+
+
+def add_skill(site: Site, request: Request, body: Body) -> Response:
+    """Add a skill to what was learned, active at once."""
+    given = fields(body, "name", "description", "body", "tags")
+    missing = next((name for name in ("name", "description", "body") if name not in given), None)
+    if missing is not None:
+        checks.invalid(f"{missing} is missing; give name, description and body")
+    with site.skills() as skills, site.memory.acting(ACTOR):
+        try:
+            made = skills.library.learn(**given, status="active", **options(request).given())
+        except InvalidInput as error:
+            return _taken(error, any(each.name == given["name"] for each in skills.library.list()))
+    return answer(request, {"name": made.name, "status": made.status}, seq=site.memory.head, status=201)
+
+
+def update_skill(site: Site, request: Request, body: Body) -> Response:
+    """Switch a skill on or off, from the next call of a model on; or change what an own skill says."""
+    given, name = fields(body, "enabled", "description", "body", "tags"), name_in(request, "skill")
+    edit = {key: value for key, value in given.items() if key != "enabled"}
+    if bool(edit) == ("enabled" in given):
+        checks.invalid("give enabled alone, or what is to be changed: description, body, tags")
+    with site.skills() as skills, site.memory.acting(ACTOR):
+        skill, head = skills.find(name), site.memory.head
+        if edit:
+            skill = skills.edit(name, **edit, **options(request).given())
+            enabled, changed = skill.enabled, site.memory.head > head
+        else:
+            enabled = checks.flag(given["enabled"], "enabled")
+            changed = skills.library.toggle(skill.name, enabled=enabled, **options(request).given())
+    return answer(request, {"name": skill.name, "enabled": enabled, "changed": changed}, seq=site.memory.head)
+
+
+def delete_skill(site: Site, request: Request, _: Body) -> Response:
+    """Delete a learned skill, which the log keeps, or the file of one in the project's own directory of skills."""
+    with site.skills() as skills, site.memory.acting(ACTOR):
+        projects.delete(skills, name_in(request, "skill"))
+    return answer(request, {"deleted": True}, seq=site.memory.head)
+
+
+def refresh_skills(site: Site, request: Request, _: Body) -> Response:
+    """Read the files of skills again."""
+    with site.skills() as skills:
+        stats = skills.refresh()
+    return answer(request, msgspec.to_builtins(stats), seq=site.memory.head)
+
+
+# The store.
+
+
+def list_boards(site: Site, request: Request, _: Body) -> Response:
+    """List the boards of sessions and of nodes."""
+    rows = [
+        {"session_id": board.session, "project_id": board.project, "node_id": board.node, "version": board.version}
+        for board in site.memory.boards()
+    ]
+    return answer(request, {"boards": rows}, seq=site.memory.head)
+
+
+def get_stats(site: Site, request: Request, _: Body) -> Response:
+    """Read counts of the whole store."""
+    return answer(request, msgspec.to_builtins(site.memory.stats()), seq=site.memory.head)
+
+
+def verify(site: Site, request: Request, _: Body) -> Response:
+    """Check the whole log and all that is computed from it."""
+    return answer(request, msgspec.to_builtins(site.verification.run()), seq=site.memory.head)
+
+
+def stream_verification(site: Site, request: Request, _: Body) -> Response:
+    """Check the whole log, and stream how far that is as `progress`, then the `report`, or what `failed`."""
+
+    async def lines() -> AsyncGenerator[bytes]:
+        async with aclosing(site.verification.pieces()) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    return StreamingResponse(lines(), media_type="text/event-stream")
+
+
+def stream_notices(site: Site, request: Request, _: Body) -> Response:
+    """Stream every event from now on as it becomes durable, and what is worth a notice."""
+    site.hub.check_room()
+
+    async def lines() -> AsyncGenerator[bytes]:
+        async with aclosing(site.hub.pieces()) as pieces:
+            async for piece in pieces:
+                yield piece or b": still here\n\n"
+
+    return StreamingResponse(lines(), media_type="text/event-stream")

@@ -1,0 +1,52 @@
+"""The branches of sessions: forks that begin somewhere in one, and restores that lead back."""
+
+import threading
+from typing import Any, Final, NamedTuple
+
+from refold import Memory
+from refold.engine.scan import Sought
+from refold.event import FLAG_BASE, Forked, Restored
+from refold.memory.options import core_of
+
+_SHOWN_COUNT_MAX: Final = 50  # The newest of a session, which has seldom more than a few.
+_CONVERSATION: Final = "conversation"
+
+
+class BranchPoint(NamedTuple):
+    """A way that goes off from a session at `base_seq` and is gone on with from `seq` on, by a fork or a restore."""
+
+    base: str
+    base_seq: int
+    session: str
+    seq: int
+    is_fork: bool
+
+
+class Branches:
+    """All branches of a memory by the sessions that they go off from: of each event, the log is read once."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory, self._lock = memory, threading.Lock()
+        self._head, self._known = 0, list[BranchPoint]()
+
+    def of(self, session: str) -> dict[str, Any]:
+        """Return where a session came from, if from another one, and what goes off from it: oldest first."""
+        known = self._read()
+        own = [each for each in known if each.base == session][-_SHOWN_COUNT_MAX:]
+        came = [each for each in known if each.session == session and each.base != session]
+        return {"origins": came[-_SHOWN_COUNT_MAX:], "branches": own}
+
+    def _read(self) -> list[BranchPoint]:
+        core, _ = core_of(self._memory)
+        reader = core.engine.reader
+        with self._lock:
+            head = reader.current_head()
+            after = head if reader.types_written.isdisjoint((Forked, Restored)) else self._head
+            # By their flag, which is found in half the time of their types.
+            for event, stamp in core.events(Sought(flags=FLAG_BASE), after=after, until=head):
+                root, _, session = stamp.stream.partition("/")
+                if root == _CONVERSATION and isinstance(event, (Forked, Restored)) and event.base_stream:
+                    base = reader.streams.name_of(event.base_stream).partition("/")[2]
+                    self._known.append(BranchPoint(base, event.base_seq, session, stamp.seq, isinstance(event, Forked)))
+            self._head = head
+            return list(self._known)

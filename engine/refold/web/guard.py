@@ -1,0 +1,165 @@
+"""What stands before every handler: whose page may ask, how large a body is, and what a browser may load for a page.
+
+A page of another site can reach a server on loopback under a name of its own (DNS rebinding) or by a form (CSRF). So
+only this machine's own names are answered, only own origins may write, JSON has to say that it is JSON, which a form
+cannot, and a form has to carry the token of this server.
+"""
+
+import hmac
+from collections.abc import Callable
+from typing import Any, Final
+from urllib.parse import unquote
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import RedirectResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from refold.web.access import LOGIN_PATH, Access
+from refold.web.problems import problem
+
+_OPEN_PATHS: Final = (LOGIN_PATH, "/static/")
+LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
+BODY_BYTES_MAX: Final = 4 * 1024 * 1024
+WRITES: Final = frozenset(("POST", "PUT", "PATCH", "DELETE"))
+SAFE_METHODS: Final = frozenset(("GET", "HEAD", "OPTIONS"))
+JSON: Final = "application/json"
+FORM: Final = "application/x-www-form-urlencoded"
+CSRF_HEADER: Final = "x-csrf-token"
+
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+_HEADERS: Final = {
+    "content-security-policy": _POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-cache",
+}
+
+SLASH: Final = "\udc2f"
+"""In a path, the slash that was written as %2F and belongs to a name; no text of UTF-8 can contain it."""
+
+
+class Guard:
+    """The outermost application: it refuses, or passes on with the path of names and with the headers of a page.
+
+    `takes` tells whether a route takes a request.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        token: str,
+        takes: Callable[[Scope], bool],
+        writes: bool = False,
+        access: Access | None = None,
+    ) -> None:
+        self._app, self._token, self._takes, self._writes, self._access = app, token, takes, writes, access
+
+    @property
+    def asks_token(self) -> bool:
+        """Whether who asks has to know a token."""
+        return self._access is not None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        raw = scope.get("raw_path") or scope["path"].encode()
+        path = unquote(raw.split(b"?")[0].decode("latin-1").replace("%2f", "%2F").replace("%2F", SLASH))
+        named = {**scope, "path": path}
+        refusal = self._refusal(scope, named)
+        if refusal is not None:
+            await refusal(scope, receive, send_guarded)
+            return
+        await self._app(named, _bounded(receive), send_guarded)
+
+    def _refusal(self, scope: Scope, named: Scope) -> Any:
+        headers, method = Headers(scope=scope), scope["method"]
+        host = headers.get("host", "")
+        # With a token, a name of any page is harmless: a browser sends the cookie to the name alone that got it.
+        if self._access is None and _name(host) not in LOOPBACK:
+            return problem(421, "This server answers under this machine's own names alone", f"the host is {host!r}")
+        origin = headers.get("origin")
+        if origin is not None and origin != f"{scope['scheme']}://{host}":
+            return problem(403, "Another origin may not ask", f"the origin is {origin!r}")
+        if headers.get("sec-fetch-site") == "cross-site" and (
+            method not in SAFE_METHODS or headers.get("sec-fetch-mode") != "navigate"
+        ):
+            return problem(403, "Another site may not ask", "follow a link to this page instead")
+        length = headers.get("content-length", "0")
+        if not (length.isascii() and length.isdecimal()) or int(length[:20]) > BODY_BYTES_MAX:
+            return problem(413, "The body is too large", f"it may have {BODY_BYTES_MAX = } bytes")
+        path = scope["path"]
+        if self._access is not None and not path.startswith(_OPEN_PATHS):
+            if not self._access.admits(headers):
+                return self._unknown(path)
+        elif self._access is not None and path == LOGIN_PATH:
+            return None
+        if method not in WRITES:  # Those that nothing here knows are refused by the routes.
+            return None
+        if not self._writes:
+            return problem(403, "This server only reads", "start it with --write to change something")
+        # A method that no route takes is refused by the routes, which say what they take.
+        return self._refused_write(headers, method) if self._takes(named) else None
+
+    def _unknown(self, path: str) -> Any:
+        if not path.startswith("/api/"):
+            return RedirectResponse(LOGIN_PATH, 303)
+        refusal = problem(401, "Who are you?", "send the token of this server as Authorization: Bearer TOKEN")
+        refusal.headers["www-authenticate"] = "Bearer"
+        return refusal
+
+    def _refused_write(self, headers: Headers, method: str) -> Any:
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+        given = headers.get(CSRF_HEADER)
+        if given is not None and not self.is_token(given):
+            return problem(403, "The token is of another server", "load the page again")
+        # A page of another site can send a form, and any other method only after it has asked.
+        is_bare = method != "POST" and not has_body
+        if kind == JSON or (kind == FORM and has_body) or given is not None or is_bare:
+            return None
+        return problem(415, "A write is JSON", f"send it as {JSON}, or with the token of a page as {CSRF_HEADER}")
+
+    def is_token(self, given: str) -> bool:
+        """Tell whether a text is the token of this server."""
+        return hmac.compare_digest(given.encode("utf-8", "replace"), self._token.encode())
+
+
+def _name(host: str) -> str:
+    """Return a host without its port."""
+    name, colon, port = host.rpartition(":")
+    return name.lower() if colon and port.isdecimal() and (port.isascii()) else host.lower()
+
+
+def _bounded(receive: Receive) -> Receive:
+    """Return a receiver that ends a body which goes on beyond the bound, whatever was announced."""
+    received = 0
+
+    async def bounded() -> Message:
+        nonlocal received
+        message = await receive()
+        received += len(message.get("body", b""))
+        if received > BODY_BYTES_MAX:
+            raise BodyTooLarge
+        return message
+
+    return bounded
+
+
+class BodyTooLarge(Exception):
+    """A body went on beyond the bound."""

@@ -1,0 +1,153 @@
+"""The parameters of a request, checked: names and seqs in paths and queries, bodies, and what a write depends on."""
+
+from typing import Any, Final, NamedTuple, cast
+from urllib.parse import parse_qsl
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from refold import ANY, EXISTS, NO_STREAM, Memory, checks
+from refold.errors import NotFound
+from refold.web.guard import FORM, SLASH
+
+PAGE_COUNT_DEFAULT: Final = 50
+PAGE_COUNT_MAX: Final = 1_000
+_FIELDS_COUNT_MAX: Final = 200
+_NUMBER_CHARS_MAX: Final = 19
+NUMBER_MAX: Final = 2**63 - 1
+
+
+def name_in(request: Request, key: str) -> str:
+    """Return a name of the path; a slash in it was written as %2F."""
+    return str(request.path_params[key]).replace(SLASH, "/")
+
+
+def text(request: Request, key: str, default: str | None = None) -> str | None:
+    """Return a parameter of the query, without spaces around it; a blank one is as none."""
+    return request.query_params.get(key, "").strip() or default
+
+
+def number(request: Request, key: str, default: int, most: int | None = None) -> int:
+    """Return a parameter of the query that is a whole number, at most `most`; `InvalidInput` for any other text."""
+    given = request.query_params.get(key, "").strip()
+    if key not in request.query_params or (not given and not request.url.path.startswith("/api/")):
+        return default  # The forms of pages send what was left blank.
+    is_number = given.isascii() and given.isdecimal() and len(given) <= _NUMBER_CHARS_MAX
+    if not is_number or int(given) > NUMBER_MAX:
+        checks.invalid(f"{key} is {checks.shown(given)}; give a whole number from 0 to {NUMBER_MAX = }")
+    return int(given) if most is None else min(int(given), most)
+
+
+def seq_or_text(request: Request, key: str) -> int | str | None:
+    """Return a parameter that is a seq where it reads as one, else a text, `None` for none."""
+    given = text(request, key)
+    if given is None or not (given.isascii() and given.isdecimal() and len(given) <= _NUMBER_CHARS_MAX):
+        return given
+    return int(given)
+
+
+def limit(request: Request) -> int:
+    """Return the length of a page."""
+    return max(number(request, "limit", PAGE_COUNT_DEFAULT, PAGE_COUNT_MAX), 1)
+
+
+def flag(request: Request, key: str) -> bool:
+    """Return whether a parameter is true, false where it is absent; `InvalidInput` for what is neither."""
+    given = request.query_params.get(key, "false").strip()
+    if given not in {"true", "false"}:
+        checks.invalid(f"{key} is {checks.shown(given)}; give true or false")
+    return given == "true"
+
+
+def moment(request: Request, memory: Memory, key: str = "at") -> int | None:
+    """Return the seq that a parameter names, `None` for none; one beyond the head is `NotFound`: it may come yet."""
+    given = request.query_params.get(key, "").strip()
+    if not given and not (key in request.query_params and request.url.path.startswith("/api/")):
+        return None
+    return happened(memory, number(request, key, 0))
+
+
+def happened(memory: Memory, seq: int) -> int:
+    """Return a seq that is not beyond the head; `NotFound` for others."""
+    head = memory.head
+    if seq > head:
+        raise NotFound(f"seq {seq} is not in this log, which runs from 0 (empty) to {head}; give one that has happened")
+    return seq
+
+
+def then(memory: Memory, at: int | None) -> Memory:
+    """Return the memory as of a seq, or as it is."""
+    return memory if at is None else memory.at(at)
+
+
+async def json_body(request: Request) -> dict[str, Any]:
+    """Return the object of a body of JSON, an empty one for no body."""
+    body = await request.body()
+    if not body.strip():
+        return {}
+    try:
+        value = msgspec.json.decode(body)
+    except checks.UNDECODABLE as error:
+        checks.invalid(f"the body is no JSON ({error}); send an object")
+    if not isinstance(value, dict):
+        checks.invalid(f"the body is {checks.shown(value)}; send an object")
+    return cast("dict[str, Any]", value)
+
+
+async def form_body(request: Request) -> dict[str, str]:
+    """Return the fields of a form, the last of those that are given twice."""
+    body = await request.body()
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
+        return {}
+    try:
+        pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_FIELDS_COUNT_MAX, errors="strict")
+    except ValueError as error:
+        checks.invalid(f"the form cannot be read ({error}); send UTF-8")
+    return {name: value.replace("\r\n", "\n") for name, value in pairs}  # A form makes that of every line's end.
+
+
+def fields(given: dict[str, Any], *names: str) -> dict[str, Any]:
+    """Return the named fields that were given; `InvalidInput` for others."""
+    unknown = next((name for name in given if name not in names), None)
+    if unknown is not None:
+        checks.invalid(f"there is no field {checks.shown(unknown)}; there are {', '.join(names)}")
+    return {name: given[name] for name in names if name in given}
+
+
+class Options(NamedTuple):
+    """What a write depends on: the version it expects, and the name under which it is answered once."""
+
+    expected: Any
+    request_id: str | None
+
+    def given(self) -> dict[str, Any]:
+        """Return the options of a mutation."""
+        return {"expected": self.expected, "request_id": self.request_id}
+
+
+def options(request: Request) -> Options:
+    """Read `If-Match`, `If-None-Match: *` and `Idempotency-Key`."""
+    expected: Any = ANY
+    given = request.headers.get("if-match")
+    if given is not None:
+        version = given.strip().removeprefix("W/").strip('"').partition("-")[0]
+        if version != "*" and not (version.isascii() and version.isdecimal() and len(version) <= _NUMBER_CHARS_MAX):
+            checks.invalid(f"If-Match is {checks.shown(given)}; give the ETag of an answer, or *")
+        expected = EXISTS if version == "*" else int(version)
+    elif request.headers.get("if-none-match", "").strip() == "*":
+        expected = NO_STREAM
+    key = request.headers.get("idempotency-key")
+    if key is not None and not key.strip():
+        checks.invalid("Idempotency-Key is empty; give each request a key of its own, or leave it out")
+    return Options(expected, key)
+
+
+def answer(request: Request, value: Any, *, version: int = 0, seq: int = 0, status: int = 200) -> Response:
+    """Answer with JSON under an ETag: the version of its stream, and the seq at which all of it was read."""
+    tag = f'"{version}-{seq}"'
+    headers = {"etag": tag} if seq or version else {}
+    known = [each.strip().removeprefix("W/") for each in request.headers.get("if-none-match", "").split(",")]
+    if headers and request.method in {"GET", "HEAD"} and tag in known:
+        return Response(status_code=304, headers=headers)
+    return Response(msgspec.json.encode(value), status, headers, "application/json")

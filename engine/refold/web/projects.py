@@ -1,0 +1,294 @@
+"""The pages of a project: its memories, its skills, and the panel that has both in short."""
+
+from collections.abc import Callable
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from refold import Memory, checks
+from refold.errors import InvalidInput, NotFound, RefoldError
+from refold.web.parameters import limit, name_in, number, text
+from refold.web.render import page, url
+from refold.web.site import Site
+
+Fields = dict[str, str]
+_PRUNE_BOUND: Final = 0.2
+_PREVIEW_COUNT: Final = 20
+_PANEL_COUNT: Final = 5
+_SOURCES: Final = ("builtin", "external", "user", "project", "generated")
+_OWN: Final = frozenset(("project", "generated"))
+
+
+def show_projects(site: Site, request: Request) -> Response:
+    """List the projects with the numbers of their memories."""
+    count = limit(request)
+    names = site.memory.projects(after=text(request, "after"), limit=count)
+    rows = [{"id": name, "memories": site.memory.project(name).count()} for name in names]
+    following = names[-1] if len(names) == count else None
+    return page(site, request, "projects.html", here="projects", rows=rows, following=following)
+
+
+def show_project(site: Site, request: Request) -> Response:
+    """Show the memories or the skills of a project."""
+    name = name_in(request, "project")
+    tab = "skills" if text(request, "tab") == "skills" else "memory"
+    with site.skills() as skills:
+        if text(request, "refresh"):
+            skills.refresh()
+        overview = skills.overview()
+        shown = _skills(skills, request) if tab == "skills" else {}
+    counts = site.memory.project(name).stats()
+    if tab == "memory":
+        shown = _memories(site, request, name)
+    return page(
+        site,
+        request,
+        "project.html",
+        here="projects",
+        project=name,
+        tab=tab,
+        counts=counts,
+        overview=overview,
+        q=text(request, "q") or "",
+        **shown,
+    )
+
+
+def _memories(site: Site, request: Request, name: str) -> dict[str, Any]:
+    project, query = site.memory.project(name), text(request, "q")
+    category, offset, count = text(request, "category"), number(request, "offset", 0), limit(request)
+    if query is not None:
+        categories = None if category is None else [category]
+        hits = project.search(query, top_k=count, categories=categories, min_importance=0.0, floor=0)
+        entries = [hit.entry for hit in hits]
+    else:
+        entries = project.list(category=category, offset=offset, limit=count)
+    wanted = text(request, "memory")
+    selected = project.get(wanted) if wanted is not None else entries[0] if entries else None
+    source = None if selected is None else selected.source
+    return {
+        "entries": entries,
+        "category": category or "",
+        "offset": offset,
+        "following": offset + count if query is None and len(entries) == count else None,
+        "selected": selected,
+        "source_url": _source_url(site.memory, source),
+        "stale": project.prune(_PRUNE_BOUND, dry_run=True).removed if site.writes else 0,
+        "stale_entries": _stale(project) if site.writes else [],
+        "prune_bound": _PRUNE_BOUND,
+    }
+
+
+def _stale(project: Any) -> list[Any]:
+    """Return the first memories that a prune would remove."""
+    entries = project.list(limit=1_000)
+    return [entry for entry in entries if entry.importance < _PRUNE_BOUND][:_PREVIEW_COUNT]
+
+
+def _source_url(memory: Memory, source: Any) -> str | None:
+    """Return the moment that a memory comes from, where it is one of a session."""
+    if isinstance(source, str):
+        return url("sessions", source) if memory.conversation(source).version else None
+    seq = source if isinstance(source, int) else getattr(source, "seq", None)
+    if not isinstance(seq, int) or not 0 < seq <= memory.head:
+        return None
+    try:
+        root, _, session = memory.event(seq).stamp.stream.partition("/")
+    except RefoldError:
+        return None
+    return f"{url('sessions', session)}?at={seq}" if root == "conversation" else None
+
+
+def _groups(skills: Any, found: list[Any]) -> tuple[tuple[str, str, list[Any]], ...]:
+    """Return skills in three groups: what the project's files ask for, what is its own, and what else there is."""
+    return (
+        ("autoDetected", "detected", [each for each in found if each.detected]),
+        ("projectSkills", "own", [each for each in found if not each.detected and each.source in _OWN]),
+        ("available", "available", [each for each in found if not each.detected and each.source not in _OWN]),
+    )
+
+
+def _skills(skills: Any, request: Request) -> dict[str, Any]:
+    query, source, wanted = text(request, "q"), text(request, "source"), text(request, "skill")
+    found = skills.list(source=source)
+    if query is not None:
+        names = {each.name for each in found}
+        found = [each for each in skills.search(query, top_k=100) if each.name in names]
+    every, waiting = skills.list(), skills.library.list("pending_review")
+    name = wanted or (found[0].name if found else None)
+    selected = None if name is None else skills.find(name)
+    via: list[tuple[str, str]] = []
+    for each in skills.detect():
+        if selected is not None and each.name == selected.name:
+            via = [*each.matches] or [(file, "") for file in each.matched_files]
+    return {
+        "groups": _groups(skills, found),
+        "waiting": waiting,
+        "is_waiting": selected is not None and selected.name in {each.name for each in waiting},
+        "selected": selected,
+        "is_own": selected is not None and _is_own(selected),
+        "via": via,
+        "source": source or "",
+        "sources": _SOURCES,
+        "has_files": skills.roots.project is not None,
+        "enabled_count": sum(each.enabled for each in every),
+        "generated_count": sum(each.source == "generated" for each in every),
+    }
+
+
+def _is_own(skill: Any) -> bool:
+    """Whether a skill can be changed here: a learned one, or a file of the project's own directory of skills."""
+    own: bool = skill.source == "generated" or (skill.source == "project" and skill.path.startswith(".skills/"))
+    return own
+
+
+def detected_count(site: Site) -> int:
+    """Count the skills that the project's files ask for."""
+    with site.skills() as skills:
+        return len(skills.detect())
+
+
+def show_panel(site: Site, request: Request) -> Response:
+    """Show skills and memories of a project in short: three sections that fold, with what can be done at once."""
+    name = name_in(request, "project")
+    project = site.memory.project(name)
+    with site.skills() as skills:
+        groups = _groups(skills, skills.list())[:2]
+    entries = project.list(limit=_PANEL_COUNT)
+    total = project.count()
+    return page(
+        site,
+        request,
+        "panel.html",
+        here="projects",
+        project=name,
+        groups=groups,
+        entries=entries,
+        total=total,
+        rest=total - len(entries),
+    )
+
+
+def show_file(site: Site, request: Request) -> Response:
+    """Show the file of a skill as it is; a learned one as the file that it would be."""
+    with site.skills() as skills:
+        skill = skills.find(text(request, "skill") or "")
+        try:
+            content: bytes = skills.read_resource(skill.name, skill.path.rpartition("/")[2])
+        except NotFound:
+            content = skills.rendered(skill.name).encode()
+    return Response(content, media_type="text/plain; charset=utf-8")
+
+
+def _add_memory(site: Site, request: Request, given: Fields) -> str:
+    project = site.memory.project(name_in(request, "project"))
+    about = _about(given)
+    entry = project.add(about.pop("content", ""), **about)
+    return f"{url('projects', project.name)}?{urlencode({'memory': entry.id})}"
+
+
+def _update_memory(site: Site, request: Request, given: Fields) -> str:
+    project = site.memory.project(name_in(request, "project"))
+    entry = project.update(given.get("memory", ""), **_about(given))
+    return f"{url('projects', project.name)}?{urlencode({'memory': entry.id})}"
+
+
+def _about(given: Fields) -> dict[str, Any]:
+    """Return the fields of a memory that a form has."""
+    about: dict[str, Any] = {name: given[name].strip() for name in ("content", "category") if name in given}
+    words = [word.strip() for word in given.get("keywords", "").split(",") if word.strip()]
+    if "importance" in given:
+        try:
+            about["importance"] = float(given["importance"])
+        except ValueError as error:
+            message = f"importance is {checks.shown(given['importance'])}; give a number from 0 to 1"
+            raise InvalidInput(message) from error
+    return about | ({"keywords": words} if words else {})
+
+
+def _delete_memory(site: Site, request: Request, given: Fields) -> str:
+    site.memory.project(name_in(request, "project")).delete(given.get("memory", ""))
+    return url("projects", name_in(request, "project"))
+
+
+def _prune(site: Site, request: Request, given: Fields) -> str:
+    bound = given.get("min_importance", "")
+    if bound != str(_PRUNE_BOUND):
+        checks.invalid(f"min_importance is {checks.shown(bound)}; the page prunes under {_PRUNE_BOUND}")
+    site.memory.project(name_in(request, "project")).prune(_PRUNE_BOUND)
+    return url("projects", name_in(request, "project"))
+
+
+def _clear(site: Site, request: Request, given: Fields) -> str:
+    site.memory.project(name_in(request, "project")).clear()
+    return url("projects", name_in(request, "project"))
+
+
+def _skill_place(request: Request, name: str) -> str:
+    return f"{url('projects', name_in(request, 'project'))}?{urlencode({'tab': 'skills', 'skill': name})}"
+
+
+def _toggle(site: Site, request: Request, given: Fields) -> str:
+    with site.skills() as skills:
+        name = skills.find(given.get("skill", "")).name
+        skills.library.toggle(name, enabled=bool(given.get("enabled")))
+    return _skill_place(request, name)
+
+
+def _tags(given: Fields) -> tuple[str, ...]:
+    return tuple(tag.strip() for tag in given.get("tags", "").split(",") if tag.strip())
+
+
+def _add_skill(site: Site, request: Request, given: Fields) -> str:
+    name, description = given.get("name", "").strip(), given.get("description", "").strip()
+    with site.skills() as skills:
+        if given.get("where") == "files":
+            made = skills.create(name, description, given.get("body", ""), tags=_tags(given))
+        else:
+            made = skills.library.learn(name, description, given.get("body", ""), tags=_tags(given), status="active")
+    return _skill_place(request, made.name)
+
+
+def _edit_skill(site: Site, request: Request, given: Fields) -> str:
+    changed: dict[str, Any] = {name: given[name] for name in ("description", "body") if name in given}
+    with site.skills() as skills:
+        name = skills.edit(given.get("skill", ""), **changed, tags=_tags(given) if "tags" in given else None).name
+    return _skill_place(request, name)
+
+
+def delete(skills: Any, name: str) -> None:
+    """Delete a learned skill, also before its review, or the file of one of the project's own; raises `NotFound`."""
+    skill = skills.find(name)
+    if skill.source == "generated":
+        skills.library.delete(skill.name)
+    else:
+        skills.remove(skill.name)
+
+
+def _delete_skill(site: Site, request: Request, given: Fields) -> str:
+    with site.skills() as skills:
+        delete(skills, given.get("skill", ""))
+    return f"{url('projects', name_in(request, 'project'))}?tab=skills"
+
+
+def _review_skill(site: Site, request: Request, given: Fields) -> str:
+    with site.skills() as skills:
+        name = skills.library.review(given.get("skill", ""), given.get("status", "")).name
+    return _skill_place(request, name)
+
+
+WRITES: Final[dict[str, Callable[[Site, Request, Fields], str]]] = {
+    "/projects/{project}/memories/add": _add_memory,
+    "/projects/{project}/memories/update": _update_memory,
+    "/projects/{project}/memories/delete": _delete_memory,
+    "/projects/{project}/memories/prune": _prune,
+    "/projects/{project}/memories/clear": _clear,
+    "/projects/{project}/skills/toggle": _toggle,
+    "/projects/{project}/skills/add": _add_skill,
+    "/projects/{project}/skills/edit": _edit_skill,
+    "/projects/{project}/skills/delete": _delete_skill,
+    "/projects/{project}/skills/review": _review_skill,
+}
+"""What the forms of these pages change, by their paths."""

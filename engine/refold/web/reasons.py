@@ -1,0 +1,112 @@
+"""The pages of questions: how something came and where it is now, and every value that a key had."""
+
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from refold import checks
+from refold.memory.reasons import Reason, Revision, Why
+from refold.web import views
+from refold.web.parameters import happened, moment, seq_or_text, text, then
+from refold.web.render import page, url
+from refold.web.site import Site
+
+BLAMED: Final = ("scratchpad", "state", "board", "profile", "setting", "file")
+"""What `blame` knows the values of."""
+
+
+def why_of(site: Site, request: Request) -> Why:
+    """Answer why of what a request names, in one session or anywhere."""
+    memory, session = then(site.memory, moment(request, site.memory)), text(request, "session")
+    x = seq_or_text(request, "x")
+    if session is not None:
+        views.known_session(memory, session)
+    if x is None:
+        checks.invalid("x is missing; give a seq, an id, a key, or words that something holds")
+    missing_from = seq_or_text(request, "missing_from")
+    if isinstance(missing_from, int):
+        happened(memory, missing_from)
+    return memory.why(x, conversation=session, missing_from=missing_from)
+
+
+def revisions_of(site: Site, request: Request) -> list[Revision]:
+    """Return every value of the key that a request names."""
+    memory, session = then(site.memory, moment(request, site.memory)), text(request, "session")
+    key, of = text(request, "key"), text(request, "of")
+    if key is None:
+        checks.invalid("key is missing; give a key of a scratchpad, a state, a profile, or a part of a board")
+    if session is not None:
+        views.known_session(memory, session)
+    node = {"project": text(request, "project_id"), "node": text(request, "node_id")}
+    if of == "board" and session is None and all(node.values()):
+        return memory.board(**node).blame(key)
+    return memory.blame(key, conversation=session, of=of, name=text(request, "name", "default") or "default")
+
+
+def show_why(site: Site, request: Request) -> Response:
+    """Show how something came, when and by what it left, and what showed it to a model."""
+    x, session, at = text(request, "x"), text(request, "session"), moment(request, site.memory)
+    missing_from = text(request, "missing_from")
+    answer = None if x is None else why_of(site, request)
+    return page(
+        site,
+        request,
+        "why.html",
+        here="why",
+        x=x or "",
+        session=session or "",
+        missing_from=missing_from or "",
+        at=at,
+        answer=answer,
+        groups=() if answer is None else _groups(answer),
+    )
+
+
+def show_blame(site: Site, request: Request) -> Response:
+    """Show every value that a key had, with its writer and the turn that led to it."""
+    session = text(request, "session")
+    found = revisions_of(site, request)
+    rows = [
+        {
+            "seq": each.seq,
+            "url": place_of(each.stream, each.seq),
+            "time_ns": each.time_ns,
+            "actor": each.actor,
+            "key": each.key,
+            "value": each.value,
+            "state": "erased" if each.erased else ("removed" if each.removed else ""),
+            "turn": each.turn,
+            "turn_url": place_of(each.stream, each.turn),
+        }
+        for each in found
+    ]
+    shown: dict[str, Any] = {name: text(request, name) or "" for name in ("key", "of", "project_id", "node_id")}
+    return page(
+        site, request, "blame.html", here="why", session=session, at=moment(request, site.memory), rows=rows, **shown
+    )
+
+
+def place_of(stream: str, seq: int) -> str:
+    """Return where an event is looked at: its moment of a session, else what is known of it."""
+    root, _, name = stream.partition("/")
+    if root == "conversation":
+        return f"{url('sessions', name)}?at={seq}"
+    return f"/why?{urlencode({'x': seq})}"
+
+
+def _groups(answer: Why) -> list[tuple[str, list[dict[str, Any]]]]:
+    """Return the steps of an answer by what they are about."""
+    groups: list[tuple[str, list[dict[str, Any]]]] = []
+    for step in answer.steps:
+        if not groups or (step.subject and step.subject != groups[-1][0]):
+            groups.append((step.subject, []))
+        groups[-1][1].append(_row(step))
+    return groups
+
+
+def _row(step: Reason) -> dict[str, Any]:
+    shown = {"relation": step.relation, "text": step.text, "seq": step.seq, "time_ns": step.time_ns}
+    shown |= {"actor": step.actor, "kind": step.kind, "kind_class": views.CLASS_OF.get(step.kind, "other")}
+    return shown | {"url": place_of(step.stream, step.seq) if step.seq else "", "stream": step.stream}

@@ -1,0 +1,190 @@
+"""Rendering: templates, the words of a language, and the small functions that templates call."""
+
+import datetime as dates
+import shlex
+from collections.abc import Callable
+from functools import cache, partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from refold.importers.values import message_json
+from refold.message import Message
+from refold.text import countable
+from refold.web import words
+from refold.web.site import Site
+
+LANGUAGE_COOKIE: Final = "refold_lang"
+BADGES: Final = {"preference": "PREF", "convention": "CONV", "pattern": "PATN", "correction": "WARN", "fact": "FACT"}
+_STARS: Final = 5
+_BRIEF_CHARS: Final = 140
+_VALUE_CHARS: Final = 400
+_YEAR_SECONDS: Final = 365 * 24 * 3600
+_EPOCH: Final = dates.datetime(1970, 1, 1, tzinfo=dates.UTC)
+
+
+def language_of(request: Request) -> str:
+    """Return the language of an answer: the one that was chosen by hand, else what the browser likes best."""
+    for given in (request.query_params.get("lang"), request.cookies.get(LANGUAGE_COOKIE)):
+        if given in words.LANGUAGES:
+            return given
+    return words.chosen(request.headers.get("accept-language", ""))
+
+
+def page(site: Site, request: Request, template: str, status: int = 200, **values: Any) -> Response:
+    """Render a template as an answer in the language of the request."""
+    language = language_of(request)
+    given = request.query_params.get("lang")
+
+    def in_language(code: str) -> str:
+        pairs = [(name, value) for name, value in request.query_params.multi_items() if name != "lang"]
+        return f"{_raw_path(request)}?{urlencode([*pairs, ('lang', code)])}"
+
+    def query_with(**changed: Any) -> str:
+        pairs = {name: value for name, value in request.query_params.items() if name != "lang"}
+        merged = pairs | changed
+        return urlencode({name: value for name, value in merged.items() if value not in {None, ""}})
+
+    context: dict[str, Any] = {
+        "lang": language,
+        "languages": words.LANGUAGES,
+        "t": partial(_word, language),
+        "in_language": in_language,
+        "query_with": query_with,
+        "writes": site.writes,
+        "token": site.token,
+        "here": "",
+    }
+    text = _environment().get_template(template).render(context | values)
+    response = Response(text, status, media_type="text/html; charset=utf-8")
+    response.headers["vary"] = "accept-language, cookie"
+    if given in words.LANGUAGES:
+        response.set_cookie(LANGUAGE_COOKIE, given, max_age=_YEAR_SECONDS, httponly=True, samesite="strict")
+    return response
+
+
+def _word(language: str, key: str, **values: object) -> str:
+    return words.word(key, language, **values)
+
+
+def _raw_path(request: Request) -> str:
+    raw: bytes = request.scope.get("raw_path") or request.scope["path"].encode("utf-8", "replace")
+    return raw.split(b"?")[0].decode("latin-1")
+
+
+def url(*names: object) -> str:
+    """Return the path of a page: its first part as it is, then names with every odd character escaped."""
+    return "".join(f"/{quote(str(name), safe='')}" for name in names)
+
+
+def _asked(**about: Any) -> list[tuple[str, Any]]:
+    """Return the pairs of a query, without those that have no value."""
+    return [(name, value) for name, value in about.items() if value is not None]
+
+
+def when(time_ns: int | None) -> str:
+    """Return a time as people read it, in UTC."""
+    if time_ns is None:
+        return "-"
+    return f"{_EPOCH + dates.timedelta(microseconds=time_ns // 1_000):%Y-%m-%d %H:%M:%S}"
+
+
+def value_text(value: Any) -> str:
+    """Return a value on one line: a text as it is, any other as JSON."""
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return text if len(text) <= _VALUE_CHARS else f"{text[:_VALUE_CHARS]}…"
+
+
+def pretty(value: Any) -> str:
+    """Return a value as indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+
+
+def text_of(message: dict[str, Any]) -> str:
+    """Return the text and the calls of a message."""
+    return "\n".join(countable(message.get("content"), message.get("tool_calls")))
+
+
+def message_row(message: Any) -> dict[str, Any]:
+    """Return the values that a page shows of a message, given as one or as plain values."""
+    given: dict[str, Any] = message_json(message) if isinstance(message, Message) else message
+    return {
+        "seq": given["seq"],
+        "role": given["role"],
+        "speaker": given.get("name") or given["role"],
+        "text": text_of(given),
+        "tokens": given["tokens"],
+        "pinned": given.get("pinned", False),
+        "erased": given.get("erased", False),
+    }
+
+
+def _brief(message: dict[str, Any]) -> str:
+    return " ".join(text_of(message)[: 4 * _BRIEF_CHARS].split())[:_BRIEF_CHARS]
+
+
+def _share(value: float, most: float) -> str:
+    return f"{max(0.0, min(100.0, 100 * value / most)):.2f}" if most > 0 else "0"
+
+
+def _spread(seq: int, first: int, last: int) -> str:
+    """Return where a seq is on a track that is 1,000 wide."""
+    return f"{1_000 * max(0.0, min(1.0, (seq - first) / (last - first))):.1f}" if last > first else "500"
+
+
+def _stars(importance: float) -> int:
+    return max(0, min(_STARS, round(importance * _STARS)))
+
+
+def _source_class(skill: Any) -> str:
+    """Return the colour of a skill's source."""
+    if skill.source == "external":
+        return "vercel"
+    return skill.source if skill.source in {"builtin", "generated"} else "local"
+
+
+def _markdown(text: str) -> Any:
+    """Return Markdown as HTML: HTML in it is shown as text, and only harmless links are links."""
+    parser: Any = import_module("markdown_it").MarkdownIt("commonmark", {"html": False}).enable("table")
+    parser.disable("image")
+    tokens: list[Any] = parser.parse(text)
+    for token in tokens:
+        if token.type.startswith("heading_"):  # They stand under the headings of the page.
+            token.tag = f"h{min(int(token.tag[1:]) + 3, 6)}"
+    return import_module("markupsafe").Markup(parser.renderer.render(tokens, parser.options, {}))
+
+
+@cache
+def _environment() -> Any:
+    # The package of the extra is loaded by its name, so that those who lack it can check and build all else.
+    jinja2: Any = import_module("jinja2")
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    functions: dict[str, Callable[..., Any]] = {
+        "url": url,
+        "asked": _asked,
+        "when": when,
+        "value_text": value_text,
+        "pretty": pretty,
+        "brief": _brief,
+        "share": _share,
+        "spread": _spread,
+        "star_count": _stars,
+        "source_class": _source_class,
+        "markdown": _markdown,
+        "grouped": "{:,}".format,
+        "shell": shlex.quote,
+        "literal": repr,
+    }
+    environment.globals |= functions | {"badges": BADGES}
+    return environment

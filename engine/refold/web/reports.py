@@ -1,0 +1,84 @@
+"""Reports of benchmarks: the JSON of `refold bench` and `tools/bench` that is in a directory, as tables."""
+
+from pathlib import Path
+from typing import Any, Final, NamedTuple, cast
+
+import msgspec
+
+from refold import checks
+
+_FILES_COUNT_MAX: Final = 50
+_ROWS_COUNT_MAX: Final = 500
+_FILE_BYTES_MAX: Final = 4 * 1024 * 1024
+
+
+class Table(NamedTuple):
+    """One list of a report: its name, its columns, and its rows of texts."""
+
+    name: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+class BenchmarkReport(NamedTuple):
+    """A file of a report: its name, when it was written, what it says of the run, its tables; or why it has none."""
+
+    name: str
+    time_ns: int
+    about: dict[str, str]
+    tables: tuple[Table, ...]
+    problem: str = ""
+
+
+def reports_in(directory: Path | None) -> list[BenchmarkReport]:
+    """Read the reports in a directory, the newest first; none where there is no directory."""
+    if directory is None:
+        return []
+    found = [(path.stat().st_mtime_ns, path) for path in directory.glob("*.json") if path.is_file()]
+    return [_report(path, time_ns) for time_ns, path in sorted(found, reverse=True)[:_FILES_COUNT_MAX]]
+
+
+def _report(path: Path, time_ns: int) -> BenchmarkReport:
+    if path.stat().st_size > _FILE_BYTES_MAX:
+        return BenchmarkReport(path.name, time_ns, {}, (), f"it has more than {_FILE_BYTES_MAX = } bytes")
+    try:
+        value: Any = msgspec.json.decode(path.read_bytes())
+    except (OSError, *checks.UNDECODABLE) as error:
+        return BenchmarkReport(path.name, time_ns, {}, (), f"it cannot be read: {error}")
+    document = cast("dict[str, Any]", value) if isinstance(value, dict) else {"rows": value}
+    tables = [_table(name, rows) for name, rows in document.items() if _is_table(rows)]
+    about = {name: _text(each) for name, each in _flat(document).items() if not isinstance(each, list)}
+    return BenchmarkReport(path.name, time_ns, about, tuple(tables))
+
+
+def _is_table(value: Any) -> bool:
+    try:
+        return bool(msgspec.convert(value, list[dict[str, Any]]))
+    except msgspec.ValidationError:
+        return False
+
+
+def _table(name: str, rows: list[dict[str, Any]]) -> Table:
+    flat = [_flat(row) for row in rows[:_ROWS_COUNT_MAX]]
+    columns = tuple(dict.fromkeys(key for row in flat for key in row if not isinstance(row[key], list)))
+    return Table(name, columns, tuple(tuple(_text(row.get(key)) for key in columns) for row in flat))
+
+
+def _flat(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with the values of its objects beside its own, each under both names."""
+    flat: dict[str, Any] = {}
+    for key, value in row.items():
+        if isinstance(value, dict):
+            inner = cast("dict[str, Any]", value)
+            flat |= {f"{key} {name}": each for name, each in inner.items() if not isinstance(each, dict)}
+        else:
+            flat[key] = value
+    return flat
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "✓" if value else "✗"
+    return f"{value:,.4g}" if isinstance(value, float) else str(value)

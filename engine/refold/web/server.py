@@ -1,0 +1,47 @@
+"""A server for the application, on loopback unless who asks has to know a token."""
+
+import asyncio
+import sys
+from typing import Final
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from refold import checks
+from refold.listener import HOST, HttpConnection, is_loopback, listening_on
+from refold.web.guard import Guard
+
+_SHUTDOWN_SECONDS: Final = 3
+
+
+def run(app: ASGIApp, port: int, host: str = HOST) -> None:
+    """Serve until a signal comes; the address goes to stderr once connections are taken.
+
+    Raises `InvalidInput` for an address that others reach, where the application asks for no token.
+    """
+    check_address(app, host)
+    with listening_on(port, host) as listening:
+        name = f"[{host}]" if ":" in host else host
+        address = f"http://{name}:{listening.getsockname()[1]}/"
+        print(f"refold: serving {address}", file=sys.stderr, flush=True)  # noqa: T201 - for who started it
+        asyncio.run(web_server(app).serve([listening]))
+
+
+def check_address(app: ASGIApp, host: str) -> None:
+    """Raise `InvalidInput` where others reach an address, and the application asks them for no token."""
+    if not is_loopback(host) and not (isinstance(app, Guard) and app.asks_token):
+        checks.invalid(f"others than this machine reach {checks.shown(host)}; give a token that they have to know")
+
+
+def web_server(app: ASGIApp) -> uvicorn.Server:
+    """Make a server of an application."""
+    config = uvicorn.Config(
+        app,
+        http=HttpConnection,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        lifespan="on",
+        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+    )
+    return uvicorn.Server(config)

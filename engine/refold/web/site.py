@@ -1,0 +1,132 @@
+"""What all handlers share: the memory, whether it may be written, its skills, the stream of its notices."""
+
+import asyncio
+import hmac
+import threading
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from refold import Memory
+from refold.engine.subscriptions import Subscription
+from refold.errors import LimitExceeded
+from refold.event import Recorded
+from refold.web.access import Access
+from refold.web.branches import Branches
+from refold.web.verification import Verification
+
+WATCHERS_COUNT_MAX: Final = 256
+_QUEUED_COUNT_MAX: Final = 1_000
+_BEAT_SECONDS: Final = 15.0
+_FLUSH_SECONDS: Final = 0.05
+ACTOR: Final = "web"
+
+
+class Site:
+    """One memory on the web.
+
+    `skills` is a handle below the roots to look for files, `encode` makes lines of events for those who watch,
+    `examine` reports on the store, `reports` is a directory with reports of benchmarks,
+    `access` is what others have to know.
+    """
+
+    def __init__(
+        self,
+        memory: Memory,
+        *,
+        writes: bool,
+        token: str,
+        skills: Any,
+        encode: Callable[[Recorded], bytes],
+        examine: Callable[[], Any] | None = None,
+        reports: Path | None = None,
+        access: Access | None = None,
+    ) -> None:
+        self.access = access
+        self.memory, self.writes, self.token, self.examine, self.reports = memory, writes, token, examine, reports
+        self.hub = Hub(memory, encode)
+        self.branches, self.verification = Branches(memory), Verification(memory)
+        self._skills, self._lock = skills, threading.Lock()
+
+    def is_token(self, given: str) -> bool:
+        """Tell whether a form carries the token of this site."""
+        return hmac.compare_digest(given.encode("utf-8", "replace"), self.token.encode())
+
+    @contextmanager
+    def skills(self) -> "Generator[Any]":
+        """Lend the handle on the skills, which is not for several threads at once."""
+        with self._lock:
+            yield self._skills
+
+    @property
+    def path(self) -> str | None:
+        """The directory of the store, `None` in RAM."""
+        return self.memory.stats().path
+
+
+class Hub:
+    """The events of a memory as lines for any number of watchers: one subscription and one encoding for all of them.
+
+    What comes within `_FLUSH_SECONDS` goes out as one piece, so that a busy writer wakes each watcher seldom.
+    """
+
+    def __init__(self, memory: Memory, encode: Callable[[Recorded], bytes]) -> None:
+        self._memory, self._encode = memory, encode
+        self._subscription: Subscription | None = None
+        self._watchers: set[asyncio.Queue[bytes | None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = threading.Lock()
+        self._lines: list[bytes] = []
+
+    def check_room(self) -> None:
+        """Raise `LimitExceeded` where as many streams are open as there may be."""
+        if len(self._watchers) >= WATCHERS_COUNT_MAX:
+            raise LimitExceeded(f"{WATCHERS_COUNT_MAX = } streams are open; close one first")
+
+    async def pieces(self) -> AsyncGenerator[bytes]:
+        """Yield the lines of events from now on, empty ones at first and whenever nothing happens for a while."""
+        self._loop = asyncio.get_running_loop()
+        queue: asyncio.Queue[bytes | None] = asyncio.Queue(_QUEUED_COUNT_MAX)
+        self._watchers.add(queue)
+        try:
+            if self._subscription is None or not self._subscription.is_alive:
+                self._subscription = self._memory.subscribe(self._receive)
+            yield b""
+            while True:
+                try:
+                    piece = await asyncio.wait_for(queue.get(), _BEAT_SECONDS)
+                except TimeoutError:
+                    piece = b""
+                if piece is None:
+                    return
+                yield piece
+        finally:
+            self._watchers.discard(queue)
+            if not self._watchers and self._subscription is not None:
+                self._subscription.close()
+                self._subscription = None
+
+    def _receive(self, recorded: Recorded) -> None:
+        """Keep the line of an event for the loop; runs on the thread of the subscription."""
+        line = self._encode(recorded)
+        with self._lock:
+            self._lines.append(line)
+            is_first = len(self._lines) == 1
+        if is_first and self._loop is not None:
+            with suppress(RuntimeError):  # The loop has ended, and with it everybody who watched.
+                self._loop.call_soon_threadsafe(self._loop.call_later, _FLUSH_SECONDS, self._flush)
+
+    def _flush(self) -> None:
+        with self._lock:
+            piece, self._lines = b"".join(self._lines), []
+        self._spread(piece)
+
+    def _spread(self, piece: bytes | None) -> None:
+        for queue in list(self._watchers):
+            with suppress(asyncio.QueueFull):  # Who is so far behind looks again; the ids of a stream have a gap.
+                queue.put_nowait(piece)
+
+    def end(self) -> None:
+        """End all streams, so that the server can stop."""
+        self._spread(None)

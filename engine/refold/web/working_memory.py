@@ -1,0 +1,69 @@
+"""The working memory over REST, as its first users know it: `session_id`, `project_id` and `node_id`, part by part."""
+
+from typing import Any, cast
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from refold import Board, checks
+from refold.memory.board_parts import part_of
+from refold.web.parameters import answer, fields, moment, options, text, then
+from refold.web.site import ACTOR, Site
+
+_SCOPE = ("session_id", "project_id", "node_id")
+
+
+def _board(site: Site, given: dict[str, Any], at: int | None = None) -> Board:
+    """Return the board of a session, or of a node of a project where no session is named."""
+    session, project, node = (_id(given, name) for name in _SCOPE)
+    if session is None and (project is None or node is None):
+        checks.invalid("project_id and node_id are required when session_id is missing")
+    return then(site.memory, at).board(session=session, project=project, node=node)
+
+
+def _id(given: dict[str, Any], name: str) -> str | None:
+    value = given.get(name)
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)  # Of a database that counts its rows.
+    return None if value is None else checks.text(value, name).strip() or None
+
+
+def _scope_of(request: Request) -> dict[str, Any]:
+    return {name: text(request, name) for name in _SCOPE}
+
+
+def get_working_memory(site: Site, request: Request, _: dict[str, Any]) -> Response:
+    """Read the working memory of a session or of a node, without what its settings hide."""
+    board = _board(site, _scope_of(request), moment(request, site.memory))
+    seq = site.memory.head
+    return answer(request, {"memory": board.to_dict()}, version=board.version, seq=seq)
+
+
+def get_context(site: Site, request: Request, _: dict[str, Any]) -> Response:
+    """Read the latest messages, their counts, the working history and the last words of the user."""
+    given = _scope_of(request)
+    if given["session_id"] is None:
+        checks.invalid("session_id is required")
+    board = _board(site, given, moment(request, site.memory))
+    seq = site.memory.head
+    return answer(request, board.bundle(), version=board.version, seq=seq)
+
+
+def patch_part(site: Site, request: Request, body: dict[str, Any]) -> Response:
+    """Set one part; what it has already changes nothing. Answers with the part as it is shown now."""
+    if request.path_params["part"] == "context":  # It is no part, and only read.
+        raise HTTPException(405, headers={"allow": "GET, HEAD"})
+    part = part_of(str(request.path_params["part"]))
+    given = fields(body, *_SCOPE, "value", "options")
+    extra: Any = given.get("options")
+    inner = cast("dict[str, Any]", extra) if isinstance(extra, dict) else {}  # Where older clients put the node.
+    scope = {name: given.get(name) or inner.get(name) or text(request, name) for name in _SCOPE}
+    if "value" not in given:
+        checks.invalid("value is missing; give the value of the part, null for none")
+    with site.memory.acting(ACTOR):
+        board = _board(site, scope)
+        changed = board.set(part, given["value"], **options(request).given())
+    board = _board(site, scope)
+    shown = {"part": part, "value": board.get(part), "changed": changed}
+    return answer(request, shown, version=board.version, seq=site.memory.head)

@@ -1,0 +1,84 @@
+"""``refold bisect``: the simple predicates, a file of one's own, and what it says where there is nothing to find."""
+
+from pathlib import Path
+
+import pytest
+
+from refold import Memory
+from tests.support.command import Run, running
+
+
+@pytest.fixture
+def refold(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    return running(monkeypatch, capfd)
+
+
+@pytest.fixture
+def store(tmp_path: Path, refold: Run, monkeypatch: pytest.MonkeyPatch) -> Path:  # noqa: ARG001 - it clears the environment first
+    path = tmp_path / "store"
+    monkeypatch.setenv("REFOLD_DB", str(path))
+    with Memory(path) as memory:
+        chat = memory.conversation("trip", project="acme", window_tokens=20)
+        project = memory.project("acme")
+        memory.profile().set("city", "Oslo")  # 1
+        chat.append("user", "The booking code is XK-77.", tokens=10)  # 2, 3
+        chat.append("user", "Thanks.", tokens=10)  # 4
+        lost = project.add("The port is 5432.")  # 5
+        chat.append("user", "And now?", tokens=10)  # 6: the code leaves
+        chat.scratchpad.set("plan", "hotel")  # 7
+        chat.state.set("count", 3)  # 8
+        project.delete(lost.id)  # 9
+        memory.profile().set("city", "Bergen")  # 10
+        chat.append("user", "What was XK-77?", tokens=10)  # 11
+        chat.append("user", "Never mind.", tokens=10)  # 12
+        chat.append("user", "Bye.", tokens=10)  # 13: the code leaves again
+    return path
+
+
+@pytest.mark.usefixtures("store")
+class TestBisect:
+    @pytest.mark.parametrize(
+        ("arguments", "seq"),
+        [
+            (("trip", "--window-lacks", "XK-77"), 13),
+            (("trip", "--window-lacks", "XK-77", "--until", 10), 6),
+            (("trip", "--window-lacks", "XK-77", "--until", 10, "--after", 3), 6),
+            (("trip", "--key", "plan=hotel"), 7),
+            (("trip", "--key", "count=3"), 8),
+            (("--key", "city=Bergen"), 10),
+            (("--key", "city=Oslo", "--until", 9), 1),
+            (("--memory-lost", "5432", "--project", "acme"), 9),
+        ],
+    )
+    def test_it_finds_the_event(self, refold: Run, arguments: tuple[object, ...], seq: int) -> None:
+        ended = refold("bisect", *arguments, "--json")
+        assert ended.code == 0, ended.err
+        assert ended.json["seq"] == seq
+        assert f"seq {seq} " in refold("bisect", *arguments).out
+
+    def test_a_file_holds_an_expression_over_the_memory_and_the_conversation(self, refold: Run, tmp_path: Path) -> None:
+        file = tmp_path / "when.py"
+        file.write_text("# Since when?\nlen(chat.window()) == 2 and memory.profile().get('city') == 'Bergen'\n")
+        assert refold("bisect", "trip", "--python", file, "--json").json["seq"] == 10
+        file.write_text("while True: pass")
+        ended = refold("bisect", "trip", "--python", file)
+        assert ended.code == 1
+        assert "when.py is no Python expression" in ended.err
+
+    @pytest.mark.parametrize(
+        ("arguments", "code", "said"),
+        [
+            ((), 2, "give one of --window-lacks, --key, --memory-lost and --python"),
+            (("trip", "--key", "a=b", "--memory-lost", "x"), 2, "give one of"),
+            (("--window-lacks", "x"), 2, "--window-lacks needs a CONVERSATION"),
+            (("--key", "city"), 2, "--key is 'city'; give KEY=VALUE"),
+            (("trip", "--window-lacks", "never said"), 1, "'never said' was never in what conversation/trip shows"),
+            (("trip", "--window-lacks", "Bye"), 1, "it is not so at seq 13"),
+            (("--key", "city=Rome"), 1, "it is not so at seq 13"),
+            (("trap", "--key", "a=b"), 1, "did you mean 'trip'?"),
+        ],
+    )
+    def test_what_cannot_be_found_is_said(self, refold: Run, arguments: tuple[str, ...], code: int, said: str) -> None:
+        ended = refold("bisect", *arguments)
+        assert ended.code == code
+        assert said in ended.err

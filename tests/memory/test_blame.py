@@ -1,0 +1,166 @@
+"""Blame: every value of every kind of key, by whom and in which turn; and the writer of each line of a file."""
+
+from typing import Any
+
+import pytest
+
+from refold import InvalidInput, Memory, NotFound
+
+
+def values(found: Any) -> list[Any]:
+    return [("removed" if each.removed else each.value) for each in found]
+
+
+class TestKeys:
+    def test_every_value_with_its_writer_and_its_turn(self, memory: Memory) -> None:
+        chat = memory.conversation("c")
+        asked = chat.append("user", "set my port")
+        with memory.acting("tool:memory_write", cause=asked):
+            chat.scratchpad.set("port", "6543")
+        chat.append("user", "another one")
+        again = chat.append("user", "and again")
+        chat.scratchpad.set("port", "6544")
+        chat.scratchpad.delete("port")
+        chat.scratchpad.set("port", "6545")
+        found = chat.scratchpad.blame("port")
+        assert values(found) == ["6543", "6544", "removed", "6545"]
+        assert [(each.actor, each.cause, each.turn) for each in found[:2]] == [
+            ("tool:memory_write", asked.seq, asked.seq),
+            ("host", 0, again.seq),
+        ]
+        assert memory.blame("port", conversation="c") == found
+        assert memory.blame("port", conversation=chat, of="scratchpad") == found
+        assert chat.scratchpad.blame("never") == []
+
+    def test_what_clears_and_what_restores_is_part_of_it(self, memory: Memory) -> None:
+        chat = memory.conversation("c")
+        chat.state["temp:step"] = 1
+        held = chat.snapshot("held")
+        chat.state["temp:step"] = 2
+        chat.end_round()
+        chat.restore(held)
+        chat.state["temp:step"] = 3
+        assert values(chat.state.blame("temp:step")) == [1, 2, "removed", 1, 3]
+        chat.scratchpad.set("a", "1")
+        chat.end()
+        assert [each.kind for each in chat.scratchpad.blame("a")] == ["scratchpad_set", "conversation_ended"]
+
+    def test_a_value_may_come_back_between_its_deletion_and_its_end(self, memory: Memory) -> None:
+        chat = memory.conversation("c")
+        chat.scratchpad.set("a", "1")
+        held = chat.snapshot("held")
+        chat.scratchpad.delete("a")
+        chat.restore(held)
+        chat.end()
+        found = chat.scratchpad.blame("a")
+        assert values(found) == ["1", "removed", "1", "removed"]
+        assert [each.kind for each in found[2:]] == ["restored", "conversation_ended"]
+        assert [step.relation for step in memory.why(2).steps] == ["came", "left", "returned", "left"]
+
+    def test_a_fork_inherits_the_values_of_its_origin(self, memory: Memory) -> None:
+        chat = memory.conversation("c")
+        chat.scratchpad.set("a", "1")
+        fork = chat.fork("d")
+        chat.scratchpad.set("a", "not of the fork")
+        fork.scratchpad.set("a", "2")
+        assert values(fork.scratchpad.blame("a")) == ["1", "2"]
+
+    def test_profile_settings_state_of_a_project_and_board(self, memory: Memory) -> None:
+        memory.profile().set("theme", "dark")
+        memory.profile().delete("theme")
+        memory.profile().set("theme", "light")
+        assert values(memory.profile().blame("theme")) == values(memory.blame("theme")) == ["dark", "removed", "light"]
+        memory.settings.set("memory_max_injected", 5)
+        memory.settings.set("memory_max_injected", 6)
+        assert values(memory.settings.blame("memory_max_injected")) == values(memory.blame("memory_max_injected"))
+        assert values(memory.blame("memory_max_injected")) == [5, 6]
+        chat = memory.conversation("c", project="p")
+        chat.state["project:language"] = "Python"
+        chat.state["project:language"] = "C"
+        assert values(chat.state.blame("project:language")) == ["Python", "C"]
+        board = memory.board(session="c")
+        board.set_working_history("one")
+        board.set_working_history("two")
+        assert values(board.blame("working_history")) == ["one", "two"]
+        assert values(memory.blame("working_history", conversation="c")) == ["one", "two"]
+
+    def test_the_past_knows_no_later_values_and_an_erased_one_is_told_without_its_text(self, memory: Memory) -> None:
+        profile = memory.profile()
+        for value in ("a", "b", "c"):
+            profile.set("key", value)
+        assert values(memory.at(2).profile().blame("key")) == ["a", "b"]
+        chat = memory.conversation("c")
+        for value in ("a", "b", "c"):
+            chat.scratchpad.set("key", value)
+        middle = memory.head - 1
+        memory.erase([middle])
+        found = chat.scratchpad.blame("key")
+        assert [(each.value, each.erased) for each in found] == [("a", False), (None, True), ("c", False)]
+
+    def test_nonsense_is_refused(self, memory: Memory) -> None:
+        memory.conversation("c").append("user", "hello")
+        with pytest.raises(InvalidInput, match="needs a conversation"):
+            memory.blame("a", of="scratchpad")
+        with pytest.raises(InvalidInput, match="belongs to no conversation"):
+            memory.blame("a", of="profile", conversation="c")
+        with pytest.raises(InvalidInput):
+            memory.blame("")
+        assert memory.blame("a") == memory.blame("a", conversation="c") == []
+        with pytest.raises(NotFound):
+            memory.blame("/memories/none.md")
+
+
+class TestFiles:
+    def test_each_line_has_its_writer_and_a_line_its_history(self, memory: Memory) -> None:
+        files = memory.files()
+        files.create("/memories/a.md", "one\ntwo\nthree\n")
+        with memory.acting("tool:memory"):
+            files.str_replace("/memories/a.md", "two", "zwei")
+            files.insert("/memories/a.md", 3, "four\n")
+        files.str_replace("/memories/a.md", "zwei", "deux")
+        found = files.blame("/memories/a.md")
+        assert [(each.key, each.value, each.seq) for each in found] == [
+            ("1", "one", 1),
+            ("2", "deux", memory.head),
+            ("3", "three", 1),
+            ("4", "four", memory.head - 1),
+        ]
+        line = files.blame("/memories/a.md", line=2)
+        assert values(line) == ["two", "zwei", "deux"]
+        assert [each.actor for each in line] == ["host", "tool:memory", "host"]
+        assert memory.blame("/memories/a.md", line=2) == line
+        with pytest.raises(InvalidInput):
+            files.blame("/memories/a.md", line=5)
+
+
+def test_each_line_of_a_learned_skill_has_its_writer(memory: Memory) -> None:
+    library = memory.skills.library
+    library.learn("deploy", "Deploy the service.", "Build it.\nTest it.\nShip it.")
+    first = memory.head
+    with memory.acting("tool:edit"):
+        library.refine("deploy", body="Build it.\nTest it twice.\nShip it.")
+    refined = next(r.stamp.seq for r in memory.events() if type(r.event).__name__ == "SkillRefined")
+    lines = memory.blame("deploy", of="skill")
+    assert [(each.value, each.seq, each.actor) for each in lines] == [
+        ("Build it.", first, "host"),
+        ("Test it twice.", refined, "tool:edit"),
+        ("Ship it.", first, "host"),
+    ]
+    assert values(memory.blame("deploy", line=2)) == ["Test it.", "Test it twice."]
+    assert values(memory.at(first).blame("deploy", line=2)) == ["Test it."]
+    assert memory.blame("deploy", of="skill", name="other") == memory.blame("nowhere", of="skill") == []
+
+
+def test_what_was_never_taken_away_is_found_by_its_pointers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = Memory()
+    chat = memory.conversation("c")
+    for value in ("a", "b", "c"):
+        chat.scratchpad.set("port", value)
+        chat.state.set("port", value)
+    with monkeypatch.context() as patched:
+        patched.setattr("refold.memory.blame.origins", None)  # What would be scanned.
+        assert values(chat.scratchpad.blame("port")) == values(chat.state.blame("port")) == ["a", "b", "c"]
+        assert chat.scratchpad.blame("never") == []
+    chat.scratchpad.delete("port")
+    chat.scratchpad.set("port", "d")
+    assert values(chat.scratchpad.blame("port")) == ["a", "b", "c", "removed", "d"]

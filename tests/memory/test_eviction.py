@@ -1,0 +1,201 @@
+"""Policies that can be chosen: recorded with the conversation, fed by verbs of their own, computed by the fold."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refold import InvalidInput, LimitExceeded, Memory, NotFound, ReadOnly
+from refold.views.window import POLICIES, MessagesRecalled
+
+
+def texts(chat: Any) -> list[Any]:
+    return [message.content for message in chat.window()]
+
+
+def say(chat: Any, *words: str, tokens: int = 10) -> list[Any]:
+    return [chat.append("user", word, tokens=tokens) for word in words]
+
+
+@pytest.mark.parametrize("eviction", POLICIES)
+def test_a_policy_is_recorded_and_no_other_is_taken_afterwards(tmp_path: Path, eviction: str) -> None:
+    with Memory(tmp_path / "s") as memory:
+        chat = memory.conversation("chat", eviction=eviction)
+        assert chat.eviction == eviction
+        say(chat, "one")
+        assert next(iter(chat.events())).event.policy == POLICIES[eviction]  # type: ignore[attr-defined]
+    with Memory(tmp_path / "s") as memory:
+        assert memory.conversation("chat").eviction == eviction
+        memory.conversation("chat", eviction=eviction)
+        for other in POLICIES.keys() - {eviction}:
+            with pytest.raises(InvalidInput, match=f"was opened with eviction='{eviction}', not '{other}'"):
+                memory.conversation("chat", eviction=other)
+        fork = memory.conversation("chat").fork("fork")
+        assert fork.eviction == eviction
+
+
+@pytest.mark.parametrize("given", ["lifo", "", None.__class__, 1])
+def test_only_released_policies_are_taken(given: Any) -> None:
+    with pytest.raises(InvalidInput):
+        Memory().conversation("chat", eviction=given)
+
+
+@pytest.mark.parametrize("eviction", POLICIES)
+def test_every_policy_survives_reopening_travelling_and_replay(tmp_path: Path, eviction: str) -> None:
+    """States come from rows and tails here, and from a fold of all events: they are the same at every seq."""
+    hashes = dict[int, str]()
+    with Memory(tmp_path / "s") as memory:
+        chat = memory.conversation("chat", window_tokens=60, eviction=eviction)
+        for turn in range(330):
+            message = chat.append("user", f"turn {turn % 7}", tokens=3 + turn % 5)
+            if turn % 4 == 0:
+                chat.rate(message, turn % 11 / 10)
+            if turn % 6 == 0:
+                chat.recall(f"turn {turn % 3}", top_k=2)
+            if turn % 9 == 0 and eviction == "summary":
+                chat.summarize(lambda previous, messages: f"{len(previous)} and {len(messages)}")
+            if turn % 50 == 0:
+                hashes[memory.head] = memory.state_hash()
+        assert chat.token_count() <= 60
+    with Memory(tmp_path / "s") as memory:
+        assert memory.state_hash() == memory.replay_hash()
+        assert {seq: memory.state_hash(seq) for seq in hashes} == hashes
+        assert memory.verify().ok
+        memory.export(tmp_path / "e.jsonl")
+        with Memory() as other:
+            other.load(tmp_path / "e.jsonl")
+            assert other.state_hash() == memory.state_hash()
+
+
+def test_what_was_recalled_stays_longer() -> None:
+    chat = Memory().conversation("chat", window_tokens=30, eviction="least-recalled")
+    say(chat, "apple", "pear", "plum")
+    assert [hit.entry.content for hit in chat.recall("apple")] == ["apple"]
+    say(chat, "fig", "date")
+    assert texts(chat) == ["apple", "fig", "date"]
+    recalls = [recorded.event.ids for recorded in chat.events() if isinstance(recorded.event, MessagesRecalled)]
+    assert recalls == [(chat.window()[0].id,)]
+
+
+def test_a_recall_is_recorded_whatever_it_finds_and_answered_once() -> None:
+    memory = Memory()
+    chat = memory.conversation("chat")
+    say(chat, "apple", "pear")
+    first = chat.recall("apple", request_id="one")
+    head = memory.head
+    assert [hit.entry.id for hit in chat.recall("apple", request_id="one")] == [hit.entry.id for hit in first]
+    assert memory.head == head
+    assert list(chat.recall("nothing of this")) == []
+    assert memory.head == head + 1
+    with pytest.raises(ReadOnly):
+        chat.at(2).recall("apple")
+
+
+def test_what_was_rated_stays_longer_and_the_newest_leaves_last() -> None:
+    chat = Memory().conversation("chat", window_tokens=30, eviction="least-important")
+    apple, pear, plum = say(chat, "apple", "pear", "plum")
+    assert chat.rate(pear, 1.0)
+    assert not chat.rate(pear.id, 1.0)
+    assert chat.rate(plum.seq, 1.0)
+    say(chat, "fig", "date")
+    assert texts(chat) == ["pear", "plum", "date"]
+    with pytest.raises(NotFound, match="not in the window"):
+        chat.rate(apple, 0.5)
+    wrong: list[Any] = [-0.1, 1.1, "high", True]
+    for importance in wrong:
+        with pytest.raises(InvalidInput):
+            chat.rate(plum, importance)
+
+
+def test_half_of_the_budget_is_left_to_what_is_recalled() -> None:
+    chat = Memory().conversation("chat", window_tokens=45, eviction="fifo-recall")
+    say(chat, "apple", "pear", "plum")
+    assert (texts(chat), chat.window_tokens) == (["pear", "plum"], 45)
+
+
+class TestSummaries:
+    def test_a_text_takes_the_place_of_what_has_left(self) -> None:
+        memory = Memory()
+        chat = memory.conversation("chat", window_tokens=30, eviction="summary")
+        chat.append("system", "Be brief.", tokens=5)
+        say(chat, "apple", "pear", "plum")
+        seen: list[tuple[str, list[Any]]] = []
+
+        def shorten(previous: str, messages: list[Any]) -> str:
+            seen.append((previous, [message.content for message in messages]))
+            return f"s{len(seen)}"
+
+        assert chat.summarize(shorten).content == "s1"  # type: ignore[union-attr]
+        assert texts(chat) == ["Be brief.", "s1", "pear", "plum"]
+        assert chat.summarize(shorten) is None
+        say(chat, "fig", "date")
+        assert chat.summarize(shorten) is not None
+        assert texts(chat) == ["Be brief.", "s2", "fig", "date"]
+        assert seen == [("", ["apple"]), ("s1", ["pear", "plum"])]
+        assert memory.state_hash() == memory.replay_hash()
+
+    def test_a_function_is_called_once_for_a_request(self) -> None:
+        chat = Memory().conversation("chat", window_tokens=20, eviction="summary")
+        say(chat, "apple", "pear", "plum")
+        first = chat.summarize(lambda *_: "once", request_id="one")
+        again = chat.summarize(lambda *_: pytest.fail("called again"), request_id="one")
+        assert first == again
+
+    def test_an_erased_summary_keeps_its_place_and_its_tokens(self) -> None:
+        memory = Memory()
+        chat = memory.conversation("chat", window_tokens=20, eviction="summary")
+        say(chat, "apple", "pear", "plum")
+        summary = chat.summarize(lambda *_: "an apple")
+        before = chat.token_count()
+        memory.erase([summary])
+        assert (texts(chat), chat.token_count()) == ([None, "plum"], before)
+
+    def test_what_goes_wrong_appends_nothing(self) -> None:
+        memory = Memory()
+        chat = memory.conversation("chat", window_tokens=20, eviction="summary")
+        say(chat, "apple", "pear", "plum")
+        head = memory.head
+        with pytest.raises(ZeroDivisionError):
+            chat.summarize(lambda *_: str(1 // 0))
+        with pytest.raises(InvalidInput):
+            chat.summarize("text")  # type: ignore[arg-type]
+        with pytest.raises(InvalidInput):
+            chat.summarize(lambda *_: 5)  # type: ignore[arg-type]
+        with pytest.raises(LimitExceeded, match="let it be shorter"):
+            chat.summarize(lambda *_: "word " * 100)
+        with pytest.raises(ReadOnly):
+            chat.at(1).summarize(lambda *_: "text")
+        with memory.batch(), pytest.raises(InvalidInput, match="batch"):
+            chat.summarize(lambda *_: "text")
+        with pytest.raises(InvalidInput, match="summaries are of conversations with eviction='summary'"):
+            memory.conversation("other").summarize(lambda *_: "text")
+        assert memory.head == head
+
+    def test_what_was_cleared_is_not_told_of(self) -> None:
+        chat = Memory().conversation("chat", window_tokens=20, eviction="summary")
+        say(chat, "apple", "pear", "plum")
+        chat.clear_window()
+        assert chat.summarize(lambda *_: "text") is None
+
+    def test_another_writer_may_be_first(self) -> None:
+        chat = Memory().conversation("chat", window_tokens=20, eviction="summary")
+        say(chat, "apple", "pear", "plum")
+
+        def slow(*_: Any) -> str:
+            chat.summarize(lambda *_: "first")
+            return "second"
+
+        assert chat.summarize(slow) is None
+        assert texts(chat) == ["first", "plum"]
+
+
+def test_tasks_recall_rate_and_summarize() -> None:
+    async def talk(memory: Any) -> tuple[Any, ...]:
+        chat = memory.conversation("chat", window_tokens=20, eviction="summary")
+        for word in ("apple", "pear", "plum"):
+            message = await chat.append("user", word, tokens=10)
+        hits = await chat.recall("apple")
+        return len(hits), await chat.rate(message, 0.5), (await chat.summarize(lambda *_: "s")).content, chat.eviction
+
+    assert asyncio.run(talk(Memory().aio)) == (1, True, "s", "summary")

@@ -1,0 +1,184 @@
+"""History: every message that a conversation ever held, and single messages and events by id or seq."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from refold import InvalidInput, Memory, NotFound
+from refold.memory.conversation import Conversation
+
+
+def texts(chat: Conversation, **options: object) -> list[object]:
+    return [message.content for message in chat.history(**options)]  # type: ignore[arg-type]
+
+
+def test_history_holds_what_has_left_the_window() -> None:
+    chat = Memory().conversation("chat", window_tokens=3)
+    for number in range(10):
+        chat.append("user", f"{number}", tokens=1)
+    assert [message.content for message in chat.window()] == ["7", "8", "9"]
+    assert texts(chat) == [f"{number}" for number in range(10)]
+
+
+def test_a_page_is_of_the_newest_messages_between_two_seqs() -> None:
+    chat = Memory().conversation("chat", window_tokens=3)
+    appended = [chat.append("user", f"{number}", tokens=1) for number in range(10)]
+    assert texts(chat, limit=2) == ["8", "9"], "the newest"
+    assert texts(chat, limit=2, before=appended[8].seq) == ["6", "7"]
+    assert texts(chat, limit=2, after=appended[3].seq) == ["8", "9"]
+    assert texts(chat, after=appended[3].seq, before=appended[6].seq) == ["4", "5"]
+    assert texts(chat, limit=0) == []
+    assert texts(chat, after=appended[-1].seq) == []
+
+
+def test_pages_are_longer_than_one_read() -> None:
+    memory = Memory()
+    chat = memory.conversation("chat", window_tokens=3)
+    with memory.batch():
+        for number in range(1_000):
+            chat.append("user", f"{number}", tokens=1)
+            chat.scratchpad.set("key", f"{number}")
+    assert texts(chat, limit=700) == [f"{number}" for number in range(300, 1_000)]
+    last = chat.history(limit=700)[0]
+    assert texts(chat, limit=700, before=last.seq) == [f"{number}" for number in range(300)]
+
+
+def test_a_fork_goes_on_from_the_history_of_its_base() -> None:
+    chat = Memory().conversation("chat", window_tokens=2)
+    kept = [chat.append("user", text, tokens=1) for text in ("a", "b", "c")]
+    fork = chat.fork("fork", at=kept[1].seq)
+    chat.append("user", "d", tokens=1)
+    fork.append("user", "e", tokens=1)
+    assert texts(fork) == ["a", "b", "e"]
+    assert texts(fork.fork("again"), limit=2) == ["b", "e"]
+    assert texts(chat) == ["a", "b", "c", "d"]
+
+
+def test_a_state_restored_from_elsewhere_brings_its_messages() -> None:
+    memory = Memory()
+    one, two = memory.conversation("one"), memory.conversation("two")
+    one.append("user", "a")
+    two.append("user", "b")
+    one.append("user", "c")
+    two.restore(one.snapshot())
+    two.append("user", "d")
+    assert texts(two) == ["a", "b", "c", "d"], "in the order in which they were said"
+    other = Memory().conversation("imported")
+    other.restore(type(two.snapshot()).from_bytes(two.snapshot().to_bytes()))
+    assert texts(other) == ["a", "c", "d"], "of another store, what was in the window"
+
+
+def test_an_earlier_moment_has_its_own_history() -> None:
+    memory = Memory()
+    chat = memory.conversation("chat")
+    first = chat.append("user", "a")
+    chat.append("user", "b")
+    assert first.seq is not None
+    assert texts(chat.at(first.seq)) == ["a"]
+    assert texts(chat.at(0)) == []
+    fork = memory.fork("branch", at=first.seq).conversation("chat")
+    fork.append("user", "c")
+    assert texts(fork) == ["a", "c"]
+
+
+def test_an_open_batch_sees_its_own_messages() -> None:
+    memory = Memory()
+    chat = memory.conversation("chat")
+    chat.append("user", "a")
+    with memory.batch():
+        chat.append("user", "b")
+        assert texts(chat) == ["a", "b"]
+        assert texts(chat, limit=1) == ["b"]
+
+
+def test_an_erased_message_keeps_its_place() -> None:
+    memory = Memory()
+    chat = memory.conversation("chat")
+    secret = chat.append("user", "secret")
+    chat.append("user", "b")
+    memory.erase([secret])
+    assert texts(chat) == [None, "b"]
+
+
+@pytest.mark.parametrize("options", [{"after": -1}, {"before": -1}, {"limit": -1}, {"limit": "2"}, {"after": "x"}])
+def test_bad_bounds_are_refused(options: dict[str, object]) -> None:
+    chat = Memory().conversation("chat")
+    with pytest.raises(InvalidInput):
+        texts(chat, **options)
+
+
+def test_one_message_is_found_by_its_id_or_seq() -> None:
+    chat = Memory().conversation("chat", window_tokens=1)
+    gone, live = chat.append("user", "gone", tokens=1), chat.append("user", "live", tokens=1)
+    for message in (gone, live):
+        assert chat.message(message.id) == message
+        assert message.seq is not None
+        assert chat.message(message.seq) == message
+    assert chat.message("unknown") is None
+    assert chat.message(10**6) is None
+    assert chat.fork("fork").message(gone.id) == gone
+
+
+def test_one_event_is_read_by_its_seq() -> None:
+    memory = Memory()
+    message = memory.conversation("chat").append("user", "a")
+    assert message.seq is not None
+    event, stamp = memory.event(message.seq)
+    assert (event, stamp) == (message.event, message.stamp)
+    assert [memory.event(seq).stamp.seq for seq in range(1, memory.head + 1)] == list(range(1, memory.head + 1))
+    with pytest.raises(NotFound, match="seq 99"):
+        memory.event(99)
+    with pytest.raises(NotFound, match=f"seq {message.seq}"):
+        memory.at(message.seq - 1).event(message.seq)
+    with pytest.raises(InvalidInput):
+        memory.event(0)
+
+
+def test_one_branch_reads_no_event_of_another() -> None:
+    memory = Memory()
+    memory.conversation("chat").append("user", "a")
+    fork = memory.fork("branch")
+    own = fork.conversation("chat").append("user", "b")
+    later = memory.conversation("chat").append("user", "c")
+    assert own.seq is not None
+    assert later.seq is not None
+    assert fork.event(own.seq).stamp == own.stamp
+    with pytest.raises(NotFound):
+        memory.event(own.seq)
+    with pytest.raises(NotFound):
+        fork.event(later.seq)
+
+
+STEPS = st.lists(st.sampled_from(("append", "fork", "restore", "set", "clear")), max_size=40)
+
+
+@settings(max_examples=60, deadline=None)
+@given(STEPS, st.integers(0, 12))
+def test_history_is_what_was_said_on_the_way_to_the_state(steps: list[str], limit: int) -> None:
+    memory = Memory()
+    chats = [memory.conversation("c0", window_tokens=4)]
+    said: list[dict[int, str]] = [{}]  # Of each conversation: seq -> text.
+    for number, step in enumerate(steps):
+        place = number % len(chats)
+        chat = chats[place]
+        match step:
+            case "append":
+                message = chat.append("user", f"m{number}", tokens=1)
+                assert message.seq is not None
+                said[place][message.seq] = f"m{number}"
+            case "fork":
+                chats.append(chat.fork(f"c{len(chats)}"))
+                said.append(dict(said[place]))
+            case "restore":
+                other = (place + 1) % len(chats)
+                chat.restore(chats[other].snapshot(), keep_budget=True)
+                said[place] |= said[other]
+            case "set":
+                chat.scratchpad.set("key", f"{number}")
+            case _:
+                chat.clear_window()
+    for chat, expected in zip(chats, said, strict=True):
+        wanted = [expected[seq] for seq in sorted(expected)]
+        assert texts(chat) == wanted
+        assert texts(chat, limit=limit) == wanted[max(len(wanted) - limit, 0) :]
+        assert {message.id for message in chat.window()} <= {message.id for message in chat.history()}

@@ -1,0 +1,363 @@
+"""Why and influence: answers for every kind of subject, held against what was done, and against a fold by hand."""
+
+import ast
+import json
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from string import Formatter
+from typing import Any
+
+import pytest
+
+from refold import InvalidInput, Memory, NotFound, fold
+from refold.memory import Why
+from tests.memory.fold_by_hand import Fate, fates, fill
+
+REFOLD = Path(fold.__file__).parent
+
+
+def told(answer: Why) -> list[tuple[str, int]]:
+    return [(step.relation, step.seq) for step in answer.steps]
+
+
+class TestMessages:
+    def test_a_message_that_was_pushed_out_says_by_which_and_under_which_budget(self, memory: Memory) -> None:
+        chat = memory.conversation("c", window_tokens=30)
+        first = chat.append("user", "The port is 6543.", tokens=20)
+        pusher = chat.append("user", "another thing", tokens=15)
+        answer = memory.why(first)
+        assert told(answer) == [("came", first.seq), ("left", pusher.seq)]
+        assert not answer.is_there
+        text = answer.steps[-1].text
+        assert "'another thing'" in text
+        assert "15 tokens to the 20 of 30" in text
+        assert "fifo" in text
+        assert json.loads(answer.to_json())["steps"][1]["seq"] == pusher.seq
+        assert f"seq {pusher.seq}" in str(answer)
+
+    def test_each_way_out_of_a_window_is_named(self, memory: Memory) -> None:
+        chat = memory.conversation("c", window_tokens=100)
+        ways: dict[str, Callable[[Any], object]] = {
+            "window_cleared": lambda _: chat.clear_window(),
+            "message_removed": chat.remove,
+            "window_resized": lambda _: chat.set_window_tokens(5),
+        }
+        for kind, leave in ways.items():
+            chat.set_window_tokens(100)
+            message = chat.append("user", "here", tokens=10)
+            assert memory.why(message).is_there
+            leave(message)
+            (left,) = memory.why(message).of("left")
+            assert (left.kind, left.seq) == (kind, memory.head)
+
+    def test_a_message_larger_than_the_budget_and_an_answer_without_its_call_never_get_in(self, memory: Memory) -> None:
+        chat = memory.conversation("c", window_tokens=10)
+        large = chat.append("user", "large", tokens=11)
+        lone = chat.append("tool", "42", tokens=1, tool_call_id="none")
+        for message in (large, lone):
+            (left,) = memory.why(message).of("left")
+            assert left.seq == message.seq
+            assert "never was in the window" in left.text
+
+    def test_a_restore_brings_back_and_takes_away(self, memory: Memory) -> None:
+        chat = memory.conversation("c", window_tokens=20)
+        first = chat.append("user", "one", tokens=15)
+        held = chat.snapshot("held")
+        pusher = chat.append("user", "two", tokens=15)
+        chat.restore(held)
+        back = memory.head
+        later = chat.append("user", "three", tokens=15)
+        assert told(memory.why(first)) == [
+            ("came", first.seq),
+            ("left", pusher.seq),
+            ("returned", back),
+            ("left", later.seq),
+        ]
+        assert told(memory.why(pusher)) == [("came", pusher.seq), ("left", back)]
+
+    def test_a_fork_has_windows_of_its_own(self, memory: Memory) -> None:
+        chat = memory.conversation("c", window_tokens=20)
+        first = chat.append("user", "one", tokens=15)
+        fork = chat.fork("d")
+        pusher = fork.append("user", "two", tokens=15)
+        assert memory.why(first).is_there
+        answer = memory.why(first, conversation="d")
+        assert not answer.is_there
+        assert answer.of("left")[0].seq == pusher.seq
+        assert memory.why("one", conversation="d").steps[-1].seq == pusher.seq
+
+    def test_the_past_answers_for_itself(self, memory: Memory) -> None:
+        chat = memory.conversation("c", window_tokens=20)
+        first = chat.append("user", "one", tokens=15)
+        before = memory.head
+        chat.append("user", "two", tokens=15)
+        assert memory.why(first, at=before) == memory.at(before).why(first)
+        assert memory.why(first, at=before).is_there
+
+    def test_causes_and_sources_are_followed_back(self, memory: Memory) -> None:
+        chat = memory.conversation("c")
+        asked = chat.append("user", "note my port")
+        with memory.acting("assistant", cause=asked):
+            called = chat.append("assistant", "calling")
+        with memory.acting("tool:memory_add", cause=called):
+            entry = memory.project("p").add("The port is 6543.", source=asked)
+        assert told(memory.why(entry)) == [
+            ("came", entry.seq),
+            ("cause", called.seq),
+            ("cause", asked.seq),
+            ("source", asked.seq),
+        ]
+
+
+class TestMemories:
+    def test_merged_pruned_deleted_cleared(self, memory: Memory) -> None:
+        project = memory.project("p")
+        ways: list[tuple[str, Callable[[Any], object]]] = [
+            ("memory_deleted", project.delete),
+            ("memories_pruned", lambda _: project.prune(0.2)),
+            ("memories_cleared", lambda _: project.clear()),
+        ]
+        for kind, leave in ways:
+            entry = project.add(f"what leaves by {kind}", importance=0.15, vector=[1.0, 0.0])
+            assert memory.why(entry).is_there
+            leave(entry)
+            answer = memory.why(entry)
+            assert (answer.steps[-1].relation, answer.steps[-1].kind, answer.is_there) == ("left", kind, False)
+
+    def test_a_merge_names_the_other_and_unmerging_brings_back(self, memory: Memory) -> None:
+        project = memory.project("p")
+        kept = project.add("the port is open", vector=[1.0, 0.0])
+        other = project.add("the port stands open", vector=[1.0, 0.01])
+        project.compact(threshold=0.9)
+        gone = other if project.get(kept.id) else kept
+        stays = kept if gone is other else other
+        (left,) = memory.why(gone).of("left")
+        assert stays.id in left.text
+        assert "cosine" in left.text
+        project.unmerge(left.seq)
+        answer = memory.why(gone)
+        assert answer.is_there
+        assert [step.relation for step in answer.steps][:3] == ["came", "left", "returned"]
+
+    def test_what_default_searches_pass_over_says_so(self, memory: Memory) -> None:
+        project = memory.project("p")
+        low = project.add("unimportant", importance=0.05)
+        assert "importance of 0.05 is under 0.1" in memory.why(low).of("hidden")[0].text
+        waiting = project.add("to be reviewed")
+        project.reject(waiting)
+        assert "status is rejected" in memory.why(waiting).of("hidden")[0].text
+
+    def test_a_search_says_rank_and_the_signal_that_cost(self, memory: Memory) -> None:
+        project = memory.project("p")
+        for number in range(12):
+            project.add(f"the port of service {number} is {6000 + number}")
+        last = project.add("tea is served at five")
+        (hidden,) = memory.why(last, missing_from="which port has service 3").of("hidden")
+        assert "ranked 13 of 13" in hidden.text
+        assert "cost it most" in hidden.text
+        recalled = project.recall("which port has service 3", top_k=3, conversation="c")
+        (seq,) = [r.stamp.seq for r in memory.events() if type(r.event).__name__ == "MemoriesRecalled"]
+        assert [step.seq for step in memory.why(recalled[0]).of("shown")] == [seq]
+        assert "3 are shown" in memory.why(last, missing_from=seq).of("hidden")[0].text
+        with pytest.raises(InvalidInput, match="no recall and no context"):
+            memory.why(last, missing_from=1)
+
+
+class TestContexts:
+    def test_a_context_says_what_it_shows_and_what_it_left_out(self, memory: Memory) -> None:
+        chat = memory.conversation("c", project="p", window_tokens=40)
+        project = memory.project("p")
+        old = chat.append("user", "an old thing", tokens=30)
+        chat.append("user", "which port?", tokens=30)
+        entries = [project.add(f"the port of service {number} is {6000 + number}") for number in range(40)]
+        chat.scratchpad.set("port", "6001")
+        context = memory.context(chat, query="which port", budget=220)
+        seq = memory.show(context)
+        shown = [entry for entry in entries if entry.id in context.ids]
+        missing = [entry for entry in entries if entry.id not in context.ids]
+        assert shown
+        assert missing
+        assert [step.seq for step in memory.why(shown[0]).of("shown")] == [seq]
+        assert not memory.why(missing[0]).of("shown")
+        assert "room for" in memory.why(missing[0], missing_from=seq).of("hidden")[-1].text
+        assert "not in the window" in memory.why(old, missing_from=seq).of("hidden")[-1].text
+        answer = chat.append("assistant", "6001", tokens=1)
+        (turn,) = memory.influence(shown[0]).turns
+        assert (turn.conversation, turn.answer, turn.seen) == ("c", answer.seq, seq)
+        set_seq = next(r.stamp.seq for r in memory.events() if type(r.event).__name__ == "ScratchpadSet")
+        assert [turn.answer for turn in memory.influence(set_seq).turns] == [answer.seq]
+
+
+class TestSkills:
+    def test_a_skill_says_what_selected_it_and_which_share_cut_it(self, memory: Memory) -> None:
+        chat = memory.conversation("c")
+        ask = "write the release notes and tune the queries"
+        for name, about in (("release-notes", "Write the notes of a release."), ("tune-queries", "Tune slow queries.")):
+            memory.skills.library.learn(name, about, f"{about} " * 200, status="active")
+        learned = memory.skills.library.learn("bake-bread", "Bake bread at home.", "Knead it.", status="active")
+        matches = memory.skills.choose(ask, conversation="c")
+        assert {match.skill.name for match in matches} == {"release-notes", "tune-queries"}
+        chat.append("user", ask)
+        whole = memory.show(memory.context(chat, query=ask, skills=matches))
+        first, second = (match.skill.name for match in matches)
+        assert [step.seq for step in memory.why(first).of("shown")] == [whole]
+        assert [step.seq for step in memory.why(second).of("shown")] == [whole]
+        cut = memory.show(memory.context(chat, query=ask, skills=matches, budget=300))
+        assert "shows it in its part skills" in memory.why(first, missing_from=cut).of("shown")[-1].text
+        text = memory.why(second, missing_from=cut).of("hidden")[-1].text
+        assert f"with a score of {matches[1].score:.3g} it was skill 2 of 2" in text
+        assert "the part skills has room for" in text
+        assert f"shows {first}" in text
+        missing = memory.why(learned, missing_from=cut).of("hidden")[-1].text
+        assert f"not selected; {first}, {second} were; it shares nothing with" in missing
+
+    def test_a_query_is_answered_with_the_words_and_the_floor(self, memory: Memory) -> None:
+        library = memory.skills.library
+        learned = library.learn("release-notes", "Write the notes of a release.", "One line each.", status="active")
+        (found,) = memory.why(learned, missing_from="please write the notes of this release").of("hidden")
+        assert "it is ranked 1" in found.text
+        assert "note" in found.text
+        (found,) = memory.why(learned, missing_from="I left a note for my aunt on the kitchen table").of("hidden")
+        assert "is under the 1.00 that it needs" in found.text
+        library.toggle("release-notes", enabled=False)
+        assert "switched off" in memory.why(learned, missing_from="notes").of("hidden")[0].text
+
+
+class TestTexts:
+    def test_a_text_is_answered_for_wherever_it_is(self, memory: Memory) -> None:
+        chat = memory.conversation("c")
+        said = chat.append("user", "port 6543 it is")
+        chat.scratchpad.set("port", "port 6543")
+        memory.journal().append("learned of port 6543")
+        entry = memory.project("p").add("it is port 6543")
+        answer = memory.why("port 6543")
+        assert [step.seq for step in answer.of("came")] == [said.seq, said.seq + 1, said.seq + 2, entry.seq]
+        assert {step.subject.split(" ")[0] for step in answer.steps} == {"message", "scratchpad", "journal", "memory"}
+        assert not memory.why("nowhere").is_there
+        assert "holds 'nowhere'" in memory.why("nowhere").steps[0].text
+
+    def test_notes_and_findings_leave_with_what_clears_them(self, memory: Memory) -> None:
+        chat = memory.conversation("c")
+        chat.scratchpad.note("mind the gap")
+        seq = memory.head
+        note = memory.journal().append("a day")
+        assert memory.why(seq).is_there
+        chat.scratchpad.clear()
+        assert told(memory.why(seq)) == [("came", seq), ("left", memory.head)]
+        assert memory.why(note).is_there
+
+    def test_what_is_erased_is_told_without_its_content(self, memory: Memory) -> None:
+        chat = memory.conversation("c", window_tokens=100)
+        secret = chat.append("user", "the secret word", tokens=5)
+        answer = chat.append("assistant", "noted", tokens=5)
+        receipt = memory.erase([secret])
+        assert (receipt.turns, receipt.conversations) == (1, 1)
+        told_of = memory.why(secret.seq)
+        assert "secret word" not in str(told_of)
+        assert told_of.of("erased")[0].seq == memory.head
+        assert [turn.answer for turn in memory.influence(secret.seq).turns] == [answer.seq]
+        assert "1 erased events may have held it" in memory.why("secret word").steps[0].text
+
+    def test_what_was_shown_is_known_by_key_and_once_it_is_erased(self, memory: Memory) -> None:
+        """Contexts that were made of it are erased with it: what parts they had is not known any more."""
+        chat = memory.conversation("c")
+        memory.profile().set("dog", "Rex")
+        value = memory.head
+        said = chat.append("user", "My pin is 9999.", tokens=5)
+        answers = []
+        for _ in range(2):
+            memory.show(memory.context(chat, query="pin"))
+            answers.append(chat.append("assistant", "noted", tokens=5).seq)
+        memory.profile().set("dog", "Bello")
+        memory.show(memory.context(chat))
+        answers.append(chat.append("assistant", "noted", tokens=5).seq)
+
+        def told_by(x: Any) -> list[int]:
+            return [turn.answer for turn in memory.influence(x).turns]
+
+        for _ in range(2):
+            assert (told_by(said.seq), told_by(value)) == (answers, answers[:2])
+            assert told_by("dog") == answers[-1:] if memory.why(value).of("erased") else answers
+            assert [step.relation for step in memory.why(value).steps].count("shown") == 2
+            memory.erase([said, value])
+
+    def test_a_key_of_a_conversation_that_was_forked_of_nothing_is_known_and_erased(self, memory: Memory) -> None:
+        chat = memory.conversation("c")
+        chat.append("user", "first", tokens=1)
+        fork = chat.fork("of nothing", at=0)
+        fork.scratchpad.set("k", "the value")
+        seq = memory.head
+        assert memory.why("k").is_there
+        assert [value.seq for value in memory.blame("k", conversation=fork)] == [seq]
+        assert memory.influence("k").turns == ()
+        assert memory.erase([seq]).seqs == (seq,)
+
+    def test_nonsense_is_refused(self, memory: Memory) -> None:
+        memory.profile().set("a", "b")
+        for nonsense in (object(), 1.5, True, None):
+            with pytest.raises(InvalidInput):
+                memory.why(nonsense)
+        with pytest.raises(NotFound):
+            memory.why(99)
+        with pytest.raises(InvalidInput):
+            memory.why("")
+
+
+class TestSentences:
+    def test_every_event_has_a_sentence_with_fields_of_its_own(self) -> None:
+        for event_type in fold.TAGS:
+            assert event_type.sentence, f"{event_type.__name__} has no sentence"
+            fields = {field for _, field, _, _ in Formatter().parse(event_type.sentence) if field}
+            assert fields <= set(event_type.__struct_fields__), event_type
+            assert "sentence" in vars(event_type), f"{event_type.__name__} has the sentence of another event"
+            kind, field = event_type.subject
+            assert not field or field in event_type.__struct_fields__, event_type
+            assert kind or not field
+
+    def test_every_view_is_read_for_its_sentences(self) -> None:
+        sources = [*REFOLD.glob("views/*.py"), REFOLD / "event.py", REFOLD / "message.py", REFOLD / "entry.py"]
+        tagged = {
+            node.name
+            for path in sources
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.ClassDef) and any(keyword.arg == "tag" for keyword in node.keywords)
+        }
+        assert tagged == {event_type.__name__ for event_type in fold.TAGS}
+
+
+# The oracle: what became of things, told by a fold by hand.
+
+
+def asked(memory: Memory, fate: Fate) -> Fate:
+    answer = memory.why(fate.x, conversation=fate.conversation)
+    came = answer.of("came")
+    left = answer.steps and [step for step in answer.steps if step.relation in ("left", "returned")]
+    last = left[-1] if left else None
+    gone = last.seq if last is not None and last.relation == "left" else 0
+    return Fate(fate.x, fate.conversation, came[0].seq if came else 0, gone, answer.is_there)
+
+
+def check(memory: Memory, draw: Random, count: int) -> int:
+    known = fates(memory)
+    chosen = [draw.choice(known) for _ in range(count)]
+    for fate in chosen:
+        assert asked(memory, fate) == fate
+    return len(chosen)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_answers_are_those_of_a_fold_by_hand(seed: int) -> None:
+    draw = Random(seed)
+    with Memory(window_tokens=12) as memory:
+        fill(memory, 600, draw)
+        assert check(memory, draw, 60) == 60
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10, 20))
+def test_a_thousand_answers_are_those_of_a_fold_by_hand(seed: int) -> None:
+    draw = Random(seed)
+    with Memory(window_tokens=draw.choice((3, 12, 40))) as memory:
+        fill(memory, 2_000, draw)
+        assert check(memory, draw, 100) == 100

@@ -1,0 +1,336 @@
+"""REST: the document against the routes, every operation against its document, what is refused, what changes."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import jsonschema  # type: ignore[import-untyped]
+import pytest
+from starlette.testclient import TestClient
+
+from refold import Memory
+from refold.web.guard import BODY_BYTES_MAX
+from refold.web.openapi import OPERATIONS, document
+from tests.web.site import HOST, TOKEN, client_of, filled
+
+PROJECT = quote("acme/api", safe="")
+
+
+@pytest.fixture
+def memory() -> Iterator[Memory]:
+    with Memory() as made:
+        yield filled(made)
+
+
+@pytest.fixture
+def client(memory: Memory) -> TestClient:
+    return client_of(memory)
+
+
+def context_seq(memory: Memory) -> int:
+    return next(stamp.seq for event, stamp in memory.events() if type(event).__name__ == "ContextShown")
+
+
+CALLS: dict[str, Any] = {
+    "get_root": {},
+    "get_working_memory": {"query": {"session_id": "trip"}},
+    "get_context": {"query": {"session_id": "trip"}},
+    "patch_part": {"path": {"part": "working_history"}, "body": {"session_id": "trip", "value": "x"}},
+    "list_sessions": {},
+    "get_session": {"path": {"session": "trip"}, "query": {"at": 9}},
+    "get_window": {"path": {"session": "trip"}},
+    "get_step": {"path": {"session": "trip"}, "query": {"at": 9}},
+    "get_session_events": {"path": {"session": "trip"}},
+    "get_track": {"path": {"session": "trip"}},
+    "get_diff": {"path": {"session": "trip"}, "query": {"a": 4, "b": 12}},
+    "append_message": {"path": {"session": "new"}, "body": {"role": "user", "content": "Hello"}},
+    "fork_session": {"path": {"session": "trip"}, "body": {"id": "trip-3", "at": 9}},
+    "get_shown_context": {"path": {"seq": "SEQ"}},
+    "list_events": {"query": {"kind": "message_appended", "limit": 3}},
+    "get_event": {"path": {"seq": "3"}},
+    "get_branches": {"path": {"session": "trip"}},
+    "get_what_if": {"path": {"session": "trip"}, "query": {"window_tokens": 40, "eviction": "fifo"}},
+    "get_why": {"query": {"x": 3, "session": "trip", "missing_from": "harbour"}},
+    "get_blame": {"query": {"key": "key 0 harbour", "session": "trip"}},
+    "search": {"query": {"q": "harbour", "project": "acme/api"}},
+    "list_projects": {},
+    "get_project": {"path": {"project": "acme/api"}},
+    "list_memories": {"path": {"project": "acme/api"}, "query": {"category": "fact"}},
+    "add_memory": {"path": {"project": "acme/api"}, "body": {"content": "New.", "importance": 0.9}},
+    "get_memory": {"path": {"project": "acme/api", "memory": "ID"}},
+    "update_memory": {"path": {"project": "acme/api", "memory": "ID"}, "body": {"importance": 0.7}},
+    "delete_memory": {"path": {"project": "acme/api", "memory": "ID"}, "body": {}},
+    "prune_memories": {"path": {"project": "acme/api"}, "body": {"min_importance": 0.6, "dry_run": True}},
+    "clear_memories": {"path": {"project": "acme/api"}, "body": {}},
+    "list_skills": {},
+    "refresh_skills": {"body": {}},
+    "get_skill": {"path": {"skill": "harbour-skill"}},
+    "add_skill": {"body": {"name": "new-skill", "description": "Made here.", "body": "Do it."}},
+    "update_skill": {"path": {"skill": "harbour-skill"}, "body": {"enabled": False}},
+    "delete_skill": {"path": {"skill": "harbour-skill"}, "body": {}},
+    "list_boards": {},
+    "get_stats": {},
+    "verify": {},
+}
+"""A call of each operation."""
+
+
+def call(client: TestClient, memory: Memory, operation: Any) -> Any:
+    given = CALLS[operation.name]
+    known = {"SEQ": str(context_seq(memory)), "ID": memory.project("acme/api").list()[0].id}
+    path = operation.path
+    for name, value in given.get("path", {}).items():
+        path = path.replace(f"{{{name}}}", quote(known.get(value, value), safe=""))
+    body = {} if operation.body is None else {"json": given["body"]}
+    return client.request(operation.method, path, params=given.get("query"), **body)
+
+
+@pytest.mark.parametrize("operation", [each for each in OPERATIONS if not each.is_stream], ids=lambda each: each.path)
+def test_every_operation_answers_as_the_document_says(client: TestClient, memory: Memory, operation: Any) -> None:
+    answer = call(client, memory, operation)
+    described = document()["paths"][operation.path][operation.method.lower()]["responses"]
+    assert str(answer.status_code) in described, answer.text
+    schema = described[str(answer.status_code)]["content"]["application/json"]["schema"]
+    jsonschema.validate(answer.json(), schema)
+
+
+def test_the_document_has_the_routes_and_nothing_else(client: TestClient) -> None:
+    shown = client.get("/api/openapi.json").json()
+    documented = {(method.upper(), path) for path, methods in shown["paths"].items() for method in methods}
+    app: Any = client.app
+    routed = {
+        (method, route.path)
+        for route in app._app.routes
+        if getattr(route, "path", "").startswith("/api/")
+        for method in route.methods - {"HEAD"}
+    }
+    assert documented == routed - {("GET", "/api/openapi.json")}
+    assert len({each["operationId"] for methods in shown["paths"].values() for each in methods.values()}) == len(
+        documented
+    )
+    for path, methods in shown["paths"].items():
+        for about in methods.values():
+            names = {each["name"] for each in about["parameters"] if each["in"] == "path"}
+            assert all(f"{{{name}}}" in path for name in names)
+            assert about["summary"]
+
+
+def test_a_session_is_read_as_of_any_seq(client: TestClient, memory: Memory) -> None:
+    chat = memory.conversation("trip")
+    for at in (2, 5, 9, memory.head):
+        shown = client.get("/api/sessions/trip/window", params={"at": at}).json()
+        assert [row["content"] for row in shown["messages"]] == [row.content for row in chat.at(at).window()]
+        assert shown["tokens"] == chat.at(at).token_count()
+    assert client.get("/api/sessions/trip", params={"at": 5}).json()["scratchpad"]["entries"]
+    assert client.get("/api/sessions/trip-2").json()["events"] >= 1
+
+
+def test_a_step_says_what_entered_and_what_left(client: TestClient, memory: Memory) -> None:
+    evicting = next(step for step in memory.conversation("trip").replay() if step.evicted)
+    shown = client.get("/api/sessions/trip/step", params={"at": evicting.stamp.seq}).json()
+    assert [row["seq"] for row in shown["left"]] == [message.seq for message in evicting.evicted]
+    assert shown["entered"] == [evicting.stamp.seq]
+    assert client.get("/api/sessions/trip/step", params={"at": memory.head}).json()["seq"] <= memory.head
+
+
+def test_the_track_and_the_events_are_paged(client: TestClient, memory: Memory) -> None:
+    whole = [stamp.seq for _, stamp in memory.conversation("trip").events()]
+    for path, key in (("track", "seqs"), ("events", "events")):
+        found: list[int] = []
+        after: int | None = 0
+        while after is not None:
+            page = client.get(f"/api/sessions/trip/{path}", params={"after": after, "limit": 7}).json()
+            found += [row if isinstance(row, int) else row["seq"] for row in page[key]]
+            after = page["next"]
+        assert found == whole
+
+
+def test_what_a_fuzzer_found_stays_found(client: TestClient) -> None:
+    assert len(client.get("/api/sessions/trip/track?limit=0").json()["seqs"]) == 1
+    assert client.request("TRACE", "/api/stats").status_code == 405
+    assert client.request("PUT", "/api/stats", json={}).status_code == 405
+    assert client.post(f"/api/projects/{PROJECT}/clear", json={"all": True}).status_code == 400
+    assert client.post(f"/api/projects/{PROJECT}/clear").status_code == 415
+    assert client.delete(f"/api/projects/{PROJECT}/memories/none").status_code == 404
+
+
+def test_a_shown_context_is_built_again_byte_for_byte(client: TestClient, memory: Memory) -> None:
+    shown = client.get(f"/api/contexts/{context_seq(memory)}").json()
+    assert shown["matches"] is True
+    assert "harbour preference" in "".join(part["text"] for part in shown["parts"])
+
+
+def test_a_search_explains_its_scores(client: TestClient) -> None:
+    hits = client.get("/api/search", params={"q": "harbour preference", "project": "acme/api"}).json()["hits"]
+    assert hits[0]["entry"]["category"] == "preference"
+    assert hits[0]["parts"]
+    found = client.get("/api/search", params={"q": "word 3", "in": "messages"}).json()["hits"]
+    assert found[0]["entry"]["session"] in {"trip", "trip-2"}
+
+
+def test_memories_are_changed_where_they_are_as_they_were_read(client: TestClient, memory: Memory) -> None:
+    path = f"/api/projects/{PROJECT}/memories"
+    made = client.post(path, json={"content": "Use pnpm.", "category": "preference"})
+    assert made.status_code == 201
+    one = f"{path}/{quote(made.json()['id'], safe='')}"
+    tag = client.get(one).headers["etag"]
+    assert (
+        client.patch(one, json={"content": "Use pnpm 9."}, headers={"if-match": tag}).json()["content"] == "Use pnpm 9."
+    )
+    assert client.patch(one, json={"content": "No."}, headers={"if-match": tag}).status_code == 412
+    assert client.request("DELETE", one, json={}).json() == {"deleted": True}
+    assert client.get(one).status_code == 404
+    head, count = memory.head, memory.project("acme/api").count()
+    assert (
+        client.post(f"/api/projects/{PROJECT}/prune", json={"min_importance": 0.6, "dry_run": True}).json()["removed"]
+        == 3
+    )
+    assert memory.head == head
+    assert client.post(f"/api/projects/{PROJECT}/prune", json={"min_importance": 0.6}).json()["removed"] == 3
+    assert memory.project("acme/api").count() == count - 3
+    assert [stamp.actor for _, stamp in memory.events(after=head)][-1] == "web"
+
+
+def test_skills_are_made_changed_switched_and_deleted(client: TestClient, memory: Memory) -> None:
+    made = {"name": "release", "description": "How to release.", "body": "Tag it.", "tags": ["ship"]}
+    assert client.post("/api/skills", json=made).json() == {"name": "release", "status": "active"}
+    path, library = "/api/skills/release", memory.skills.library
+    answer = client.patch(path, json={"body": "Tag it, then wait.", "tags": []})
+    assert answer.json() == {"name": "release", "enabled": True, "changed": True}
+    assert (library.get("release").body, library.get("release").tags) == ("Tag it, then wait.", ())
+    assert client.patch(path, json={"body": "Tag it, then wait."}).json()["changed"] is False
+    assert client.patch(path, json={"enabled": False}).json() == {"name": "release", "enabled": False, "changed": True}
+    for wrong in ({}, {"enabled": True, "body": "x"}):
+        assert client.patch(path, json=wrong).status_code == 400
+    assert client.post("/api/skills", json={"name": "x"}).status_code == 400
+    assert client.post("/api/skills", json=made | {"name": "x", "tags": None}).status_code == 400
+    assert client.post("/api/skills", json=made).status_code == 409
+    assert client.post("/api/sessions/trip/fork", json={"id": "trip-2"}).status_code == 409
+    assert [each["name"] for each in client.get("/api/skills?q=release&source=generated").json()["skills"]] == [
+        "release"
+    ]
+    assert client.get("/api/skills?q=release&source=project").json()["skills"] == []
+    assert client.request("DELETE", path, json={}).json() == {"deleted": True}
+    assert client.get(path).status_code == 404
+    assert {stamp.actor for event, stamp in memory.events() if type(event).__name__ == "SkillRefined"} == {"web"}
+
+
+def test_a_request_is_answered_once(client: TestClient, memory: Memory) -> None:
+    key, body = {"idempotency-key": "once"}, {"role": "user", "content": "Hello"}
+    first = client.post("/api/sessions/new/messages", json=body, headers=key)
+    head = memory.head
+    assert client.post("/api/sessions/new/messages", json=body, headers=key).json() == first.json()
+    assert memory.head == head
+    assert client.post("/api/sessions/new/messages", json=body, headers={"if-none-match": "*"}).status_code == 412
+
+
+def test_what_has_not_changed_is_not_sent_again(client: TestClient, memory: Memory) -> None:
+    answer = client.get("/api/sessions/trip")
+    again = client.get("/api/sessions/trip", headers={"if-none-match": answer.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    memory.conversation("trip").append("user", "more")
+    assert client.get("/api/sessions/trip", headers={"if-none-match": answer.headers["etag"]}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/api/sessions/none", 404),
+        ("/api/sessions/trip?at=999999", 404),
+        ("/api/sessions/trip/diff?a=1&b=999999", 404),
+        ("/api/sessions/trip?at=-1", 400),
+        ("/api/sessions/trip?at=1e3", 400),
+        ("/api/sessions/trip/events?limit=x", 400),
+        ("/api/events/3?full=perhaps", 400),
+        ("/api/events/0", 404),
+        ("/api/events/x", 404),
+        ("/api/events?kind=nothing", 400),
+        ("/api/contexts/1", 404),
+        ("/api/search", 400),
+        ("/api/search?q=a&in=files", 400),
+        ("/api/search?q=a&ranking=best", 400),
+        ("/api/skills/none", 404),
+        (f"/api/projects/{PROJECT}/memories/none", 404),
+        (f"/api/projects/{PROJECT}/memories?category=odd", 400),
+        ("/api/nothing", 404),
+        ("/api/sessions/%00", 404),
+        ("/api/sessions/%ff%fe", 404),
+    ],
+)
+def test_what_is_not_there_is_a_problem_with_a_status(
+    client: TestClient, memory: Memory, path: str, status: int
+) -> None:
+    head = memory.head
+    answer = client.get(path)
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert set(answer.json()) >= {"type", "title", "status", "detail"}
+    assert memory.head == head
+
+
+def test_reading_writes_nothing(memory: Memory) -> None:
+    client = client_of(memory, writes=False)
+    head = memory.head
+    for operation in OPERATIONS:
+        if not operation.is_stream:
+            answer = call(client, memory, operation)
+            assert answer.status_code == (403 if operation.writes else 200), answer.text
+    assert memory.head == head
+
+
+# Who may ask.
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "localhost.", "[::2]"]
+)
+def test_another_name_of_this_machine_is_no_name(client: TestClient, host: str) -> None:
+    assert client.get("/api/sessions", headers={"host": host}).status_code == 421
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:8000", "[::1]:9", "LOCALHOST:1"])
+def test_its_own_names_are(client: TestClient, host: str) -> None:
+    assert client.get("/api/sessions", headers={"host": host}).status_code == 200
+
+
+def test_other_origins_and_sites_are_refused(client: TestClient, memory: Memory) -> None:
+    head, body = memory.head, {"role": "user", "content": "x"}
+    path = "/api/sessions/new/messages"
+    for headers in (
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"origin": "http://localhost:1"},
+        {"sec-fetch-site": "cross-site"},
+        {"x-csrf-token": "wrong"},
+    ):
+        assert client.post(path, json=body, headers=headers).status_code == 403, headers
+    for kind in ("text/plain", "multipart/form-data; boundary=x", ""):
+        sent = client.post(path, content=json.dumps(body), headers={"content-type": kind})
+        assert sent.status_code == 415, kind
+    assert client.get("/api/sessions", headers={"sec-fetch-site": "cross-site"}).status_code == 403
+    assert memory.head == head
+    assert client.post(path, json=body, headers={"origin": HOST, "x-csrf-token": TOKEN}).status_code == 201
+
+
+def test_a_body_is_bounded_whatever_it_announces(client: TestClient, memory: Memory) -> None:
+    head = memory.head
+    path, kind = "/api/sessions/new/messages", {"content-type": "application/json"}
+    assert client.post(path, content=b" " * (BODY_BYTES_MAX + 1), headers=kind).status_code == 413
+
+    def endless() -> Iterator[bytes]:
+        for _ in range(6):
+            yield b" " * 1_000_000
+
+    assert client.post(path, content=endless(), headers=kind).status_code == 413
+    deep = b'{"role":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    assert client.post(path, content=deep, headers=kind).status_code == 400
+    assert memory.head == head
+
+
+def test_every_answer_carries_the_headers_of_a_page(client: TestClient) -> None:
+    for path in ("/", "/api/sessions", "/api/nothing", "/static/htmx.min.js"):
+        headers = client.get(path).headers
+        assert "script-src 'self'" in headers["content-security-policy"]
+        assert "unsafe" not in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"

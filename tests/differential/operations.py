@@ -505,6 +505,13 @@ def conversations(draw: st.DrawFn) -> list[Operation]:
 
 
 @st.composite
+def rewrites(draw: st.DrawFn) -> list[Operation]:
+    """One key that is set again and again, so that there are values that were replaced."""
+    op = draw(drawn(("Scratchpad.set", "ScopedState.set", "Profile.set")))
+    return [replace(op, args=(*op.args[:-1], value), options={}) for value in draw(st.permutations(["1", "2", "3"]))]
+
+
+@st.composite
 def lessons(draw: st.DrawFn) -> list[Operation]:
     """Several memories of one project, so that there is something to merge and to find."""
     project, verbs = draw(projects), ("Project.add", "Project.upsert")
@@ -525,4 +532,4 @@ def mixed(*kinds: str) -> st.SearchStrategy[list[Operation]]:
 chatting = mixed("Conversation.", "Scratchpad.", "ScopedState.", "Memory.")
 learning = mixed("Project.", "Memory.")
 keeping = mixed("Files.", "SkillLibrary.", "Profile.", "Journal.", "Settings.", "SessionMemory.", "Memory.")
-bursts = st.one_of(conversations(), chatting, chatting, mixed(""), lessons(), learning, keeping, boards())
+bursts = st.one_of(conversations(), rewrites(), chatting, chatting, mixed(""), lessons(), learning, keeping, boards())

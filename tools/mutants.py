@@ -3,7 +3,7 @@
     python tools/mutants.py              every mutant, each as killed or SURVIVED; exits with 1 if any survived
     python tools/mutants.py window fold  those whose file or text has one of the words
     python tools/mutants.py --differential [WORDS]
-                                         those that the differential test has to catch, each in three minutes of CPU time
+                                         those that the differential test has to catch, each in 3 minutes of CPU time
 
 Each changes one text of a copy of the package. A mutant whose text is gone is stale: write it anew for today's code.
 """

@@ -284,6 +284,48 @@ def test_a_fact_stands_beside_the_messages_that_quote_it(
 # What was shown.
 
 
+def test_what_a_user_took_back_is_not_shown_again(memory: Memory) -> None:
+    """Neither the message that told it, nor its answer, nor the request to forget it."""
+    chat, project = memory.conversation("then", project="acme"), memory.project("acme")
+    told = chat.append("user", LETTER)
+    chat.append("assistant", "Noted: the staging database listens on port 6432.")
+    entry = project.add("Staging listens on port 6432", sources=[told])
+    asked = chat.append("user", "Forget that the staging database listens on port 6432.")
+    assert part_of(ask(memory, "before")).count("6432") == 3
+    before = memory.head
+    project.delete(entry.id, sources=[asked])
+    assert "6432" not in part_of(ask(memory, "after"))
+    assert part_of(memory.context(memory.conversation("before").at(before), query=ASKED)).count("6432") == 3
+    memory.restore(memory.at(before).snapshot())
+    assert "6432" in part_of(ask(memory, "restored"))
+
+
+def test_a_message_stays_while_something_that_it_told_is_known(memory: Memory) -> None:
+    chat, profile = memory.conversation("then", project="acme"), memory.profile("default")
+    told = chat.append("user", "The staging database listens on port 6432 and Ada runs it.")
+    profile.set("port", "6432", sources=[told])
+    profile.set("operator", "Ada", sources=[told])
+    profile.delete("port")
+    assert "6432" in part_of(ask(memory, "half"))
+    profile.delete("operator")
+    assert part_of(ask(memory, "whole")) == ""
+    memory.conversation("then").append("user", LETTER)
+    assert part_of(ask(memory, "again")).count("6432") == 1
+
+
+def test_a_fact_read_from_a_page_is_one_of_the_message_that_it_quotes(memory: Memory) -> None:
+    chat, project = memory.conversation("then", project="acme"), memory.project("acme")
+    page = [chat.append("user", text) for text in (LETTER, "The staging database has a replica in Bern.")]
+    for number, message in enumerate(page):
+        project.add(f"Staging: {number}", sources=page, source_context=f"user: {message.content}")
+    project.delete(project.search("Staging: 0").hits[0].entry.id)
+    shown = part_of(ask(memory, "one", asked="Which port and which replica does the staging database have?"))
+    assert "6432" not in shown
+    assert "replica in Bern" in shown
+    project.clear()
+    assert "replica in Bern" not in part_of(ask(memory, "none", asked="Which replica does the staging database have?"))
+
+
 def test_what_was_shown_is_recorded_built_again_and_erased(memory: Memory) -> None:
     first, second = told(memory), told(memory, "second", text=f"{LETTER} Or was it 7432?")
     context = ask(memory)

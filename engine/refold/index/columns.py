@@ -7,7 +7,7 @@ import math
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -165,10 +165,10 @@ class Posting:
 
     __slots__ = ("_repeats", "_rows", "term")
 
-    def __init__(self, term: str) -> None:
+    def __init__(self, term: str, rows: bytes = b"", repeats: bytes = b"") -> None:
         self.term = term
-        self._rows = array("q")
-        self._repeats = array("H")
+        self._rows = array("q", rows)
+        self._repeats = array("H", repeats)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -202,24 +202,43 @@ class Posting:
 _REPEATS_MAX: Final = 2**16 - 1
 
 
-def add_terms(postings: dict[str, Posting], row: int, terms: Iterable[str]) -> tuple[Posting, ...]:
-    """Add a row to the postings of its terms, and return those."""
-    added: list[Posting] = []
+def postings_of(terms: Sequence[str], rows: NDArray[np.int64]) -> dict[str, Posting]:
+    """Make the postings of many rows at once: each term with its row, a term of a row as often as it has it.
+
+    >>> {term: posting.rows().tolist() for term, posting in postings_of(["a", "b", "a"], np.array([0, 0, 2])).items()}
+    {'a': [0, 2], 'b': [0]}
+    """
+    if not terms:
+        return {}
+    numbers = {term: number for number, term in enumerate(dict.fromkeys(terms))}
+    size = int(rows.max()) + 1
+    pairs = np.fromiter(map(numbers.__getitem__, terms), np.int64, len(terms)) * size + rows
+    pairs, counts = np.unique(pairs, return_counts=True)
+    owners, places = np.divmod(pairs, size)
+    repeats = np.minimum(counts, _REPEATS_MAX).astype(np.uint16)
+    ends = owners.searchsorted(np.arange(len(numbers)), "right").tolist()
+    return {
+        term: Posting(term, places[begin:end].tobytes(), repeats[begin:end].tobytes())
+        for term, begin, end in zip(numbers, [0, *ends], ends, strict=False)
+    }
+
+
+def add_terms(postings: dict[str, Posting], row: int, terms: Iterable[str]) -> None:
+    """Add a row to the postings of its terms."""
     for term, repeats in Counter(terms).items():
         posting = postings.get(term)
         if posting is None:
             posting = postings[term] = Posting(term)
         posting.add(row, repeats)
-        added.append(posting)
-    return tuple(added)
 
 
-def remove_terms(postings: dict[str, Posting], row: int, added: Iterable[Posting]) -> None:
-    """Remove a row from postings, and every term that no other row has."""
-    for posting in added:
+def remove_terms(postings: dict[str, Posting], row: int, terms: Iterable[str]) -> None:
+    """Remove a row from the postings of its terms, and every term that no other row has."""
+    for term in set(terms):
+        posting = postings[term]
         posting.remove(row)
         if not len(posting):
-            del postings[posting.term]
+            del postings[term]
 
 
 # If all counts of keywords fit a byte, a code holds the row's own there, and those it shares with the query above.

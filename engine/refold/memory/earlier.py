@@ -14,7 +14,8 @@ from refold.engine.streams import key_of
 from refold.engine.transaction import erased_count
 from refold.event import ConversationOpened, ForkDropped, Forked, Recorded, StateImported
 from refold.limits import EARLIER_EVENTS_COUNT
-from refold.message import Message, MessageAppended, messages_of
+from refold.memory.retractions import Retractions
+from refold.message import Message, MessageAppended, messages_of, text_of
 from refold.views.session import SESSION
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ _RARE_COUNT: Final = 10
 _RARE_SHARE: Final = 0.02
 _ASKING_SHARE: Final = 0.5  # A message of which more is a question answers none.
 _CONVERSATION: Final = "conversation/"
+_FACTS: Final = ("project/", "profile/")
 _LAST: Final = 2**62
 
 
@@ -83,7 +85,7 @@ class EarlierMessages:
     ) -> list[Earlier]:
         """Find messages for a conversation by the words of a query, the best first; none where nothing answers it.
 
-        Of other conversations those are found that were opened with ``project`` and are no forks of the same origin.
+        None says only what was taken back. Of other conversations those are found that were opened with ``project`` and are no forks of the same origin.
         ``shown`` are the seqs of messages that are not to be found.
         """
         with self._lock:
@@ -98,7 +100,8 @@ class EarlierMessages:
         if not looks:
             return []
         text = query if len(query) <= 2 * _QUERY_CHARS else f"{query[:_QUERY_CHARS]} {query[-_QUERY_CHARS:]}"
-        return read(reader, [(match.seq, match.place) for match in matches(looks, text, top_k)])
+        found = read(reader, [(match.seq, match.place) for match in matches(looks, text, top_k)])
+        return [each for each in found if not newest.is_taken_back(each.message, end)]
 
     def _reached(self, reader: Reader, branch: int, after: int, end: int) -> "_Newest":
         """Return the messages of a branch after a seq and up to another one."""
@@ -153,12 +156,17 @@ class _Newest:
         self._scope_of: dict[str, str] = {}
         self._bases: dict[str, tuple[str, int]] = {}  # Of each fork the stream from which it went on, and the seq.
         self._dropped: dict[str, int] = {}
+        self._retractions = Retractions()
+        self._questions: dict[str, int] = {}  # Of each conversation the seq of the user's last message.
+        self._question_of: dict[int, int] = {}  # Of each answer that of the message which it answers.
 
     def fill(self, end: int) -> None:
         """Read the events up to a seq."""
         for recorded in self._reader.all_events(self._seq, end, self._branch):
             if recorded.stamp.stream.startswith(_CONVERSATION):
                 self._take(recorded)
+            elif recorded.stamp.stream.startswith(_FACTS):
+                self._retractions.take(recorded)
         self._seq = max(self._seq, end)
 
     def _take(self, recorded: Recorded) -> None:
@@ -171,6 +179,11 @@ class _Newest:
             self._bases.pop(stamp.stream, None)
         if isinstance(event, StateImported) or (isinstance(event, MessageAppended) and event.role in _ROLES):
             self._scopes.setdefault(self._scope_name(stamp.stream), []).append(stamp.seq)
+        if isinstance(event, MessageAppended):
+            if event.role == "user":
+                self._questions[stamp.stream] = stamp.seq
+            elif stamp.stream in self._questions:
+                self._question_of[stamp.seq] = self._questions[stamp.stream]
 
     def _meet(self, recorded: Recorded, project: str | None) -> None:
         """Record the project of a conversation from the event that began it."""
@@ -202,6 +215,13 @@ class _Newest:
         while stream in self._bases:
             stream = self._bases[stream][0]
         return stream
+
+    def is_taken_back(self, message: Message, end: int) -> bool:
+        """Return whether all that a message said was taken back at a seq, or all that it answers."""
+        question = self._question_of.get(message.seq)
+        if question is not None and self._retractions.hides(question, None, end):
+            return True
+        return self._retractions.hides(message.seq, f"{message.role}: {text_of(message)}", end)
 
     def looks(
         self, stream: str, project: str, after: int, end: int, shown: AbstractSet[int]

@@ -1,0 +1,93 @@
+"""Facts that were taken back, by the messages that told them: a context does not say again what a user withdrew. Pure."""
+
+from bisect import bisect_right
+from typing import Final, TypeAlias
+
+from msgspec import Struct
+
+from refold.entry import MemoriesCleared, MemoryAdded, MemoryDeleted, MemoryMerged, MemoryUpdated
+from refold.event import Recorded, Restored
+from refold.views.profile import ProfileDeleted, ProfileSet
+
+_Key: TypeAlias = tuple[str, str]  # A stream, and the id of a memory or the key of a profile.
+
+_NEVER: Final = 2**62
+
+
+class _Fact(Struct):
+    """A fact as one event told it, and the passage that it was read from, if that is known."""
+
+    seq: int
+    passage: str | None
+    turns: list[int]  # The seqs at which it was taken back, and restored, in turn.
+
+    def is_gone(self, at: int) -> bool:
+        return bisect_right(self.turns, at) % 2 == 1
+
+
+class Retractions:
+    """The facts of a branch, taken event by event.
+
+    >>> from refold import Memory
+    >>> retractions = Retractions()
+    >>> with Memory(None) as memory:
+    ...     asked = memory.conversation("c").append("user", "I live in Bern")
+    ...     memory.profile("p").set("city", "Bern", sources=[asked])
+    ...     existed = memory.profile("p").delete("city")
+    ...     for recorded in memory.events():
+    ...         retractions.take(recorded)
+    >>> retractions.hides(asked.seq, "user: I live in Bern", 3), retractions.hides(asked.seq, "user: I live in Bern", 2)
+    (True, False)
+    """
+
+    def __init__(self) -> None:
+        self._facts: dict[_Key, list[_Fact]] = {}
+        self._told: dict[int, list[_Fact]] = {}  # By the seq of a message.
+        self._withdrawing: dict[int, int] = {}  # By the seq of a message, when what it asked for was removed.
+
+    def take(self, recorded: Recorded) -> None:
+        """Take the next event of a project or a profile."""
+        event, stamp = recorded
+        stream, seq = stamp.stream, stamp.seq
+        if isinstance(event, ProfileSet):
+            self._tell((stream, event.key), event.sources, _Fact(seq, None, []))
+        elif isinstance(event, (MemoryAdded, MemoryUpdated)):
+            passage = event.context if isinstance(event, MemoryAdded) else None
+            self._tell((stream, event.id), event.sources, _Fact(seq, passage, []))
+        elif isinstance(event, MemoryMerged):
+            self._facts.setdefault((stream, event.id), []).extend(self._facts.pop((stream, event.other), ()))
+            self._tell((stream, event.id), event.sources, _Fact(seq, None, []))
+        elif isinstance(event, (MemoryDeleted, ProfileDeleted)):
+            self._end((stream, event.key if isinstance(event, ProfileDeleted) else event.id), seq)
+            self._withdrawing |= dict.fromkeys(event.sources, seq)
+        elif isinstance(event, MemoriesCleared):
+            for key in self._keys_of(stream):
+                self._end(key, seq)
+        elif isinstance(event, Restored):
+            for key in self._keys_of(stream):
+                for fact in self._facts[key]:
+                    if fact.seq <= event.base_seq and fact.is_gone(seq) and not fact.is_gone(event.base_seq):
+                        fact.turns.append(seq)
+
+    def _keys_of(self, stream: str) -> list[_Key]:
+        return [key for key in self._facts if key[0] == stream]
+
+    def _tell(self, key: _Key, sources: tuple[int, ...], fact: _Fact) -> None:
+        self._facts.setdefault(key, []).append(fact)
+        for source in sources:
+            self._told.setdefault(source, []).append(fact)
+
+    def _end(self, key: _Key, seq: int) -> None:
+        for fact in self._facts.get(key, ()):
+            if not fact.is_gone(seq):
+                fact.turns.append(seq)
+
+    def hides(self, seq: int, line: str | None, at: int) -> bool:
+        """Return whether all that a message had told by a seq was taken back by then, or was the request to do so.
+
+        `line` is the message's role and text; `None` counts every fact that was read with it as told by it.
+        """
+        told = [fact for fact in self._told.get(seq, ()) if fact.seq <= at]
+        facts = [fact for fact in told if line is None or (fact.passage or "") in line]
+        is_withdrawing = self._withdrawing.get(seq, _NEVER) <= at
+        return (bool(facts) or is_withdrawing) and all(fact.is_gone(at) for fact in facts)

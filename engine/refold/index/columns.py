@@ -306,6 +306,19 @@ class Keywords:
         self._counts.append(len(distinct))
         self._has_long |= len(distinct) >= _STEP
 
+    def extend(self, rows: Sequence[Iterable[str]]) -> None:
+        """Add the keywords of the next rows; those of a table's first rows several times as fast as one by one."""
+        if self._counts.count:
+            for keywords in rows:
+                self.append(keywords)
+            return
+        distinct = [set(keywords) for keywords in rows]
+        counts = [len(keywords) for keywords in distinct]
+        flat = [keyword for keywords in distinct for keyword in keywords]
+        self._postings = postings_of(flat, np.repeat(np.arange(len(rows)), counts))
+        self._counts.extend(counts, len(rows))
+        self._has_long = max(counts, default=0) >= _STEP
+
     def reach(self, count: int) -> None:
         """Add rows without keywords until there are `count`."""
         self._counts.reach(count, 0)

@@ -477,8 +477,7 @@ class VectorTable:
             }
             for name, column in self._columns.items():
                 column.extend(values[name], count)
-            for words in keywords:
-                vocabulary.keywords.append(words)
+            vocabulary.keywords.extend(keywords)
             vocabulary.keywords.reach(begin + count)
             self._latest = None
             return np.arange(begin, begin + count)

@@ -85,8 +85,8 @@ class EarlierMessages:
     ) -> list[Earlier]:
         """Find messages for a conversation by the words of a query, the best first; none where nothing answers it.
 
-        None says only what was taken back. Of other conversations those are found that were opened with ``project`` and are no forks of the same origin.
-        ``shown`` are the seqs of messages that are not to be found.
+        None says only what was taken back. Of other conversations those are found that were opened with ``project`` and
+        are no forks of the same origin. ``shown`` are the seqs of messages that are not to be found.
         """
         with self._lock:
             count = erased_count(reader)

@@ -1,4 +1,4 @@
-"""Facts that were taken back, by the messages that told them: a context does not say again what a user withdrew. Pure."""
+"""Facts that were taken back, and the messages that told them: a context does not say again what was withdrawn. Pure."""
 
 from bisect import bisect_right
 from typing import Final, TypeAlias

@@ -16,7 +16,7 @@ from refold.engine.transaction import erased_count
 from refold.engine.vectors import Model
 from refold.errors import StoreBusy
 from refold.event import ConversationOpened, ForkDropped, Forked, Recorded, Restored
-from refold.index.messages import Look, MessageIndex
+from refold.index.messages import Look, MessageIndex, MessageRow
 from refold.limits import MESSAGES_BYTES_MAX, PAGE_EVENTS, REDO_COUNT_MAX
 from refold.memory.snapshot import is_embedded
 from refold.message import ROLES, Message, messages_of
@@ -122,8 +122,7 @@ class MessageIndexes:
                 page = seqs[begin : begin + PAGE_EVENTS]
                 with reader.state_lock:
                     events = reader.loader.recorded(page)
-                for recorded in events:
-                    add_messages(filled.index, recorded, recorded.stamp.seq)
+                filled.index.extend([row for recorded in events for row in rows_of(recorded)])
                 filled.seq = page[-1]
             self._filled[key] = filled
             return filled.index.look(until, after), filled.index.numbers
@@ -187,13 +186,18 @@ class MessageIndexes:
         filled = self._filled.pop(key, None) or _Filled(is_branch=is_branch)
         end = reader.current_head() if until is None else until
         events = reader.all_events(filled.seq, end, branch) if is_branch else reader.events(key, filled.seq, end)
+        rows: list[MessageRow] = []
         for recorded in events:
-            add_messages(filled.index, recorded, recorded.stamp.seq)
+            rows += rows_of(recorded)
+            if len(rows) >= PAGE_EVENTS:
+                filled.index.extend(rows)
+                rows.clear()
             if filled.embedded is None:
                 filled.bases += bases_of(reader, key, recorded)
             elif type(recorded.event) in _EMBEDDING and recorded.stamp.stream.startswith("conversation/"):
                 stream = recorded.stamp.stream
                 (filled.embedded.add if _embeds(reader, branch, recorded) else filled.embedded.discard)(stream)
+        filled.index.extend(rows)
         filled.seq = max(filled.seq, end)
         self._filled[key] = filled
         return filled
@@ -227,12 +231,13 @@ def _embeds(reader: Reader, branch: int, recorded: Recorded) -> bool:
     return reader.read(key_of(branch, stamp.stream), is_embedded, stamp.seq)
 
 
-def add_messages(messages: MessageIndex, recorded: Recorded, seq: int) -> None:
-    """Add the messages that came by an event, those that were erased left out."""
+def rows_of(recorded: Recorded, seq: int | None = None) -> Iterator[MessageRow]:
+    """Yield the messages that came by an event, those that were erased left out; under a seq of the caller's own."""
+    stamp = recorded.stamp
     for place, message in enumerate(messages_of(recorded)):
         if not message.erased:
             role = ROLE_NUMBERS[message.event.role]
-            messages.add(seq, place, recorded.stamp.stream, role, text_of(message))
+            yield MessageRow(stamp.seq if seq is None else seq, place, stamp.stream, role, text_of(message))
 
 
 def text_of(message: Message) -> str:

@@ -16,7 +16,7 @@ from refold.index import messages as index
 from refold.index.messages import Match, MessageIndex
 from refold.index.project import unit
 from refold.limits import REDO_COUNT_MAX
-from refold.memory.message_indexes import ROLE_NUMBERS, add_messages, bases_of, branch_key
+from refold.memory.message_indexes import ROLE_NUMBERS, bases_of, branch_key, rows_of
 from refold.memory.message_vectors import embeddable, model_of
 from refold.memory.options import Core, Options
 from refold.memory.snapshot import is_embedded
@@ -43,7 +43,7 @@ def search(
     starts = [(key, at)]
     fresh = MessageIndex()
     for place, recorded in enumerate(pending):
-        add_messages(fresh, recorded, _PENDING + place)
+        fresh.extend(list(rows_of(recorded, _PENDING + place)))
         if stream is not None:
             starts += [(base.key, base.base_seq) for base in bases_of(reader, key, recorded)]
     embeds = stream is None or core.read_lightly(stream, is_embedded, at)

@@ -1,4 +1,4 @@
-"""Facts that were taken back, and the messages that told them: a context does not say again what was withdrawn. Pure."""
+"""Facts that were taken back, and the messages that told them: a context does not say those again. Pure."""
 
 from bisect import bisect_right
 from typing import Final, TypeAlias

@@ -45,6 +45,8 @@ def check_memory(memory: Memory, model: Model, at: int | None = None, known: Kno
     assert memory.head == seen_at
     assert memory.conversations() == model.names("conversation", seen_at)
     assert memory.projects() == model.names("project", seen_at)
+    assert memory.profiles() == model.names("profile", seen_at)
+    assert memory.journals() == model.names("journal", seen_at)
     assert memory.forks() == model.forks(seen_at)
     _check_rows([(*place, memory) for place in memory.events()], model, model.seen(seen_at))
     last = list(memory.events(after=max(seen_at - 1, 0)))  # None where a fork wrote last.

@@ -158,6 +158,7 @@ VERBS: dict[str, Callable[[Memory, Conversation, Any], object]] = {
     "files range": lambda memory, _, value: memory.files().view("/memories", value),
     "conversations after": lambda memory, _, value: memory.conversations(after=value),
     "conversations limit": lambda memory, _, value: memory.conversations(limit=value),
+    "conversations prefix": lambda memory, _, value: memory.conversations(prefix=value),
     "projects after": lambda memory, _, value: memory.projects(after=value),
     "memory at": lambda memory, _, value: memory.at(value),
     "state_hash": lambda memory, _, value: memory.state_hash(value),

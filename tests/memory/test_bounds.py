@@ -279,6 +279,9 @@ class TestJustWithinBounds:
             for name in ids:
                 assert memory.conversation(name).scratchpad.get("key") == name
                 assert memory.conversations(after=name) == ids[ids.index(name) + 1 :]
+                assert memory.conversations(prefix=name) == [each for each in ids if each.startswith(name)]
+                behind = [each for each in ids if each.startswith("a") and each > name]
+                assert memory.conversations(prefix="a", after=name, limit=2) == behind[:2]
 
     def test_large_values_come_back_whole(self, tmp_path: Path) -> None:
         large = text_of(15_000_000)

@@ -123,8 +123,21 @@ def events(memory: Memory, after: int) -> list[tuple[str, str]]:
     return [(stamp.stream, type(event).__name__) for event, stamp in memory.events() if stamp.seq > after]
 
 
-UNAWAITED = {f"Memory.{name}" for name in ("at", "conversations", "diff", "events", "export", "projects", "search")}
-UNAWAITED |= {f"Memory.{name}" for name in ("replay_hash", "skills", "snapshots", "state_hash", "stats", "verify")}
+UNAWAITED = {f"Memory.{name}" for name in ("at", "conversations", "diff", "events", "export", "search")}
+UNAWAITED |= {
+    f"Memory.{name}"
+    for name in (
+        "journals",
+        "profiles",
+        "projects",
+        "replay_hash",
+        "skills",
+        "snapshots",
+        "state_hash",
+        "stats",
+        "verify",
+    )
+}
 UNAWAITED |= {"Memory.at/occurred", "Memory.sweep", "Memory.what_if"}
 UNAWAITED |= {"Conversation.place", "Conversation.snapshot/bytes", *(name for name in READS if name[:5] == "Skill")}
 """Reads that the handles for asyncio do not have."""

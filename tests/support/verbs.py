@@ -97,8 +97,8 @@ def _summarize(chat: Any, _: World) -> Any:
 
 _MEMORY: Final[_Calls] = {
     **_plain(
-        "boards conversations events files flush forks head hooks journal profile projects replay_hash settings "
-        "skills snapshots state_hash stats verify"
+        "boards conversations events files flush forks head hooks journal journals profile profiles projects "
+        "replay_hash settings skills snapshots state_hash stats verify"
     ),
     "add": lambda memory, _: memory.add("added to the default project"),
     "at": lambda memory, _: memory.at(9).conversation("c").window(),

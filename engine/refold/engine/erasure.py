@@ -160,7 +160,7 @@ def mentions_of(engine: Engine, branch: int, conversation: str) -> set[int]:
     found = set[int]()
     for kind, tags in _MENTIONING.items():
         if engine.reader.tags & tags:
-            for name in engine.reader.streams.names(branch, kind):
+            for name in engine.reader.streams.names(branch, f"{kind}/"):
                 stream = engine.reader.streams.find(key_of(branch, name))
                 seqs = own_seqs(engine, stream.number) if stream is not None and stream.number else []
                 found |= {seq for page in pages(seqs) for seq in _mentions_in(engine, page, tags, conversation)}

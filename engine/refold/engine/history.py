@@ -69,17 +69,25 @@ def _shown(value: object) -> object:
 _ENCODE: Final = msgspec.msgpack.Encoder().encode
 
 
-def ids(engine: Engine, branch: int, kind: str, *, at: int | None, after: str | None, limit: int | None) -> list[str]:
-    """Return the ids of a branch's streams of a kind that had an event by ``at``, sorted."""
-    prefix = len(kind) + 1
+def ids(
+    engine: Engine,
+    branch: int,
+    kind: str,
+    *,
+    at: int | None = None,
+    prefix: str = "",
+    after: str | None = None,
+    limit: int | None = None,
+) -> list[str]:
+    """Return the ids of a branch's streams of a kind that begin with ``prefix`` and had an event by ``at``, sorted."""
     found: list[str] = []
     with engine.reader.state_lock:
         engine.reader.current_head()
-        for name in engine.reader.streams.names(branch, kind, "" if after is None else f"{kind}/{after}"):
+        for name in engine.reader.streams.names(branch, f"{kind}/{prefix}", "" if after is None else f"{kind}/{after}"):
             if limit is not None and len(found) >= limit:
                 break
             if (at is None and not branch) or engine.reader.last_seq(key_of(branch, name), at):
-                found.append(name[prefix:])
+                found.append(name[len(kind) + 1 :])
     return found
 
 

@@ -743,23 +743,23 @@ class Streams:
         slot.weight = STREAM_OVERHEAD_BYTES + record_bytes + events * EVENT_OVERHEAD_BYTES
         self.bytes += slot.weight - before
 
-    def names(self, branch: int, kind: str = "", after: str = "") -> Iterator[str]:
-        """Return the names of all streams of a kind (``""``: of all) in a branch behind ``after``, sorted."""
+    def names(self, branch: int, prefix: str = "", after: str = "") -> Iterator[str]:
+        """Yield the names of a branch's streams that begin with ``prefix`` and come behind ``after``, sorted."""
         if not branch:
-            yield from self._names_in(0, kind, after)
+            yield from self._names_in(0, prefix, after)
             return
         last = ""
         from heapq import merge  # noqa: PLC0415 - loaded only by those who list names
 
-        for name in merge(*(self._names_in(elder, kind, after) for elder in self.bounds(branch, 0))):
+        for name in merge(*(self._names_in(elder, prefix, after) for elder in self.bounds(branch, 0))):
             if name != last and self.find(key_of(branch, name)) is not None:
                 yield name
             last = name
 
-    def _names_in(self, branch: int, kind: str, after: str) -> Iterator[str]:
-        prefix = name_key(branch, f"{kind}/" if kind else "")
-        first = name_key(branch, after) + b"\0" if after else prefix
-        for key, _ in scan(self._log, "names", prefix, PAGE_EVENTS, first):
+    def _names_in(self, branch: int, prefix: str, after: str) -> Iterator[str]:
+        own = name_key(branch, prefix)
+        first = max(own, name_key(branch, after) + b"\0") if after else own
+        for key, _ in scan(self._log, "names", own, PAGE_EVENTS, first):
             yield _name_in(key)
 
     def applied_seq(self, head: int) -> int:

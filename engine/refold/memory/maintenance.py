@@ -641,7 +641,7 @@ class _Reembedding:
 
     def _run_once(self) -> bool:
         core = self.core
-        names = history.ids(core.engine, core.branch, "project", at=None, after=None, limit=None)
+        names = history.ids(core.engine, core.branch, "project")
         backlogs = ((stream, self._backlog(stream)) for stream in (f"project/{name}" for name in names))
         counts = {stream: len(backlog.texts) for stream, backlog in backlogs if backlog.is_behind}
         if counts:

@@ -308,17 +308,21 @@ class Memory:
 
         return messages.search(self._core, None, self._at, query, top_k=top_k, roles=roles, explain=explain)
 
-    def conversations(self, *, after: str | None = None, limit: int | None = None) -> list[str]:
-        """Return the ids of the conversations, sorted; ``after`` and ``limit`` page through them."""
-        return self._ids("conversation", after, limit)
+    def conversations(self, *, prefix: str = "", after: str | None = None, limit: int | None = None) -> list[str]:
+        """Return the ids of the conversations, sorted: those with ``prefix``, behind ``after``, at most ``limit``."""
+        return store.names(self._core, self._at, "conversation", prefix, after, limit)
 
-    def projects(self, *, after: str | None = None, limit: int | None = None) -> list[str]:
-        """Return the ids of the projects that something was ever written to, sorted; emptied ones too."""
-        return self._ids("project", after, limit)
+    def projects(self, *, prefix: str = "", after: str | None = None, limit: int | None = None) -> list[str]:
+        """Return the ids of the projects that something was ever written to, emptied ones too, sorted; paged alike."""
+        return store.names(self._core, self._at, "project", prefix, after, limit)
 
-    def _ids(self, kind: str, after: str | None, limit: int | None) -> list[str]:
-        after, limit = options.paged(after, limit)
-        return history.ids(self._core.engine, self._core.branch, kind, at=self._at, after=after, limit=limit)
+    def profiles(self, *, prefix: str = "", after: str | None = None, limit: int | None = None) -> list[str]:
+        """Return the names of the profiles that something was ever written to, sorted and paged alike."""
+        return store.names(self._core, self._at, "profile", prefix, after, limit)
+
+    def journals(self, *, prefix: str = "", after: str | None = None, limit: int | None = None) -> list[str]:
+        """Return the names of the journals that something was ever written to, sorted and paged alike."""
+        return store.names(self._core, self._at, "journal", prefix, after, limit)
 
     def boards(self, *, after: "Board | None" = None, limit: int | None = None) -> "list[Board]":
         """Return the boards that something was ever written to, those of nodes first, in the order of their names.

@@ -36,7 +36,7 @@ class Retractions:
     ...     existed = memory.profile("p").delete("city")
     ...     for recorded in memory.events():
     ...         retractions.take(recorded)
-    >>> retractions.hides(asked.seq, "user: I live in Bern", 3), retractions.hides(asked.seq, "user: I live in Bern", 2)
+    >>> retractions.hides(asked.seq, "user: I live in Bern", 4), retractions.hides(asked.seq, "user: I live in Bern", 3)
     (True, False)
     """
 

@@ -19,7 +19,14 @@ from refold.engine.transaction import ANY, Transaction
 from refold.errors import InvalidInput, LimitExceeded, NotFound, ReadOnly, StoreBusy, WrongVersion
 from refold.event import BranchForked, Event, Restored, SnapshotNamed
 from refold.fold import State
-from refold.limits import BASE_DEPTH_MAX, ERASED_CHARS_MIN, GROUP_COUNT_MAX, MEMORY_BYTES_MIN, REDO_COUNT_MAX
+from refold.limits import (
+    BASE_DEPTH_MAX,
+    ERASED_CHARS_MIN,
+    GROUP_COUNT_MAX,
+    MEMORY_BYTES_MIN,
+    NAME_BYTES_MAX,
+    REDO_COUNT_MAX,
+)
 from refold.log.protocol import Log
 from refold.memory import snapshot as memory_snapshot
 from refold.memory.conversation import Scratchpad
@@ -264,6 +271,13 @@ def named(core: Core, name: str) -> Snapshot:
     return Snapshot("", match.seq, name, core.engine, core.branch)
 
 
+def names(core: Core, at: int | None, kind: str, prefix: object, after: str | None, limit: int | None) -> list[str]:
+    """Return the names of the streams of a kind, sorted: those with a prefix, behind ``after``, at most ``limit``."""
+    start = checks.text(prefix, "prefix", NAME_BYTES_MAX, "NAME_BYTES_MAX")
+    after, limit = paged(after, limit)
+    return history.ids(core.engine, core.branch, kind, at=at, prefix=start, after=after, limit=limit)
+
+
 def snapshots(core: Core, at: int | None, after: object, limit: object) -> list[Snapshot]:
     """Return a page of the named snapshots, of conversations and of the whole, in the order of their seqs."""
     if after is not None and not isinstance(after, Snapshot):
@@ -414,7 +428,7 @@ def clear_scratchpads(core: Core) -> None:
     filled = [
         Scratchpad(branch, f"conversation/{conversation_id}", None, branch.opening())
         for branch in map(core.to, numbers)
-        for conversation_id in history.ids(core.engine, branch.branch, "conversation", at=None, after=None, limit=None)
+        for conversation_id in history.ids(core.engine, branch.branch, "conversation")
         if not branch.read(f"conversation/{conversation_id}", lambda state: state.part(SCRATCH).is_empty, None)
     ]
     for first in range(0, len(filled), GROUP_COUNT_MAX):

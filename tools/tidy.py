@@ -18,6 +18,7 @@ MODULE_LINES_MAX = 800
 FUNCTION_LINES_MAX = 70
 
 # Users import these by themselves; the modules of [project.scripts] come on top.
+ADAPTERS = "refold.adapters."  # Each is imported by those who use its framework.
 ENTRY_POINTS = frozenset({"refold", "refold.__main__", "refold.index.vectors"})
 
 # The last word of a limit's name is its unit, or a bound behind the unit: MESSAGE_TOKENS_MAX, PAGE_EVENTS.
@@ -167,7 +168,8 @@ def orphans(tree: Tree) -> Iterator[Finding]:
     reached = ENTRY_POINTS | {target.partition(":")[0] for target in scripts}
     reached |= {name for module in tree.modules for name in _imports(module) if name != module.name}
     for module in tree.modules:
-        if module.path.name != "__init__.py" and module.name not in reached:
+        is_way_in = module.name in reached or module.name.startswith(ADAPTERS)
+        if module.path.name != "__init__.py" and not is_way_in:
             advice = f"nothing imports {module.name}: import it where it is needed, or remove it"
             yield Finding(module.path, 1, "orphan", advice)
 

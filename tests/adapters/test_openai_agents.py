@@ -1,0 +1,211 @@
+"""Sessions of the OpenAI Agents SDK: equal to the SDK's own, driven by its runner, and messages of a conversation."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from agents import (
+    Agent,
+    Model,
+    ModelResponse,
+    RunConfig,
+    Runner,
+    Session,
+    SessionSettings,
+    SQLiteSession,
+    Usage,
+    function_tool,
+)
+from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
+
+from refold import InvalidInput, Memory
+from refold.adapters.openai_agents import RefoldSession
+from tests.support.memories import assert_sound
+
+CALL = {"type": "function_call", "call_id": "c1", "name": "port_of", "arguments": '{"service": "db"}', "id": "fc_1"}
+RESULT = {"type": "function_call_output", "call_id": "c1", "output": "5432"}
+ITEMS: list[Any] = [
+    {"role": "user", "content": "Which port?"},
+    {"role": "system", "content": [{"type": "input_text", "text": "Be brief."}]},
+    {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "Look it up."}]},
+    CALL,
+    CALL | {"call_id": "c2", "status": "completed"},
+    RESULT,
+    RESULT | {"call_id": "c2"},
+    RESULT | {"call_id": "nobody's"},
+    RESULT | {"output": [{"type": "input_text", "text": "5432"}]},
+    {
+        "type": "message",
+        "id": "msg_1",
+        "role": "assistant",
+        "status": "completed",
+        "content": [{"type": "output_text", "text": "5432", "annotations": []}],
+    },
+    {"role": "user", "content": ""},
+    {"role": "assistant", "content": []},
+]
+
+
+def run(coroutine: Any) -> Any:
+    return asyncio.run(coroutine)
+
+
+def test_a_session_is_one_of_the_sdk(memory: Memory) -> None:
+    assert isinstance(RefoldSession("s", memory), Session)
+
+
+def test_items_come_back_as_they_were_given_and_leave_from_the_end(memory: Memory) -> None:
+    async def main() -> None:
+        session, left = RefoldSession("s", memory), list(ITEMS)
+        await session.add_items(ITEMS)
+        while left:
+            assert await session.get_items() == left
+            assert await session.get_items(limit=3) == left[-3:]
+            assert await session.pop_item() == left.pop()
+        assert await session.get_items() == []
+        assert await session.pop_item() is None
+        assert len(memory.conversation("s").history()) > len(ITEMS), "the log keeps them"
+
+    run(main())
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_it_does_what_the_sdks_own_session_does(memory: Memory, number: int) -> None:
+    """Six hundred random steps, over two sessions in one memory."""
+
+    async def main() -> None:
+        random, sessions = Random(number), {name: RefoldSession(name, memory) for name in "ab"}
+        models = {name: SQLiteSession(name) for name in "ab"}
+        for _ in range(600):
+            name = random.choice("ab")
+            session, model = sessions[name], models[name]
+            match random.choice(["add", "add", "get", "pop", "pop", "clear" if random.random() < 0.2 else "add"]):
+                case "add":
+                    items = random.choices(ITEMS, k=random.randrange(5))
+                    await session.add_items(items)
+                    await model.add_items(items)
+                case "get":
+                    limit = random.choice([None, 0, 1, 5])
+                    assert await session.get_items(limit) == await model.get_items(limit)
+                case "pop":
+                    assert await session.pop_item() == await model.pop_item()
+                case _:
+                    await session.clear_session()
+                    await model.clear_session()
+            assert await session.get_items() == await model.get_items()
+        for model in models.values():
+            model.close()
+
+    run(main())
+
+
+def test_settings_bound_what_is_read(memory: Memory) -> None:
+    async def main() -> None:
+        for settings in (SessionSettings(limit=2), {"limit": 2}):
+            session = RefoldSession("s", memory, session_settings=settings)
+            await session.clear_session()
+            await session.add_items(ITEMS[:3])
+            assert await session.get_items() == ITEMS[1:3]
+            assert await session.get_items(limit=1) == ITEMS[2:3]
+
+    run(main())
+
+
+def test_a_budget_keeps_what_fits_and_a_call_together_with_its_result(memory: Memory) -> None:
+    async def main() -> None:
+        session = RefoldSession("s", memory, window_tokens=60)
+        await session.add_items([CALL, RESULT])
+        for number in range(20):
+            await session.add_items([{"role": "user", "content": f"Message {number} of some length."}])
+        items = await session.get_items()
+        assert 2 < len(items) < 20
+        assert items[-1]["content"].startswith("Message 19")
+        assert not [item for item in items if "call_id" in item]
+        assert memory.conversation("s").search("5432")[0].entry.content == "5432"
+
+    run(main())
+
+
+def test_nothing_is_added_where_one_item_cannot_be(memory: Memory) -> None:
+    async def main() -> None:
+        session = RefoldSession("s", memory)
+        with pytest.raises(InvalidInput, match="bytes"):
+            await session.add_items([ITEMS[0], {"type": "reasoning", "blob": b"bytes"}])
+        assert await session.get_items() == []
+
+    run(main())
+
+
+def test_tasks_share_a_session(memory: Memory) -> None:
+    async def main() -> None:
+        sessions = [RefoldSession("s", memory) for _ in range(4)]
+        pairs = [[CALL | {"call_id": f"{n}"}, RESULT | {"call_id": f"{n}"}] for n in range(24)]
+        await asyncio.gather(*(sessions[n % 4].add_items(pair) for n, pair in enumerate(pairs)))
+        items = await sessions[0].get_items()
+        assert sorted(item["call_id"] for item in items[::2]) == sorted(f"{n}" for n in range(24))
+        assert all(one["call_id"] == two["call_id"] for one, two in zip(items[::2], items[1::2], strict=True))
+
+    run(main())
+
+
+class Scripted(Model):
+    """A model that looks the port up once, and answers with what it was shown."""
+
+    def __init__(self) -> None:
+        self.inputs: list[list[Any]] = []
+
+    async def get_response(self, system_instructions: Any, input: Any, *_: Any, **__: Any) -> ModelResponse:  # noqa: A002, ARG002 - as the SDK names it
+        self.inputs.append(list(input))
+        results = [item for item in input if item.get("type") == "function_call_output"]
+        output: Any
+        if results:
+            part = ResponseOutputText(type="output_text", text=f"It is {results[-1]['output']}.", annotations=[])
+            output = ResponseOutputMessage(
+                id="msg", type="message", role="assistant", status="completed", content=[part]
+            )
+        else:
+            output = ResponseFunctionToolCall(type="function_call", call_id="c1", name="port_of", arguments="{}")
+        return ModelResponse(output=[output], usage=Usage(), response_id=None)
+
+    def stream_response(self, *_: Any, **__: Any) -> AsyncIterator[Any]:
+        raise NotImplementedError
+
+
+@function_tool
+def port_of() -> str:
+    """Look up the port."""
+    return "5432"
+
+
+def test_the_runner_of_the_sdk_goes_on_where_it_was(tmp_path: Path) -> None:
+    """Two runs with a memory of their own each; then the log answers what a session alone cannot."""
+    model = Scripted()
+    agent = Agent(name="a", model=model, tools=[port_of])
+
+    def talk(text: str) -> str:
+        with Memory(tmp_path / "store") as memory:
+            session = RefoldSession("trip", memory, project="travel")
+            result = run(Runner.run(agent, text, session=session, run_config=RunConfig(tracing_disabled=True)))
+            return str(result.final_output)
+
+    assert talk("Which port does the database have?") == "It is 5432."
+    assert talk("And again?") == "It is 5432."
+    assert len(model.inputs) == 3, "the second run asked the model once: it was shown the result of the first"
+    assert [item.get("content") for item in model.inputs[2] if item.get("role") == "user"] == [
+        "Which port does the database have?",
+        "And again?",
+    ]
+    with Memory(tmp_path / "store") as memory:
+        chat = memory.conversation("trip")
+        roles = [message.role for message in chat.window()]
+        assert roles == ["user", "assistant", "tool", "assistant", "user", "assistant"]
+        assert {recorded.stamp.actor for recorded in chat.events()} >= {"openai-agents"}
+        assert chat.project == "travel"
+        assert memory.why("5432", conversation="trip").is_there
+        memory.erase(text="5432")
+        assert_sound(memory)
+        assert "5432" not in str(run(RefoldSession("trip", memory).get_items()))
+    assert b"5432" not in (tmp_path / "store" / "data.mdb").read_bytes()

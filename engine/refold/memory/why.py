@@ -302,13 +302,17 @@ def _unfound(memory: "Memory", subject: Subject, query: str, options: dict[str, 
         now = {"now": options["now"]} if "now" in options else {}
         found = project.search(query, top_k=top_k, ranking=ranking, **now)
         hits = project.search(query, top_k=_EVERY, ranking=ranking, explain=True, floor=0.0, **now)
+        places = [place for place, hit in enumerate(hits) if hit.entry.id == subject.key]
+        if ranking_of(ranking) == ranking_of(DEFAULT) and places and hits[places[0]].score <= 0:
+            score = hits[places[0]].score
+            yield Reason("hidden", f"it has nothing to do with {shortened(query)!r}: its score is {score:.3g}")
+            return
         if not found and hits:
             yield Reason(
                 "hidden",
                 f"nothing was found: the best score of {hits[0].score:.3g} is below the floor of {found.floor:.3g}",
             )
             return
-        places = [place for place, hit in enumerate(hits) if hit.entry.id == subject.key]
         yield _rank(hits, top_k, places, ranking_of(ranking).weights())
     elif subject.kind == "skill":
         core, _ = core_of(memory)

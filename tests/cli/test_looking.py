@@ -283,3 +283,14 @@ class TestWhy:
         assert sum("  shown" in line for line in lines) == 4
         assert any("6 earlier ones are not printed" in line for line in lines)
         assert sum("  shown" in line for line in refold("why", "The port is 8080.", "--full").out.splitlines()) == 9
+
+
+def test_a_conversation_that_waits_for_an_answer_says_so(store: Path, refold: Run) -> None:
+    with Memory(store) as memory:
+        seq = memory.conversation("open").append("user", "Is anybody there?").seq
+    told = f"message {seq} has no answer; AgentLoop.resume() goes on with it"
+    assert told in refold("show", "open").out
+    with Memory(store) as memory:
+        memory.conversation("open").append("assistant", "Yes.")
+    assert told not in refold("show", "open").out
+    assert told not in refold("show", "open", "--at", seq).out

@@ -190,8 +190,12 @@ def log(
     def matches(recorded: "Recorded") -> bool:
         return stream in (None, recorded.stamp.stream) and kind in (None, event_name(recorded))
 
+    count = 0
+
     def shown(events: "Iterable[Recorded]") -> Iterator[Output]:
+        nonlocal count
         for recorded in events:
+            count += 1
             whole = output.event_lines(memory, recorded) if full else ()
             line = _log_line(memory, recorded, "" if full else None)
             yield Output(event_json(memory, recorded, full=full), [line, *whole])
@@ -216,6 +220,8 @@ def log(
     yield from shown(matching if tail is None else deque(matching, maxlen=tail))
     if follow:
         yield from shown(filter(matches, _followed(memory, last, end)))
+    elif stream is kind is tail is None and (others := last - first - count) and (forks := memory.forks()):
+        output.tell(f"{others} of the {last - first} events are of forks ({', '.join(forks)}) and not listed here")
 
 
 def _refuse_unknown(what: str, name: str | None, known: "Iterable[str]") -> None:

@@ -42,6 +42,8 @@ def stats(memory: "Memory") -> Output:
     counts = memory.stats()
     values = {field: getattr(counts, field) for field in counts.__struct_fields__}
     texts = {field: f"{value:,}" if isinstance(value, int) else str(value) for field, value in values.items()}
+    if forks := len(memory.forks()):
+        texts["events"] += f"  with those of {forks} fork{'' if forks == 1 else 's'}; all else is without"
     return Output(counts, [(f"{field:<16}", (text, "bold")) for field, text in texts.items()])
 
 

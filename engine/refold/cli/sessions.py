@@ -220,7 +220,7 @@ def log(
     yield from shown(matching if tail is None else deque(matching, maxlen=tail))
     if follow:
         yield from shown(filter(matches, _followed(memory, last, end)))
-    elif stream is kind is tail is None and (others := last - first - count) and (forks := memory.forks()):
+    elif (stream, kind, tail) == (None,) * 3 and (others := last - first - count) and (forks := memory.forks()):
         output.tell(f"{others} of the {last - first} events are of forks ({', '.join(forks)}) and not listed here")
 
 

@@ -145,3 +145,12 @@ def test_a_block_that_does_not_hold_fails(tmp_path: Path, block: str) -> None:
     document.write_text(f"# A page\n\n```python\n{block}\n```\n", encoding="utf-8")
     with pytest.raises((AssertionError, run_blocks.BlockFailedError)):
         run_blocks.run_file(document)
+
+
+def test_the_environment_of_the_benchmarks_says_how_long_it_takes_before_it_is_made(tmp_path: Path) -> None:
+    stubs = "pip_install() { echo pip >&2; }; ensure_venv() { :; }; ensure_hnsw() { :; }; ensure_project() { :; }"
+    script = f"source tools/setup; {stubs}; venv={tmp_path}; setup_bench; echo again >&2; setup_bench"
+    told = subprocess.run(["bash", "-c", script], cwd=ROOT, capture_output=True, text=True, check=True).stderr
+    first, again = told.split("again\n")
+    assert first.index("about four minutes, this once") < first.index("tools/lock/peers.txt")
+    assert again == ""

@@ -297,6 +297,7 @@ assert EXTRACTED_CHARS_MAX < EXTRACTION_SECTION_CHARS_MAX < EXTRACTION_CHARS_MAX
 
 # The loop.
 LOOP_STEPS_COUNT_DEFAULT: Final = 20  # Requests to a model for one message of a user.
+LOOP_FAILURES_COUNT_MAX: Final = 3  # Times that the same call may fail in a turn, after which the turn ends.
 
 assert LOOP_STEPS_COUNT_DEFAULT < TOOLS_COUNT_MAX
 

@@ -237,3 +237,28 @@ def play(memory: Memory, name: str, said: list[dict[str, Any]]) -> None:
     texts = [message["content"] for message in said if message["role"] == "tool"]
     kept = [found.event for found in chat.events() if type(found.event).__name__ == "ToolExecuted"]
     assert [msgspec.json.decode(event.result) for event in kept if hasattr(event, "result")] == texts
+
+
+def test_a_call_that_fails_again_and_again_ends_the_turn(memory: Memory) -> None:
+    chat = memory.conversation("c")
+    turn = AgentLoop(memory, chat, Script(*[call("launch", f"c{number}", pad=1) for number in range(20)])).run("Go!")
+    assert (turn.steps, turn.stop_reason) == (
+        3,
+        "the model called 'launch' 3 times with the same arguments: Error: unknown tool 'launch'",
+    )
+    assert [message.role for message in chat.window()] == ["user", *["assistant", "tool"] * 3]
+
+
+def test_calls_that_differ_or_work_in_between_go_on(memory: Memory) -> None:
+    outcomes = [0, 0, 1, 0, 0]
+
+    def flaky(*_: Any) -> int:
+        if outcomes.pop(0):
+            return 7
+        raise RuntimeError("away")
+
+    memory.tools.register(FunctionTool("flaky", "d", {}, flaky))
+    same = [call("flaky", f"c{number}") for number in range(5)]
+    others = [call("launch", f"d{number}", pad=number) for number in range(5)]
+    turn = AgentLoop(memory, memory.conversation("c"), Script(*same, *others, Reply("Done."))).run("Go!")
+    assert (turn.text, turn.stop_reason) == ("Done.", None)

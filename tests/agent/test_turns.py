@@ -324,3 +324,22 @@ def test_a_text_is_appended_though_others_write_to_the_conversation(
     assert AgentLoop(memory, chat, Script(Reply("ok"))).run("Hello!").text == "ok"
     assert [content for _, content in said(memory)] == ["first", "second", "Hello!", "ok"]
     assert_sound(memory)
+
+
+def test_a_turn_that_was_interrupted_is_named_by_the_error_and_by_the_next_run(memory: Memory) -> None:
+    class Interrupted(Script):
+        def reply(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Reply:
+            if not self.replies:
+                raise KeyboardInterrupt
+            return super().reply(messages, tools)
+
+    chat = memory.conversation("c")
+    with pytest.raises(KeyboardInterrupt) as caught:
+        AgentLoop(memory, chat, Interrupted()).run("First.")
+    seq = chat.window()[0].seq
+    assert caught.value.__notes__ == [f"message {seq} has no answer yet; AgentLoop.resume() goes on with it"]
+    loop = AgentLoop(memory, chat, Script(Reply("Hi."), Reply("Bye.")))
+    assert loop.run("Second.").notices == (
+        f"message {seq} ('First.') has no answer; resume() would have gone on with it",
+    )
+    assert loop.run("Third.").notices == ()

@@ -502,6 +502,34 @@ def test_what_holds_a_text_is_erased_wherever_it_is(store: Path, refold: Run, mo
         assert_sound(memory)
 
 
+def test_the_question_lists_what_an_erasure_takes_along(
+    store: Path, refold: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Memory(store) as memory:
+        told = memory.conversation("told").append("user", "I am Ada, and my port is 6543.", tokens=5)
+        memory.show(memory.context(memory.conversation("told"), query="port", project="p"))
+        memory.project("p").add("The port is 6543.", source=told)
+        memory.profile().set("name", "Ada", sources=[told])
+        many = memory.conversation("many").append("user", "Many things.", tokens=5)
+        for number in range(20):
+            memory.profile().set(f"thing {number}", "yes", sources=[many])
+        head = memory.head
+    for arguments in (("--seq", told.seq), ("told",), ("--text", "I am Ada, and")):
+        monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+        asked = refold("erase", *arguments)
+        assert "in project/p: the memory 'The port is 6543.' was added" in asked.err
+        assert "in profile/default: key 'name' of the profile got the value 'Ada'" in asked.err
+        assert re.search(r"and what was derived from them \(\d+ events\), for ever", asked.err)
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    asked = refold("erase", "--seq", many.seq)
+    assert asked.err.count("got the value 'yes'") == 12
+    assert "and 8 more" in asked.err
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    assert "got the value" not in refold("erase", "--seq", many.seq, "--keep-derived").err
+    with Memory(store) as memory:
+        assert memory.head == head
+
+
 def test_erase_says_what_it_reached(store: Path, refold: Run) -> None:
     assert refold("erase").code == refold("erase", CHAT, "--seq", 3).code == 2
     one = refold("erase", "--seq", 3, "--seq", 3, "--yes", "--json").json

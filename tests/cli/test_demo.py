@@ -13,7 +13,7 @@ from refold import Memory
 from refold.cli import demo, main
 from refold.cli.output import Console
 from refold.cli.root import FixedSource, opened
-from tests.support.command import COMMAND, terminal_output
+from tests.support.command import COMMAND, running, terminal_output
 
 CLOCK = {"REFOLD_CLOCK_NS": "1700000000000000000"}
 
@@ -44,7 +44,7 @@ def test_it_tells_the_story_of_an_agent_that_forgot() -> None:
     assert f"event  2  Alice said: {told}\n" in parts["3"]
     assert "event 13  The agent forgot it, because 69 tokens did not fit into 60:\n" in parts["3"]
     assert (
-        "event 18  The model was shown 7 messages and asked for a snack; the nuts were in none of them.\n" in parts["3"]
+        "event 18  The model was shown a window of 6 messages and asked for a snack; nuts were in none.\n" in parts["3"]
     )
     assert "kept:  Alice is allergic to nuts.\n" in parts["4"]
     assert "agent  An apple. Nothing with nuts, as you are allergic.\n" in parts["4"]
@@ -80,6 +80,24 @@ def test_without_a_fixed_clock_everything_holds_too(tmp_path: Path) -> None:
         assert facts["reason"]["said_seq"] in [message.seq for message in trip.at(left - 1).window()]
         assert facts["reason"]["said_seq"] not in [message.seq for message in trip.at(left).window()]
         assert memory.forks() == ["second-try"]
+
+
+def test_it_counts_as_the_command_line_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    shown = run_demo("--db", str(tmp_path / "kept"), **CLOCK).stdout.decode()
+    refold = running(monkeypatch, capfd)
+    monkeypatch.setenv("REFOLD_DB", str(tmp_path / "kept"))
+    log = refold("log")
+    own, forked = re.findall(r"(\d+) of them are of this memory, as `refold log` lists, and (\d+) of the fork", shown)[
+        0
+    ]
+    assert len(log.out.splitlines()) == int(own)
+    assert log.err == f"{forked} of the {int(own) + int(forked)} events are of forks (second-try) and not listed here\n"
+    assert f"all {int(own) + int(forked)} events are played again" in shown
+    assert re.search(rf"events +{int(own) + int(forked)}  with those of 1 fork;", refold("stats").out)
+    (size,) = re.findall(r"shown a window of (\d+) messages", shown)
+    assert f"window  {size} messages" in refold("show", "--context", 18).out
 
 
 def test_it_fails_where_the_agent_does_not_remember(

@@ -266,3 +266,31 @@ class TestHostileText:
         assert "[2J" in shown
         assert "\x1b[2J" not in shown
         assert "\x9b" not in shown
+
+
+class TestWhy:
+    def test_a_number_above_the_last_seq_is_words(self, store: Path, refold: Run) -> None:  # noqa: ARG002 - filled
+        assert "memory of seq" in refold("why", "8080").out.splitlines()[0]
+        assert "memory of seq" in refold("influence", "8080").out
+        assert "no event up to" in refold("why", "9" * 5_000).out
+
+    def test_the_newest_contexts_are_printed_and_with_full_all(self, store: Path, refold: Run) -> None:
+        with Memory(store) as memory:
+            for _ in range(9):
+                memory.show(memory.context(memory.conversation("chat-42"), query="port 8080", project="acme"))
+        lines = refold("why", "The port is 8080.").out.splitlines()
+        assert lines[0].startswith("memory of seq 8 in project/acme: it is there since seq 8, ")
+        assert sum("  shown" in line for line in lines) == 4
+        assert any("6 earlier ones are not printed" in line for line in lines)
+        assert sum("  shown" in line for line in refold("why", "The port is 8080.", "--full").out.splitlines()) == 9
+
+
+def test_a_conversation_that_waits_for_an_answer_says_so(store: Path, refold: Run) -> None:
+    with Memory(store) as memory:
+        seq = memory.conversation("open").append("user", "Is anybody there?").seq
+    told = f"message {seq} has no answer; AgentLoop.resume() goes on with it"
+    assert told in refold("show", "open").out
+    with Memory(store) as memory:
+        memory.conversation("open").append("assistant", "Yes.")
+    assert told not in refold("show", "open").out
+    assert told not in refold("show", "open", "--at", seq).out

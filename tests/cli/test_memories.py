@@ -127,6 +127,19 @@ def test_a_search_that_finds_nothing_says_why(store: Path, refold: Run) -> None:
     without = refold("search", "beans", "--db", store.with_name("talk")).err
     assert without.splitlines()[1] == "to search what conversations hold, give --messages"
     assert refold("search", "zyzzyva", "--messages").err == "no message has one of these words\n"
+    signs = refold("search", "\N{PARTY POPPER}", "--messages").err.splitlines()
+    assert signs[0].endswith("has no letter and no digit to search for; `refold why TEXT` finds any text")
+    assert refold("search", "\N{PARTY POPPER}", *TALK).err.splitlines()[0] == signs[0]
+
+
+@pytest.mark.parametrize("query", ["stra\u00dfe", "strasse"])
+def test_a_search_finds_a_word_however_it_is_spelled(store: Path, refold: Run, query: str) -> None:
+    with Memory(store) as memory:
+        for content in ("Die Stra\u00dfe ist lang.", "Eine STRASSE in Bonn."):
+            memory.project("roads").add(content)
+            memory.conversation("roads").append("user", content)
+    assert len(refold("search", query, "--project", "roads", "--json").json["hits"]) == 2
+    assert len(refold("search", query, "--messages", "--json").json["hits"]) == 2
 
 
 def test_a_search_shows_scores_and_explains_them(store: Path, refold: Run) -> None:

@@ -41,6 +41,21 @@ def test_a_floor_passes_all_hits_or_none(project: Project) -> None:
     assert len(project.search(UNRELATED, floor=0)) == 3
 
 
+def test_what_has_nothing_to_do_with_the_query_is_no_hit_unless_the_floor_is_0(project: Project) -> None:
+    everything = project.search("which port?", floor=0)
+    assert any(hit.score <= 0 for hit in everything)
+    assert project.search("which port?").hits == tuple(hit for hit in everything if hit.score > 0)
+
+
+def test_why_says_of_what_it_has_nothing_to_do_with() -> None:
+    memory = Memory()
+    for content in KNOWN:
+        memory.project("p").add(content)
+    last = memory.project("p").search("which port?", floor=0)[-1]
+    (hidden,) = memory.why(last, missing_from="which port?").of("hidden")
+    assert hidden.text == f"it has nothing to do with 'which port?': its score is {last.score:.3g}"
+
+
 @pytest.mark.parametrize(
     "options",
     [

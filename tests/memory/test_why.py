@@ -12,6 +12,7 @@ import pytest
 
 from refold import InvalidInput, Memory, NotFound, fold
 from refold.memory import Why
+from refold.message import MessageAppended
 from tests.memory.fold_by_hand import Fate, fates, fill
 
 REFOLD = Path(fold.__file__).parent
@@ -361,3 +362,49 @@ def test_a_thousand_answers_are_those_of_a_fold_by_hand(seed: int) -> None:
     with Memory(window_tokens=draw.choice((3, 12, 40))) as memory:
         fill(memory, 2_000, draw)
         assert check(memory, draw, 100) == 100
+
+
+class TestText:
+    def test_the_answer_begins_with_what_holds_now_of_each_thing(self, memory: Memory) -> None:
+        chat = memory.conversation("c", window_tokens=20)
+        first = chat.append("user", "The port is 6543.", tokens=15)
+        pusher = chat.append("user", "another thing", tokens=15)
+        entry = memory.project("p").add("The port is 6543, Alice says.")
+        for _ in range(9):
+            memory.show(memory.context(chat, query="Which port? 6543?", project="p"))
+        answer = memory.why("6543")
+        head, *rest = str(answer).splitlines()
+        assert "there in" in head
+        assert rest[0].startswith(
+            f"  message of seq {first.seq} in conversation/c: it is not there since seq {pusher.seq}"
+        )
+        assert "another thing" in rest[0]
+        assert rest[1].startswith(f"  memory of seq {entry.seq} in project/p: it is there since seq {entry.seq}")
+        assert answer.present[0] == f"memory of seq {entry.seq} in project/p"
+
+    def test_the_newest_steps_that_showed_it_are_printed_and_all_are_data(self, memory: Memory) -> None:
+        chat = memory.conversation("c")
+        entry = memory.project("p").add("The port is 6543.")
+        seqs = [memory.show(memory.context(chat, query="Which port?", project="p")) for _ in range(9)]
+        answer = memory.why(entry)
+        assert [step.seq for step in answer.of("shown")] == seqs
+        printed = [line for line in str(answer).splitlines() if line.startswith("  shown")]
+        assert "6 earlier ones" in printed[0]
+        assert [f"seq {seq} " in line for seq, line in zip(seqs[-3:], printed[1:], strict=True)] == [True] * 3
+
+    def test_things_are_answered_for_before_contexts_that_quote_the_words(self, memory: Memory) -> None:
+        chat = memory.conversation("c")
+        entry = memory.project("p").add("The port is 6543.")
+        for _ in range(25):
+            memory.show(memory.context(chat, query="Is the port 6543?", project="p"))
+        answer = memory.why("6543")
+        assert answer.steps[0].seq == entry.seq
+        assert "6 more places" in answer.steps[-1].text
+
+
+def test_the_sentence_of_an_erased_event_needs_no_docstring(monkeypatch: pytest.MonkeyPatch, memory: Memory) -> None:
+    monkeypatch.setattr(MessageAppended, "__doc__", None)  # As under `python -OO`.
+    seq = memory.conversation("c").append("user", "The port is 6543.").seq
+    memory.erase([seq])
+    came = memory.why(seq).steps[0]
+    assert came.text == "user wrote ...; what it said was erased"

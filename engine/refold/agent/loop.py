@@ -4,9 +4,10 @@ All input from outside ends up in the log: the user's messages, the model's repl
 tool, the context that the model was shown. `rerun` feeds them to the same loop in another memory.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
+from math import inf
 from types import NoneType
 from typing import Any, Final, NamedTuple, Protocol, cast
 
@@ -24,6 +25,7 @@ from refold.errors import InvalidInput, LimitExceeded, StoreBusy, WrongVersion
 from refold.event import HOST, ConversationOpened, Event, Recorded
 from refold.limits import (
     LOCAL_CONTEXT_TOKENS,
+    LOOP_FAILURES_COUNT_MAX,
     LOOP_STEPS_COUNT_DEFAULT,
     NAME_BYTES_MAX,
     REDO_COUNT_MAX,
@@ -31,6 +33,7 @@ from refold.limits import (
 )
 from refold.memory.conversation import Conversation
 from refold.memory.memory import Memory
+from refold.memory.reasons import shortened
 from refold.message import Message, MessageAppended, text_of
 from refold.results import SessionSummary
 from refold.views.scratchpad import NoteAdded, ScratchpadCleared, ScratchpadDeleted, ScratchpadSet
@@ -88,6 +91,14 @@ class _Executed(NamedTuple):
     output: str
 
 
+def unanswered_in(chat: Conversation) -> Message | None:
+    """Find the newest message of the user in the window, unless the model has answered it."""
+    window = chat.window()
+    if not window or (window[-1].role == "assistant" and not window[-1].tool_calls):
+        return None
+    return next((message for message in reversed(window) if message.role == "user"), None)
+
+
 class AgentLoop:
     """One session of an agent; its state is the conversation's, so that another loop may go on with it.
 
@@ -124,6 +135,8 @@ class AgentLoop:
         names = {"provider_name": provider_name, "model_name": model_name}
         self._context: HookContext = replace(self._hooks.context(chat, **names), deferred=[])
         self._tools = memory.tools.context(chat, project=self._context.project)
+        self._failures_count_max: float = LOOP_FAILURES_COUNT_MAX
+        self._failures = Counter[tuple[str, str]]()  # How often each call failed in this turn since it last did not.
         self._has_begun = False
         self._usage = Usage()
 
@@ -138,9 +151,12 @@ class AgentLoop:
         It is asked at most `steps_count_max` times. A failure of a tool or of a hook is part of the session; an
         exception of the model's provider is raised, and everything up to there is recorded. The same text again, while
         it has no answer, says nothing twice: it resumes. Raises `LimitExceeded` for a text that does not fit the
-        window; a result of a tool that does not is replaced by an error, which the model sees.
+        window; a result of a tool that does not is replaced by an error, which the model sees. A call that fails
+        LOOP_FAILURES_COUNT_MAX times in a turn with the same arguments ends it; so does an exception, Ctrl-C included,
+        which leaves the message without an answer: `resume()` goes on with it, and the notices of a `run` with another
+        text name it.
         """
-        unanswered = self._unanswered()
+        unanswered = unanswered_in(self.chat)
         if unanswered is not None and checks.text(text, "text") in _texts_of(unanswered):
             return self.resume()
         self._begin()
@@ -149,6 +165,11 @@ class AgentLoop:
         if answer.stop_reason is not None:
             self._hooks.fire_deferred(self._context, ())
             return Turn("", 0, answer.stop_reason, notices=self.notices[noticed:])
+        if unanswered is not None:
+            said = shortened(_texts_of(unanswered)[0])
+            self._context.notify(
+                f"message {unanswered.seq} ({said!r}) has no answer; resume() would have gone on with it"
+            )
         content = text if answer.modified_message is None else answer.modified_message
         self._close_interrupted_calls()
         metadata = ({} if content == text else {"original": text}) | (answer.metadata or {})
@@ -162,7 +183,7 @@ class AgentLoop:
         Calls of tools that were cut off are answered with what is recorded of them. Raises `InvalidInput` where the
         last message of the user has its answer.
         """
-        message = self._unanswered()
+        message = unanswered_in(self.chat)
         if message is None:
             checks.invalid(f"the conversation {self.chat.id!r} waits for no answer of the model; call run(text)")
         self._begin()
@@ -176,17 +197,15 @@ class AgentLoop:
             if not is_shown(self.chat):
                 self._hooks.fire_session_start(self._context)
 
-    def _unanswered(self) -> Message | None:
-        """Find the newest message of the user, unless the model has answered it."""
-        window = self.chat.window()
-        if not window or (window[-1].role == "assistant" and not window[-1].tool_calls):
-            return None
-        return next((message for message in reversed(window) if message.role == "user"), None)
-
     def _turn(self, message: Message, noticed: int) -> Turn:
         self._usage = Usage()
-        with self.memory.acting("assistant", cause=message.seq):
-            turn = self._answer(_texts_of(message)[0])
+        self._failures.clear()
+        try:
+            with self.memory.acting("assistant", cause=message.seq):
+                turn = self._answer(_texts_of(message)[0])
+        except BaseException as error:
+            error.add_note(f"message {message.seq} has no answer yet; AgentLoop.resume() goes on with it")
+            raise
         return replace(turn, usage=self._usage, notices=self.notices[noticed:])
 
     def _answer(self, query: str) -> Turn:
@@ -244,8 +263,16 @@ class AgentLoop:
                 output = f"{output}\n{after.injected_context}"
             with self.memory.tools.acting(call.name):
                 self._append_output(call, output)
-            stop_reason = stop_reason or after.block_reason
+            stop_reason = stop_reason or after.block_reason or self._failed_again(call, executed.result)
         return stop_reason
+
+    def _failed_again(self, call: Call, result: ToolResult) -> str | None:
+        """Return why the turn ends with a call that failed too often in the same way."""
+        own = (call.name, call.arguments)
+        self._failures[own] = 0 if result.outcome in (OK, SKIPPED) else self._failures[own] + 1
+        if self._failures[own] < self._failures_count_max:
+            return None
+        return f"the model called {call.name!r} {self._failures[own]} times with the same arguments: {result.text}"
 
     def _execute(self, call: Call) -> _Executed:
         """Execute one call, unless a hook skips it, and record it in any case."""
@@ -450,6 +477,7 @@ class _Rerun(AgentLoop):
 
     def __init__(self, memory: Memory, chat: Conversation, record: _Record) -> None:
         super().__init__(memory, chat, self, hooks=Hooks(memory))
+        self._failures_count_max = inf  # The record says where its turns end.
         self._record = record
         self._step = _Step(0)
         self._steps = deque[_Step]()
@@ -465,7 +493,7 @@ class _Rerun(AgentLoop):
             self._catch_up(turn.place)
             with suppress(_RecordEnded):  # As the session did, the next message of the user goes on from here.
                 self.run(event.text or "")
-            while any(step.reply is not None for step in self._steps) and self._unanswered() is not None:
+            while any(step.reply is not None for step in self._steps) and unanswered_in(self.chat) is not None:
                 self._catch_up(self._steps[0].shown)
                 with suppress(_RecordEnded):
                     self.resume()

@@ -138,11 +138,11 @@ def _explain(memory: "Memory", console: Console) -> dict[str, Any]:
     )
     console.line(f'             "{new.content}" came in, and the oldest had to go.')
     shown = [stamp.seq for event, stamp in chat.events() if type(event).__name__ == "ContextShown"][-1]
-    messages = [str(message["content"]) for message in memory.rebuild(shown).context.messages()]
-    was_shown = any(_WORD in content for content in messages)
+    context = memory.rebuild(shown).context
+    was_shown = any(_WORD in str(message["content"]) for message in context.messages())
     console.line(
-        f"   event {shown:>2}  The model was shown {len(messages)} messages and asked for a snack;"
-        f" the nuts were in {'one' if was_shown else 'none'} of them."
+        f"   event {shown:>2}  The model was shown a window of {len(context.window)} messages and asked for a snack;"
+        f" nuts were in {'one' if was_shown else 'none'}."
     )
     return {"said_seq": message.seq, "left_seq": step.stamp.seq, "was_shown": was_shown}
 
@@ -202,6 +202,8 @@ def _reopen(memory: "Memory", acknowledged: list[int], console: Console) -> dict
 
 def _replay(memory: "Memory", console: Console) -> dict[str, Any]:
     _heading(console, f"6. Proof: all {memory.head} events are played again, from the first, into an empty memory")
+    own = sum(1 for _ in memory.events())
+    console.line(f"   {own} of them are of this memory, as `refold log` lists, and {memory.head - own} of the fork")
     live, replayed = memory.state_hash(), memory.replay_hash()
     console.line(f"   hash of the memory  {live}")
     console.line(f"   hash of the replay  {replayed}")

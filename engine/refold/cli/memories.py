@@ -138,6 +138,7 @@ def search(
     _refuse_given("is for messages; give --messages too", _OF_MESSAGES)
     searched = _project_at(memory, project, at)
     hits = searched.search(query, categories=categories or None, explain=explain, **fields)
+    _tell_of_no_words(query)
     if not hits and not memory.projects():
         output.tell("to search what conversations hold, give --messages")
     elif not hits and searched.count():
@@ -152,6 +153,14 @@ def search(
     }
     weights = _weights(ranking_of(hits.ranking)) if explain else None
     return Output(document, (line for hit in hits for line in _hit_lines(hit, weights, full=full)))
+
+
+def _tell_of_no_words(query: str) -> None:
+    """Say that a text of signs alone, such as an emoji, is compared with no word."""
+    from refold.text import words
+
+    if query.strip() and not words(query):
+        output.tell(f"{query!r} has no letter and no digit to search for; `refold why TEXT` finds any text")
 
 
 def _weights(ranking: "Ranking") -> dict[str, float]:
@@ -173,6 +182,7 @@ def _message_hits(hits: "Hits", *, explain: bool, full: bool) -> Output:
     from refold.importers.values import message_json
     from refold.index.messages import RANKING
 
+    _tell_of_no_words(hits.query)
     if not hits:
         output.tell("no message has one of these words")
     rows = [

@@ -1,6 +1,7 @@
 """The verbs that ask the log for reasons: why, blame and influence."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -11,8 +12,9 @@ from refold.errors import NotFound
 
 if TYPE_CHECKING:
     from refold import Memory
-    from refold.memory.reasons import Reason
+    from refold.memory.reasons import Why
 
+_SEQ_CHARS: Final = 20  # More than the digits of any seq.
 _KINDS = ("scratchpad", "state", "board", "profile", "setting", "file", "skill")
 
 _at = moment_option("--at", help="As of then, not as of now.")
@@ -27,20 +29,24 @@ _at = moment_option("--at", help="As of then, not as of now.")
         metavar="QUERY|SEQ",
         help="Also why a search for QUERY, or the recall or context at SEQ, does not show it.",
     ),
+    click.option("--full", is_flag=True, help="Print all contexts and recalls that showed it, not the newest alone."),
     _at,
     embedder_option,
 )
-def why(memory: "Memory", what: str, conversation: str | None, missing_from: str | None, at: Moment) -> Output:
+def why(
+    memory: "Memory", what: str, conversation: str | None, missing_from: str | None, at: Moment, *, full: bool
+) -> Output:
     """Tell how WHAT came, when and by what it left, and which contexts showed it.
 
-    WHAT is a seq, an id, a key, or words that something holds, in CONVERSATION or anywhere.
+    WHAT is a seq, an id, a key, or words that something holds, in CONVERSATION or anywhere; a number above the last
+    seq is words.
     """
     _check(memory, conversation)
     missing = int(missing_from) if missing_from is not None and missing_from.isdecimal() else missing_from
-    answer = memory.why(_sought(what), conversation=conversation, at=at, missing_from=missing)
+    answer = memory.why(_sought(memory, what), conversation=conversation, at=at, missing_from=missing)
     if not answer.steps:
         raise NotFound(f"nothing is known of {what!r}; `refold search` finds words")
-    return Output(_document(answer), _why_lines(answer.about, answer.is_there, answer.steps))
+    return Output(_document(answer), _why_lines(answer, full=full))
 
 
 def _check(memory: "Memory", conversation: str | None) -> None:
@@ -48,20 +54,20 @@ def _check(memory: "Memory", conversation: str | None) -> None:
         known_conversation(memory, conversation)
 
 
-def _sought(what: str) -> int | str:
-    return int(what) if what.isdecimal() else what
+def _sought(memory: "Memory", what: str) -> int | str:
+    return int(what) if what.isdecimal() and len(what) < _SEQ_CHARS and int(what) <= memory.head else what
 
 
-def _why_lines(about: str, is_there: bool, steps: "tuple[Reason, ...]") -> list[Line]:  # noqa: FBT001 - of the answer
-    lines: list[Line] = [((about, "bold"), f": {'it is there' if is_there else 'it is not there'}")]
-    subject = about
-    for step in steps:
-        if step.subject and step.subject != subject:
-            lines.append(((step.subject, "bold"),))
-        subject = step.subject or subject
-        place = f"seq {step.seq}  {output.time_text(step.time_ns)}  {step.actor}  " if step.seq else ""
-        lines.append(((f"  {step.relation:<9}", "cyan"), (place, "dim"), step.text))
-    return lines
+def _why_lines(answer: "Why", *, full: bool) -> Iterator[Line]:
+    from refold.memory.reasons import rows_of
+
+    for place, row in enumerate(rows_of(answer, full=full)):
+        if isinstance(row, str):
+            about, colon, text = row.partition(": ") if place else (row, "", "")
+            yield (about, "bold"), colon, text
+            continue
+        origin = f"seq {row.seq}  {output.time_text(row.time_ns)}  {row.actor}  " if row.seq else ""
+        yield (f"  {row.relation:<9}", "cyan"), (origin, "dim"), row.text
 
 
 @verb(
@@ -109,7 +115,7 @@ def influence(memory: "Memory", what: str, conversation: str | None, at: Moment)
     WHAT is as for `refold why`; of what was erased, give the seq.
     """
     _check(memory, conversation)
-    found = memory.influence(_sought(what), conversation=conversation, at=at)
+    found = memory.influence(_sought(memory, what), conversation=conversation, at=at)
     head = f"{found.about}: shown in {len(found.turns)} turns of {len(found.conversations)} conversations"
     lines: list[Line] = [((head, "bold"),)]
     lines += [((f"  {turn.conversation} seq {turn.answer}  ", "dim"), turn.text) for turn in found.turns]

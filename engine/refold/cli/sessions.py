@@ -112,7 +112,9 @@ def show(
     chat = memory.at(place).conversation(conversation)
     if not chat.version:
         raise NotFound(f"{conversation} began at seq {first}, after seq {place}; give --at a seq from there on")
-    return Output(output.conversation_json(chat, place), _conversation_lines(chat, place, full=full))
+    return Output(
+        output.conversation_json(chat, place), _conversation_lines(chat, place, full=full, is_now=place == memory.head)
+    )
 
 
 def _event(memory: "Memory", seq: int) -> Output:
@@ -140,12 +142,16 @@ def _context(memory: "Memory", seq: int) -> Output:
     return Output(document, lines, 0 if rebuilt.matches else EXIT_ERROR)
 
 
-def _conversation_lines(chat: "Conversation", seq: int, *, full: bool) -> Iterator[Line]:
+def _conversation_lines(chat: "Conversation", seq: int, *, full: bool, is_now: bool) -> Iterator[Line]:
+    from refold.agent.loop import unanswered_in
+
     project = "" if chat.project is None else f"  project {chat.project}"
     yield (chat.id, "bold"), f"  at seq {seq}{project}"
     yield (f"window {output.token_bar(chat.token_count(), chat.window_tokens)} tokens",)
     for message in chat.window():
         yield from output.message_lines(message, full=full)
+    if is_now and (open_message := unanswered_in(chat)) is not None:
+        yield ((f"message {open_message.seq} has no answer; AgentLoop.resume() goes on with it", "yellow"),)
     for key, value in chat.scratchpad.items():
         yield from output.block(f"scratchpad {output.shortened(key)} = ", value, full=full)
     for note in chat.scratchpad.notes():
@@ -184,8 +190,12 @@ def log(
     def matches(recorded: "Recorded") -> bool:
         return stream in (None, recorded.stamp.stream) and kind in (None, event_name(recorded))
 
+    count = 0
+
     def shown(events: "Iterable[Recorded]") -> Iterator[Output]:
+        nonlocal count
         for recorded in events:
+            count += 1
             whole = output.event_lines(memory, recorded) if full else ()
             line = _log_line(memory, recorded, "" if full else None)
             yield Output(event_json(memory, recorded, full=full), [line, *whole])
@@ -210,6 +220,8 @@ def log(
     yield from shown(matching if tail is None else deque(matching, maxlen=tail))
     if follow:
         yield from shown(filter(matches, _followed(memory, last, end)))
+    elif (stream, kind, tail) == (None,) * 3 and (others := last - first - count) and (forks := memory.forks()):
+        output.tell(f"{others} of the {last - first} events are of forks ({', '.join(forks)}) and not listed here")
 
 
 def _refuse_unknown(what: str, name: str | None, known: "Iterable[str]") -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from refold.cli import EXIT_ERROR, EXIT_INTEGRITY
-from refold.cli.output import Console, Line, print_json, progress_bar
+from refold.cli.output import Console, Line, print_json, progress_bar, tell
 from refold.cli.root import (
     Moment,
     Output,
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from refold.cli.doctor import Examination
     from refold.embedders import Embedder
 
+_TAKEN_COUNT = 12  # Events that are listed before an erasure takes them along.
 _STYLES = {"ok": "green", "warn": "yellow", "bad": "red"}
 
 
@@ -41,6 +42,8 @@ def stats(memory: "Memory") -> Output:
     counts = memory.stats()
     values = {field: getattr(counts, field) for field in counts.__struct_fields__}
     texts = {field: f"{value:,}" if isinstance(value, int) else str(value) for field, value in values.items()}
+    if forks := len(memory.forks()):
+        texts["events"] += f"  with those of {forks} fork{'' if forks == 1 else 's'}; all else is without"
     return Output(counts, [(f"{field:<16}", (text, "bold")) for field, text in texts.items()])
 
 
@@ -134,23 +137,45 @@ def erase(
 ) -> Output:
     """Erase a conversation, single events, or all events that hold a text, for ever.
 
-    Their bytes go from every file of the store, with what was derived from them; the receipt says what was reached, and
-    where copies may be that no store can reach.
+    Their bytes go from every file of the store, with what was derived from them, such as memories and facts, which the
+    question lists; the receipt says what was reached, and where copies may be that no store can reach.
     """
     if (conversation is None) is not (bool(seqs) or text is not None):
         raise click.UsageError("erase takes a CONVERSATION, or --seq and --text")
     derived = "keep" if keep_derived else "erase"
     with writing(db) as memory:
         if not yes:
-            what = f"conversation {conversation}" if conversation else f"{len(seqs)} events"
+            what = f"conversation {conversation}" if conversation else _counted(len(seqs))
             if text is not None:
                 what = f"{what} and all that hold {text!r}" if seqs else f"all events that hold {text!r}"
-            confirm(f"Erase {what}{'' if keep_derived else ', and what was derived from them,'} for ever?")
+            if not keep_derived:
+                what += f", and what was derived from them ({_taken_along(memory, conversation, seqs, text, forks)}),"
+            confirm(f"Erase {what} for ever?")
         if conversation:
             receipt = memory.conversation(conversation).erase(derived=derived, forks=forks)
         else:
             receipt = memory.erase(seqs, text=text, derived=derived)
     return Output(receipt, _receipt_lines(receipt))
+
+
+def _taken_along(
+    memory: "Memory", conversation: str | None, seqs: tuple[int, ...], text: str | None, forks: str
+) -> str:
+    """Tell which other events an erasure would take along, and return how many."""
+    from refold.memory.options import core_of
+    from refold.memory.reasons import sentence_of
+    from refold.memory.store import derived_of
+
+    taken = derived_of(core_of(memory)[0], conversation, seqs, text, forks=forks == "erase")
+    for recorded in taken[:_TAKEN_COUNT]:
+        tell(f"  seq {recorded.stamp.seq} in {recorded.stamp.stream}: {sentence_of(recorded)}")
+    if len(taken) > _TAKEN_COUNT:
+        tell(f"  and {len(taken) - _TAKEN_COUNT} more; --keep-derived leaves them all")
+    return _counted(len(taken)) if taken else "nothing"
+
+
+def _counted(count: int) -> str:
+    return f"{count} event{'' if count == 1 else 's'}"
 
 
 def _receipt_lines(receipt: "Receipt") -> Iterator[Line]:

@@ -317,16 +317,17 @@ BEYOND_REACH: Final = (
 
 def erase_seqs(engine: Engine, seqs: Collection[int], *, derived: bool) -> Receipt:
     """Erase the bodies of events, and of those that were derived from them; return what was reached."""
+    return _erase(engine, lambda _known: plan_of_seqs(engine, seqs, derived=derived))
 
-    def plan(_known: Sequence[Base]) -> Plan:
-        beyond = [seq for seq in seqs if not 0 < seq <= engine.reader.head]
-        if beyond:
-            raise InvalidInput(
-                f"seq {beyond[0]} is not in the log, which ends at {engine.reader.head}; give seqs of events"
-            )
-        return planned(engine, set(seqs), {}, set(), derived=derived)
 
-    return _erase(engine, plan)
+def plan_of_seqs(engine: Engine, seqs: Collection[int], *, derived: bool) -> Plan:
+    """Return what an erasure of events would reach."""
+    beyond = [seq for seq in seqs if not 0 < seq <= engine.reader.head]
+    if beyond:
+        raise InvalidInput(
+            f"seq {beyond[0]} is not in the log, which ends at {engine.reader.head}; give seqs of events"
+        )
+    return planned(engine, set(seqs), {}, set(), derived=derived)
 
 
 def erase_stream(engine: Engine, branch: int, name: str, *, derived: bool, forks: bool) -> Receipt:
@@ -335,26 +336,29 @@ def erase_stream(engine: Engine, branch: int, name: str, *, derived: bool, forks
     With ``derived`` that is also the board of a conversation, and every event that names the conversation. Raises
     ``InvalidInput`` if live forks go on from it and are not to be erased too, or if it was inherited.
     """
+    return _erase(engine, lambda known: plan_of_stream(engine, branch, name, known, derived=derived, forks=forks))
 
-    def plan(known: Sequence[Base]) -> Plan:
-        stream = engine.reader.streams.find(key_of(branch, name))
-        if stream is not None and stream.base is not None:
-            raise InvalidInput(
-                f"{name} was inherited when this memory was forked; erase it in the memory it was forked from"
-            )
-        own = {} if stream is None else _renamed(engine, stream, known, forks=forks)
-        boards: dict[int, str] = {}
-        mentioned = set[int]()
-        for own_branch, conversation in _conversations(engine, branch, name, own):
-            mentioned |= mentions_of(engine, own_branch, conversation)
-            board = engine.reader.streams.find(key_of(own_branch, session_board(conversation)))
-            if board is not None and board.base is None:
-                boards |= _renamed(engine, board, known, forks=forks) if derived else {board.number: board.name}
-        mentioned |= _events_of(engine, boards)
-        renamed = own | boards if derived else own
-        return planned(engine, _events_of(engine, own), renamed, mentioned, derived=derived)
 
-    return _erase(engine, plan)
+def plan_of_stream(
+    engine: Engine, branch: int, name: str, known: Sequence[Base], *, derived: bool, forks: bool
+) -> Plan:
+    """Return what an erasure of a stream would reach; refuse as ``erase_stream`` does."""
+    stream = engine.reader.streams.find(key_of(branch, name))
+    if stream is not None and stream.base is not None:
+        raise InvalidInput(
+            f"{name} was inherited when this memory was forked; erase it in the memory it was forked from"
+        )
+    own = {} if stream is None else _renamed(engine, stream, known, forks=forks)
+    boards: dict[int, str] = {}
+    mentioned = set[int]()
+    for own_branch, conversation in _conversations(engine, branch, name, own):
+        mentioned |= mentions_of(engine, own_branch, conversation)
+        board = engine.reader.streams.find(key_of(own_branch, session_board(conversation)))
+        if board is not None and board.base is None:
+            boards |= _renamed(engine, board, known, forks=forks) if derived else {board.number: board.name}
+    mentioned |= _events_of(engine, boards)
+    renamed = own | boards if derived else own
+    return planned(engine, _events_of(engine, own), renamed, mentioned, derived=derived)
 
 
 def _events_of(engine: Engine, streams: Collection[int]) -> set[int]:

@@ -271,8 +271,8 @@ class Project:
         ``ranking`` is one of ``refold.RANKINGS`` or one of your own, ``now`` what recency is counted from: the clock,
         on a frozen handle the time of its seq. ``Hit.parts`` are the raw signals that have a weight; with ``explain``
         all of them. Where the best score is below ``floor``, nothing is found; 0 is no floor. Without one, ``"hybrid"``
-        has that of the embedder, which ``Hits.floor`` tells, and other rankings, and vectors of unknown models, have
-        none.
+        has that of the embedder, which ``Hits.floor`` tells, and leaves out scores of 0 and less; other rankings, and
+        vectors of unknown models, have no floor.
 
         ``Hits.exact`` is true: the hits are proved to be the best. With ``approximate`` a large project may answer from
         a graph instead, several times faster, and say that it is not: a few of a thousand hits may be missing, more

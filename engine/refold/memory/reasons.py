@@ -1,6 +1,7 @@
 """The answers of why, blame and influence: steps with their events, values with their writers, turns of a model."""
 
 import datetime as dates
+from collections.abc import Iterator
 from string import Formatter
 from typing import Any, Final, cast
 
@@ -11,6 +12,7 @@ from refold import fold
 from refold.event import Event, Recorded, Stamp, unpack_json
 
 _SHOWN_CHARS: Final = 60
+_LISTED_COUNT: Final = 3  # Contexts and recalls of one subject that are printed unless all are wanted, the newest ones.
 _ERASED_TEXT: Final = "; what it said was erased"
 _JSON_TEXTS: Final = frozenset(("arguments", "result"))
 """The fields whose bytes are JSON as it was given, and not packed."""
@@ -40,14 +42,17 @@ class Reason(Struct, frozen=True):
 
 
 class Why(Struct, frozen=True):
-    """The answer of ``why``: its steps in the order of the question, and whether all that was asked for is there now.
+    """The answer of ``why``: its steps in the order of the question, and whether anything asked for is there now.
 
-    ``str(answer)`` reads as lines of text, ``answer.to_json()`` as data; ``answer.of("left")`` are steps of a relation.
+    ``present`` are the subjects that are there. ``str(answer)`` reads as lines of text that begin with what holds now
+    and leave out all but the newest steps that showed it; ``answer.to_json()`` is all of it, as data;
+    ``answer.of("left")`` are steps of a relation.
     """
 
     about: str
     is_there: bool
     steps: tuple[Reason, ...]
+    present: tuple[str, ...] = ()
 
     def of(self, *relations: str) -> tuple[Reason, ...]:
         """Return the steps of some relations."""
@@ -58,14 +63,45 @@ class Why(Struct, frozen=True):
         return msgspec.json.encode(self).decode()
 
     def __str__(self) -> str:
-        lines = [f"{self.about}: {'it is there' if self.is_there else 'it is not there'}"]
-        subject = self.about
-        for step in self.steps:
-            if step.subject != subject and step.subject:
-                lines.append(step.subject)
-            subject = step.subject
-            lines.append(f"  {step}")
-        return "\n".join(lines)
+        return "\n".join(row if isinstance(row, str) else f"  {row}" for row in rows_of(self))
+
+
+def rows_of(answer: Why, *, full: bool = False) -> Iterator[str | Reason]:
+    """Yield an answer as it is printed: what holds now of each subject, then the steps, each under its subject."""
+    chains: dict[str, list[Reason]] = {}
+    for step in answer.steps:
+        chains.setdefault(step.subject, []).append(step)
+    subjects = [subject for subject in chains if subject]
+    if len(subjects) > 1:
+        yield f"{answer.about}: found in {len(subjects)} places, and there in {len(answer.present)} of them now"
+        yield from (f"  {_verdict(answer, subject, chains[subject])}" for subject in subjects)
+    else:
+        subject = subjects[0] if subjects else ""
+        yield _verdict(answer, subject, chains.get(subject, []))
+    for subject, steps in chains.items():
+        if subject and subject != answer.about:
+            yield subject
+        shown = [step for step in steps if step.relation == "shown" and step.seq]
+        left_out = 0 if full else max(len(shown) - _LISTED_COUNT, 0)
+        for step in steps:
+            if left_out and step is shown[0]:
+                yield Reason("shown", f"{left_out} earlier ones are not printed; to_json() and --full have them")
+            if step not in shown[:left_out]:
+                yield step
+
+
+def _verdict(answer: Why, subject: str, steps: list[Reason]) -> str:
+    """Return whether a subject is there, and since when and by what."""
+    is_there = subject in answer.present
+    turns = ("came", "returned", "changed") if is_there else ("left", "erased")
+    last = next((step for step in reversed(steps) if step.seq and step.relation in turns), None)
+    text = f"{subject or answer.about}: {'it is there' if is_there else 'it is not there'}"
+    if last is not None:
+        text += f" since seq {last.seq}, {time_text(last.time_ns)}, by {last.actor}"
+        text += "" if is_there else f": {last.text}"
+    erased = next((step.text for step in steps if is_there and step.relation == "erased"), "")
+    hidden = [step.text for step in steps if step.relation == "hidden"]
+    return "; ".join(filter(None, (text, erased, *hidden)))
 
 
 class Revision(Struct, frozen=True):
@@ -138,17 +174,16 @@ def time_text(time_ns: int) -> str:
 
 
 def sentence_of(recorded: Recorded) -> str:
-    """Describe an event in a sentence; an erased one by its kind, for its content is gone."""
+    """Describe an event in a sentence; of an erased one, with what is left of it."""
     event, stamp = recorded
     if isinstance(event, fold.Unknown):
         return f"an event of the unknown tag {event.tag}"
-    if stamp.erased:
-        about = (type(event).__doc__ or "").split(";")[0].split(".")[0].split(": ")[0]
-        return f"{about[:1].lower()}{about[1:]}{_ERASED_TEXT}"
-    return "".join(
-        text + ("" if field is None else _shown(event, field, bare=conversion == "s"))
+    left = fold.STRUCTURAL[type(event)] if stamp.erased else event.__struct_fields__
+    sentence = "".join(
+        text + ("" if field is None else _shown(event, field, bare=conversion == "s") if field in left else "...")
         for text, field, _, conversion in Formatter().parse(event.sentence)
     )
+    return sentence + (_ERASED_TEXT if stamp.erased else "")
 
 
 def _shown(event: Event, field: str, *, bare: bool) -> str:

@@ -326,8 +326,12 @@ def hits_of(
     floor = query.floor_of(view.table.alive_count)
     if floor and matches.hits and matches.hits[0].score < floor:
         return Hits((), matches.exact, query.text, query.ranking.name, floor)
-    parts = index.signals_of(view, query, texts, list(zip(matches.hits, entries, strict=True)))
-    scores = [match.score for match in matches.hits]
+    found = list(zip(matches.hits, entries, strict=True))
+    if query.floor is None and query.ranking == RANKINGS[DEFAULT]:
+        found = [pair for pair in found if pair[0].score > 0]  # Of others the query says nothing.
+    parts = index.signals_of(view, query, texts, found)
+    scores = [match.score for match, _ in found]
+    entries = [entry for _, entry in found]
     return Hits(tuple(map(Hit, entries, scores, parts)), matches.exact, query.text, query.ranking.name, floor)
 
 

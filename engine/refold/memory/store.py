@@ -17,7 +17,7 @@ from refold.engine.reader import Request, Side
 from refold.engine.streams import STORE_STREAM
 from refold.engine.transaction import ANY, Transaction
 from refold.errors import InvalidInput, LimitExceeded, NotFound, ReadOnly, StoreBusy, WrongVersion
-from refold.event import BranchForked, Event, Restored, SnapshotNamed
+from refold.event import BranchForked, Event, Recorded, Restored, SnapshotNamed
 from refold.fold import State
 from refold.limits import (
     BASE_DEPTH_MAX,
@@ -93,9 +93,21 @@ _FORKS: Final = {"erase": True, "refuse": False}
 
 def erase(core: Core, at: int | None, seqs: object, text: object, derived: object) -> Receipt:
     """Erase events given as seqs, as results that have one, or by a text that they hold."""
-    from refold.engine import erasure, scan  # noqa: PLC0415 - loaded only by those who erase
+    from refold.engine import erasure  # noqa: PLC0415 - loaded only by those who erase
 
     _check_erasable(core, "the memory", at)
+    checked = _sought(core, seqs, text)
+    takes = _chosen(derived, "derived", _DERIVED)
+    core.message_indexes.clear()
+    core.earlier_messages.clear()
+    shown = _reach(core, {seq for seq in checked if 0 < seq <= core.engine.reader.current_head()})
+    return replace(erasure.erase_seqs(core.engine, checked, derived=takes), **shown)
+
+
+def _sought(core: Core, seqs: object, text: object) -> set[int]:
+    """Return the seqs that an erasure is asked for, those of the events that hold a text among them."""
+    from refold.engine import scan  # noqa: PLC0415 - loaded only by those who erase
+
     if not isinstance(seqs, Iterable) or isinstance(seqs, (str, bytes)):
         checks.invalid(f"seqs must be a list of seqs or results, not {type(seqs).__name__} ({checks.shown(seqs)})")
     checked = {_seq(item) for item in cast("Iterable[object]", seqs)}
@@ -106,11 +118,26 @@ def erase(core: Core, at: int | None, seqs: object, text: object, derived: objec
                 f"much is erased that only happens to hold it"
             )
         checked.update(scan.seqs_with(core.engine.reader, cast("str", text).encode()))
-    takes = _chosen(derived, "derived", _DERIVED)
-    core.message_indexes.clear()
-    core.earlier_messages.clear()
-    shown = _reach(core, {seq for seq in checked if 0 < seq <= core.engine.reader.current_head()})
-    return replace(erasure.erase_seqs(core.engine, checked, derived=takes), **shown)
+    return checked
+
+
+def derived_of(core: Core, conversation: str | None, seqs: object, text: object, *, forks: bool) -> list[Recorded]:
+    """Return the events that an erasure would take along, which were derived from those it is asked for.
+
+    Those of other streams come first. Raises what the erasure would.
+    """
+    from refold.engine import erasure  # noqa: PLC0415 - loaded only by those who erase
+
+    engine = core.engine
+    with engine.reader.state_lock:
+        engine.reader.notice()
+        if conversation is None:
+            plan = erasure.plan_of_seqs(engine, _sought(core, seqs, text), derived=True)
+        else:
+            known, stream = erasure.bases(engine), f"conversation/{conversation}"
+            plan = erasure.plan_of_stream(engine, core.branch, stream, known, derived=True, forks=forks)
+    found = [core.recorded(seq) for seq in plan.derived]
+    return sorted(found, key=lambda recorded: recorded.stamp.stream.startswith("conversation/"))
 
 
 def erase_stream(core: Core, stream: str, at: int | None, derived: object, forks: object) -> Receipt:

@@ -44,21 +44,34 @@ def answer(memory: "Memory", x: object, conversation: object, missing_from: obje
     at = core.engine.reader.current_head() if frozen is None else frozen
     found = resolved(core, x, name_of(conversation), at)
     steps: list[Reason] = []
-    present: list[bool] = []
-    for subject in found[-_SUBJECTS_COUNT_MAX:]:
+    present: list[str] = []
+    for subject in _foremost(found):
         own = list(_life(memory, core, subject, at))
-        present.append(_is_there(core, subject, at))
+        if _is_there(core, subject, at):
+            present.append(str(subject))
         if missing_from is not None:
             own += _absence(memory, core, subject, missing_from, at)
         steps += [replace(step, subject=str(subject)) for step in own]
     if len(found) > _SUBJECTS_COUNT_MAX:
-        steps.append(Reason("hidden", f"{len(found) - _SUBJECTS_COUNT_MAX} earlier places are not listed here"))
+        steps.append(
+            Reason(
+                "hidden",
+                f"{len(found) - _SUBJECTS_COUNT_MAX} more places are not listed here; give an id, a seq or more words",
+            )
+        )
     if not found:
         erased = sum(len(seqs) for _, seqs in _erasures(core, 0, at))
         text = f"no event up to seq {at} holds {checks.shown(x)}; {erased} erased events may have held it"
         steps.append(Reason("hidden", text))
     about = str(found[0]) if len(found) == 1 else (f"{shortened(x)!r}" if isinstance(x, str) else checks.shown(x))
-    return Why(about, any(present), tuple(steps))
+    return Why(about, bool(present), tuple(steps), tuple(present))
+
+
+def _foremost(found: Sequence[Subject]) -> list[Subject]:
+    """Return the newest subjects that are answered for: things first, then events that merely hold the words."""
+    things = [subject for subject in found if subject.kind != "event"][-_SUBJECTS_COUNT_MAX:]
+    events = [subject for subject in found if subject.kind == "event"]
+    return things + events[max(len(events) - _SUBJECTS_COUNT_MAX + len(things), 0) :]
 
 
 # Lives: what brought a subject, what changed it, what took it away.
@@ -77,7 +90,9 @@ def _life(memory: "Memory", core: Core, subject: Subject, at: int) -> Iterator[R
         yield from _item_life(core, subject, at)
     shown = exposures(memory, core, subject, at, own)
     if len(shown) > _SHOWN_COUNT_MAX:
-        yield Reason("shown", f"{len(shown) - _SHOWN_COUNT_MAX} earlier contexts and recalls showed it too")
+        yield Reason(
+            "shown", f"{len(shown) - _SHOWN_COUNT_MAX} earlier contexts and recalls showed it too; ask `influence`"
+        )
     yield from (reason_of("shown", recorded) for recorded in shown[-_SHOWN_COUNT_MAX:])
 
 
@@ -287,13 +302,17 @@ def _unfound(memory: "Memory", subject: Subject, query: str, options: dict[str, 
         now = {"now": options["now"]} if "now" in options else {}
         found = project.search(query, top_k=top_k, ranking=ranking, **now)
         hits = project.search(query, top_k=_EVERY, ranking=ranking, explain=True, floor=0.0, **now)
+        places = [place for place, hit in enumerate(hits) if hit.entry.id == subject.key]
+        if ranking_of(ranking) == ranking_of(DEFAULT) and places and hits[places[0]].score <= 0:
+            score = hits[places[0]].score
+            yield Reason("hidden", f"it has nothing to do with {shortened(query)!r}: its score is {score:.3g}")
+            return
         if not found and hits:
             yield Reason(
                 "hidden",
                 f"nothing was found: the best score of {hits[0].score:.3g} is below the floor of {found.floor:.3g}",
             )
             return
-        places = [place for place, hit in enumerate(hits) if hit.entry.id == subject.key]
         yield _rank(hits, top_k, places, ranking_of(ranking).weights())
     elif subject.kind == "skill":
         core, _ = core_of(memory)

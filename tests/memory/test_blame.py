@@ -84,6 +84,42 @@ class TestKeys:
         assert values(board.blame("working_history")) == ["one", "two"]
         assert values(memory.blame("working_history", conversation="c")) == ["one", "two"]
 
+    def test_messages_that_were_put_on_a_board_are_what_its_part_got(self, memory: Memory) -> None:
+        asked = memory.conversation("c").append("user", "put it on the board")
+        board = memory.board(session="c")
+        with memory.acting("tool:board", cause=asked):
+            board.append_message({"id": "1", "content": "one"})
+        board.set_working_history("beside them")
+        board.append_message({"id": "2", "content": "two"})
+        board.append_message({"id": "1", "content": "one, again"})
+        found = board.blame("messages")
+        assert [each.value["content"] for each in found] == ["one", "two", "one, again"]
+        assert [(each.kind, each.actor, each.turn) for each in found[:2]] == [
+            ("board_message_appended", "tool:board", asked.seq),
+            ("board_message_appended", "host", 0),
+        ]
+        assert memory.blame("messages", conversation="c") == found
+        board.set_messages([{"id": "3", "content": "three"}])
+        memory.erase([found[1].seq])
+        board.append_message({"id": "4", "content": "four"})
+        kinds = [(each.kind, each.erased) for each in board.blame("messages")]
+        appended = "board_message_appended"
+        assert kinds == [
+            *((appended, is_erased) for is_erased in (False, True, False)),
+            ("board_changed", False),
+            (appended, False),
+        ]
+
+    def test_messages_of_another_node_are_told_too(self, memory: Memory) -> None:
+        board = memory.board(session="c")
+        board.initialise(project_id="p", active_node_id="first")
+        board.append_message({"content": "of the first"})
+        board.set_session({"active_node_id": "second"})
+        board.append_message({"content": "of the second"})
+        found = board.blame("messages")
+        assert [each.value["content"] for each in found] == ["of the first", "of the second"]
+        assert len({each.key for each in found}) == 2
+
     def test_the_past_knows_no_later_values_and_an_erased_one_is_told_without_its_text(self, memory: Memory) -> None:
         profile = memory.profile()
         for value in ("a", "b", "c"):

@@ -1,10 +1,12 @@
 """Blame: every value of every kind of key, by whom and in which turn; and the writer of each line of a file."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from refold import InvalidInput, Memory, NotFound
+from refold.engine.streams import records_of
 
 
 def values(found: Any) -> list[Any]:
@@ -200,3 +202,25 @@ def test_what_was_never_taken_away_is_found_by_its_pointers_alone(monkeypatch: p
     chat.scratchpad.delete("port")
     chat.scratchpad.set("port", "d")
     assert values(chat.scratchpad.blame("port")) == ["a", "b", "c", "removed", "d"]
+
+
+def test_what_was_removed_is_sought_where_its_conversation_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Memory(tmp_path / "store") as memory:
+        for name in ("a", "b", "c", "d"):
+            chat = memory.conversation(name)
+            with memory.batch():
+                for number in range(2_000):
+                    chat.append("user", f"message {number}")
+                chat.scratchpad.set("port", name)
+                chat.scratchpad.delete("port")
+        memory.conversation("b").scratchpad.set("port", "again")
+        read: list[int] = []
+
+        def counted(*given: Any) -> Any:
+            for record in records_of(*given):
+                read.append(record.count)
+                yield record
+
+        monkeypatch.setattr("refold.engine.scan.records_of", counted)
+        assert values(memory.conversation("b").scratchpad.blame("port")) == ["b", "removed", "again"]
+        assert 0 < sum(read) < 2 * 2_002, "of four conversations, one was read, and no other but at its ends"

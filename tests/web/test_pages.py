@@ -408,6 +408,19 @@ def test_the_words_are_those_of_the_seed() -> None:
     assert all(made == wanted for made, wanted in notices.items())
 
 
+def test_sources_and_tiers_are_said_in_each_language(memory: Memory, client: TestClient) -> None:
+    context = next(stamp.seq for event, stamp in memory.events() if type(event).__name__ == "ContextShown")
+    for language, generated, tier in (
+        ("en", "generated", "stable"),
+        ("zh", "自动生成", "稳定"),
+        ("ja", "自動生成", "固定"),
+    ):
+        skills = client.get(f"/projects/{PROJECT}?tab=skills&lang={language}").text
+        assert f'<span class="source generated">{generated}</span>' in skills
+        assert f'<option value="generated">{generated}</option>' in skills
+        assert f'<span class="meta">{tier} · ' in client.get(f"/contexts/{context}?lang={language}").text
+
+
 @pytest.mark.parametrize("key", words.KEYS)
 def test_a_text_has_the_same_places_in_every_language(key: str) -> None:
     texts = [words.word(key, language) for language in words.LANGUAGES]

@@ -1,10 +1,12 @@
 """Blame: every value of every kind of key, by whom and in which turn; and the writer of each line of a file."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from refold import InvalidInput, Memory, NotFound
+from refold.engine.streams import records_of
 
 
 def values(found: Any) -> list[Any]:
@@ -83,6 +85,42 @@ class TestKeys:
         board.set_working_history("two")
         assert values(board.blame("working_history")) == ["one", "two"]
         assert values(memory.blame("working_history", conversation="c")) == ["one", "two"]
+
+    def test_messages_that_were_put_on_a_board_are_what_its_part_got(self, memory: Memory) -> None:
+        asked = memory.conversation("c").append("user", "put it on the board")
+        board = memory.board(session="c")
+        with memory.acting("tool:board", cause=asked):
+            board.append_message({"id": "1", "content": "one"})
+        board.set_working_history("beside them")
+        board.append_message({"id": "2", "content": "two"})
+        board.append_message({"id": "1", "content": "one, again"})
+        found = board.blame("messages")
+        assert [each.value["content"] for each in found] == ["one", "two", "one, again"]
+        assert [(each.kind, each.actor, each.turn) for each in found[:2]] == [
+            ("board_message_appended", "tool:board", asked.seq),
+            ("board_message_appended", "host", 0),
+        ]
+        assert memory.blame("messages", conversation="c") == found
+        board.set_messages([{"id": "3", "content": "three"}])
+        memory.erase([found[1].seq])
+        board.append_message({"id": "4", "content": "four"})
+        kinds = [(each.kind, each.erased) for each in board.blame("messages")]
+        appended = "board_message_appended"
+        assert kinds == [
+            *((appended, is_erased) for is_erased in (False, True, False)),
+            ("board_changed", False),
+            (appended, False),
+        ]
+
+    def test_messages_of_another_node_are_told_too(self, memory: Memory) -> None:
+        board = memory.board(session="c")
+        board.initialise(project_id="p", active_node_id="first")
+        board.append_message({"content": "of the first"})
+        board.set_session({"active_node_id": "second"})
+        board.append_message({"content": "of the second"})
+        found = board.blame("messages")
+        assert [each.value["content"] for each in found] == ["of the first", "of the second"]
+        assert len({each.key for each in found}) == 2
 
     def test_the_past_knows_no_later_values_and_an_erased_one_is_told_without_its_text(self, memory: Memory) -> None:
         profile = memory.profile()
@@ -164,3 +202,25 @@ def test_what_was_never_taken_away_is_found_by_its_pointers_alone(monkeypatch: p
     chat.scratchpad.delete("port")
     chat.scratchpad.set("port", "d")
     assert values(chat.scratchpad.blame("port")) == ["a", "b", "c", "removed", "d"]
+
+
+def test_what_was_removed_is_sought_where_its_conversation_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Memory(tmp_path / "store") as memory:
+        for name in ("a", "b", "c", "d"):
+            chat = memory.conversation(name)
+            with memory.batch():
+                for number in range(2_000):
+                    chat.append("user", f"message {number}")
+                chat.scratchpad.set("port", name)
+                chat.scratchpad.delete("port")
+        memory.conversation("b").scratchpad.set("port", "again")
+        read: list[int] = []
+
+        def counted(*given: Any) -> Any:
+            for record in records_of(*given):
+                read.append(record.count)
+                yield record
+
+        monkeypatch.setattr("refold.engine.scan.records_of", counted)
+        assert values(memory.conversation("b").scratchpad.blame("port")) == ["b", "removed", "again"]
+        assert 0 < sum(read) < 2 * 2_002, "of four conversations, one was read, and no other but at its ends"

@@ -196,6 +196,33 @@ def test_the_second_track_moves_with_the_first(browser: Any, site: Site) -> None
     assert complaints(browser) == []
 
 
+def test_another_policy_is_said_to_be_looked_up_and_its_track_is_dragged(browser: Any, site: Site) -> None:
+    keys: Any = pytest.importorskip("selenium.webdriver.common.keys").Keys
+    seqs = seqs_of(site)
+    opened(browser, site, f"/sessions/trip/what-if?lang=en&window_tokens=40&at={seqs[9]}")
+    until(lambda: browser.execute_script("return document.getElementById('scrubber').dataset.ready"))
+    status = "form.filters [role=status][aria-live=polite]"
+    assert not browser.find_element("css selector", status).is_displayed()
+    browser.execute_script(
+        f"""const status = document.querySelector("{status}"); window.said = [];
+        new MutationObserver(() => window.said.push(status.checkVisibility() && status.textContent))
+          .observe(status.closest("form"), {{ attributes: true }});"""
+    )
+    browser.find_element("id", "range").send_keys(keys.ARROW_RIGHT)
+    until(lambda: f"at={seqs[10]}" in browser.current_url)
+    field = browser.find_element("css selector", "form.filters [name=window_tokens]")
+    field.clear()
+    field.send_keys("60", keys.ENTER)
+    until(lambda: "60 tokens" in browser.execute_script("return document.getElementById('h-other').textContent"))
+    assert "Looking it up…" in browser.execute_script("return window.said"), "nothing was loaded anew"
+    assert not browser.find_element("css selector", status).is_displayed()
+    assert {"window_tokens=60", f"at={seqs[10]}"} <= set(browser.current_url.partition("?")[2].split("&"))
+    until(lambda: browser.execute_script("return document.getElementById('scrubber').dataset.ready"))
+    browser.find_element("id", "range").send_keys(keys.ARROW_LEFT)
+    until(lambda: f"at={seqs[9]}" in browser.current_url)
+    assert complaints(browser) == []
+
+
 def test_a_question_is_answered_in_a_dialog_that_keeps_the_focus(browser: Any, site: Site) -> None:
     keys: Any = pytest.importorskip("selenium.webdriver.common.keys").Keys
     actions: Any = pytest.importorskip("selenium.webdriver").ActionChains

@@ -48,8 +48,9 @@ def events_with(
         return
     tags = frozenset(fold.TAGS[event_type] for event_type in sought.types)
     numbers: frozenset[int] | None = None
-    if stream is not None:
-        slot = reader.slot(key_of(branch, stream))
+    key = "" if stream is None else key_of(branch, stream)
+    if key:
+        slot = reader.slot(key)
         if slot is None:
             return
         if slot.version * _SPARSE < end - after:
@@ -59,11 +60,21 @@ def events_with(
             numbers = frozenset(reader.streams.numbers(slot))
     bounds = reader.bounds(branch, end)
     for first, last in _spans(after, end, backwards=backwards):
-        seqs = _page(reader, sought, tags, numbers, bounds, first, last)
+        own = _own(reader, key, first, last) if key else range(first + 1, last + 1)
+        if not own:
+            continue
+        # What lies before and behind the stream's own events is of others.
+        seqs = _page(reader, sought, tags, numbers, bounds, own[0] - 1, own[-1])
         with reader.state_lock:
             reader.check_open()
             found = reader.loader.recorded(seqs)
         yield from reversed(found) if backwards else found
+
+
+def _own(reader: Reader, key: str, after: int, until: int) -> list[int]:
+    with reader.state_lock:
+        slot = reader.slot(key)
+        return [] if slot is None else list(reader.loader.seqs_between(slot, after, min(until, slot.seq)))
 
 
 def _sparse(
@@ -72,15 +83,14 @@ def _sparse(
     """Yield the events that are sought of a stream, each read by itself: the records between hold those of others."""
     with reader.state_lock:
         seqs = list(reader.loader.seqs_between(slot, after, min(until, slot.seq)))
-        found = [
-            each.seq
-            for each in reader.log.events_at(seqs)
-            if not any(sought)
-            or each.flags & sought.flags
-            or each.array[1] in tags
-            or any(text in each.array for text in sought.texts)
-        ]
-        recorded = reader.loader.recorded(found)
+        if any(sought):
+            texts, flags = sought.texts, sought.flags
+            seqs = [
+                each.seq
+                for each in reader.log.events_at(seqs)
+                if each.flags & flags or each.array[1] in tags or any(text in each.array for text in texts)
+            ]
+        recorded = reader.loader.recorded(seqs)
     yield from reversed(recorded) if backwards else recorded
 
 
@@ -113,11 +123,11 @@ def _page(
         ends = {head.number: until if bounds is None else bounds.get(head.branch, 0) for head in record.heads}
         if numbers is not None and numbers.isdisjoint(ends):
             continue
-        places = range(record.count) if is_all else sorted(_places(record, texts, tags, sought.flags))
-        owners = record.numbers
-        for place in places:
-            seq, number = record.first_seq + place, owners[place]
-            if after < seq <= min(until, ends[number]) and (numbers is None or number in numbers):
+        owners, among = record.numbers, range(record.count)
+        own = among if numbers is None else [place for place in among if owners[place] in numbers]
+        for place in own if is_all else sorted(_places(record, own, texts, tags, sought.flags)):
+            seq = record.first_seq + place
+            if after < seq <= min(until, ends[owners[place]]):
                 seqs.append(seq)
     return seqs
 
@@ -129,17 +139,21 @@ def seqs_with(reader: Reader, text: bytes) -> list[int]:
         record.first_seq + place
         for record in records_of(reader.log, 0, reader.current_head())
         if text in record.packed
-        for place in sorted(_places(record, (text,), frozenset(), 0))
+        for place in sorted(_places(record, range(record.count), (text,), frozenset(), 0))
     ]
 
 
-def _places(record: Record, texts: Sequence[bytes], tags: AbstractSet[int], flags: int) -> set[int]:
-    places = {place for place, mark in enumerate(record.marks) if mark & flags} if flags else set[int]()
+def _places(record: Record, own: Sequence[int], texts: Sequence[bytes], tags: AbstractSet[int], flags: int) -> set[int]:
+    places = set[int]()
+    if flags:
+        marks = record.marks
+        places.update(place for place in own if marks[place] & flags)
     if tags:
-        places.update(place for place, tag in enumerate(record.tags) if tag in tags)
+        known = record.tags
+        places.update(place for place in own if known[place] in tags)
     if texts:
-        arrays = enumerate(record.arrays)
-        places.update(place for place, array in arrays if any(text in array for text in texts))
+        arrays = record.arrays
+        places.update(place for place in own if any(text in arrays[place] for text in texts))
     return places
 
 

@@ -25,7 +25,7 @@ from refold.fold import State
 from refold.memory.options import Core, core_of
 from refold.memory.reasons import Revision
 from refold.message import MessageAppended
-from refold.views.board import BOARD, PARTS, BoardChanged
+from refold.views.board import BOARD, MESSAGES, PARTS, BoardChanged, BoardMessageAppended
 from refold.views.files import FILES, ROOT, FileCreated, FileEdited, splice
 from refold.views.profile import PROFILE
 from refold.views.scratchpad import SCRATCH
@@ -102,12 +102,18 @@ def all_values(
 
 def board_revisions(core: Core, stream: str, fields: Sequence[str], at: int | None) -> list[Revision]:
     """Return the values of some fields of a board up to a seq, of every node that the board was of."""
-    changes = core.events(Sought((), (BoardChanged,)), stream, until=at)
-    named = dict.fromkeys(
-        field for event, _ in changes for field in getattr(event, "fields", ()) if field.partition("@")[0] in fields
-    )
+    changes = core.events(Sought((), (BoardChanged, BoardMessageAppended)), stream, until=at)
+    given = (field for event, _ in changes for field in fields_of(event))
+    named = dict.fromkeys(field for field in given if field.partition("@")[0] in fields)
     found = [revision for field in named for revision in revisions(core, stream, "board", field, at)]
     return sorted(found, key=lambda revision: revision.seq)
+
+
+def fields_of(event: Event) -> tuple[str, ...]:
+    """Return the fields of a board that an event gave values to, or took them from."""
+    if isinstance(event, BoardMessageAppended):
+        return (event.field,)
+    return event.fields if isinstance(event, BoardChanged) else ()
 
 
 def holds_key(kind: str, key: str, state: State) -> bool:
@@ -166,9 +172,7 @@ def _settings(core: Core, stream: str, kind: str, key: str, until: int) -> Itera
         return  # Nothing was ever taken away in this store, so the pointers led to the first value.
     below = max(below, based)
     for own, end in origins(core, stream, below):
-        # A key is a string of its own in its event, behind its length: texts that have the word are passed over.
-        sought = Sought((key.partition("@")[0].encode() if kind == "board" else _ENCODE(key),))
-        for recorded in core.events(sought, own, until=end):
+        for recorded in core.events(_sought(kind, key), own, until=end):
             if sets(recorded.event, kind, key):
                 yield recorded
 
@@ -179,6 +183,15 @@ def _removers(kind: str) -> frozenset[type[Event]]:
     ending = {each for each in fold.TAGS if kind in each.ends or "temp" in each.ends}
     naming = {each for each in fold.TAGS if each.subject[0] == kind and each.removes is not Event.removes}
     return frozenset((*ending, *naming, *fold.BASE_TYPES, Erased, ForkDropped, StateImported))
+
+
+def _sought(kind: str, key: str) -> Sought:
+    """Return what the events that set or deleted a key have in common."""
+    if kind != "board":
+        # A key is a string of its own in its event, behind its length: texts that have the word are passed over.
+        return Sought((_ENCODE(key),))
+    part = key.partition("@")[0]
+    return Sought((part.encode(),), (BoardMessageAppended,) if part == MESSAGES else ())
 
 
 def origins(core: Core, stream: str, until: int) -> Iterator[tuple[str, int]]:
@@ -197,8 +210,8 @@ def sets(event: Event, kind: str, key: str) -> bool:
     if isinstance(event, StateImported):
         rows = {"scratchpad": event.entries, "state": event.state}.get(kind, ())
         return any(name == key for name, _ in rows)
-    if isinstance(event, BoardChanged):
-        return kind == "board" and key in event.fields
+    if kind == "board":
+        return key in fields_of(event)
     return event.subject[0] == kind and getattr(event, event.subject[1]) == key
 
 
@@ -224,6 +237,8 @@ def _values(core: Core, kind: str, key: str, recorded: Recorded) -> Iterator[Rev
     elif isinstance(event, BoardChanged):
         values: dict[str, Any] = _packed(event) if event.packed else {}
         yield replace(base, value=values[key]) if key in values else replace(base, removed=True)
+    elif isinstance(event, BoardMessageAppended):
+        yield replace(base, value=_packed(event))
     elif event.removes(key):
         yield replace(base, removed=True)
     else:

@@ -392,7 +392,7 @@ class Board:
         return self._stream.layers().shown(part_of(part))
 
     def blame(self, part: str) -> "list[Revision]":
-        """Return every value that the fields of a part were given, oldest first, with their writers."""
+        """Return every value that the fields of a part got, messages one by one, oldest first, with their writers."""
         from refold.memory.blame import board_revisions  # noqa: PLC0415 - loaded only by those who ask
 
         return board_revisions(self._core, self._stream.scope.stream, FIELDS[part_of(part)], self._at)

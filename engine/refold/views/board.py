@@ -124,6 +124,11 @@ class BoardMessageAppended(Event, frozen=True, tag=72):
     total: int
     packed: bytes = b""
 
+    @property
+    def field(self) -> str:
+        """The field of the messages that it is put among."""
+        return f"{MESSAGES}@{self.place}" if self.place else MESSAGES
+
     def mentions(self) -> tuple[str | None, ...]:
         return (unpack_json(self.packed).get("session_id"),) if self.packed else ()
 
@@ -393,8 +398,7 @@ def _board_message_appended(board: BoardState, stamp: Stamp, event: BoardMessage
     """Put the message in its place; an erased one keeps it, so that none that was pushed out comes back."""
     board.changed_ns = stamp.time_ns
     packed = b"" if stamp.erased else event.packed
-    field = f"{MESSAGES}@{event.place}" if event.place else MESSAGES
-    board.post(Posted(stamp.seq, 0, event.id, event.created_ns, packed), field, event.total)
+    board.post(Posted(stamp.seq, 0, event.id, event.created_ns, packed), event.field, event.total)
 
 
 @BOARD.on(ForkDropped)

@@ -10,14 +10,16 @@ from refold import checks
 _FILES_COUNT_MAX: Final = 50
 _ROWS_COUNT_MAX: Final = 500
 _FILE_BYTES_MAX: Final = 4 * 1024 * 1024
+_NUMBERS: Final = (int, float, type(None))
 
 
 class Table(NamedTuple):
-    """One list of a report: its name, its columns, and its rows of texts."""
+    """One list of a report: its name, its columns, its rows of texts, and which columns hold numbers alone."""
 
     name: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    are_numbers: tuple[bool, ...]
 
 
 class BenchmarkReport(NamedTuple):
@@ -61,7 +63,8 @@ def _is_table(value: Any) -> bool:
 def _table(name: str, rows: list[dict[str, Any]]) -> Table:
     flat = [_flat(row) for row in rows[:_ROWS_COUNT_MAX]]
     columns = tuple(dict.fromkeys(key for row in flat for key in row if not isinstance(row[key], list)))
-    return Table(name, columns, tuple(tuple(_text(row.get(key)) for key in columns) for row in flat))
+    are_numbers = tuple(all(type(row.get(key)) in _NUMBERS for row in flat) for key in columns)
+    return Table(name, columns, tuple(tuple(_text(row.get(key)) for key in columns) for row in flat), are_numbers)
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:

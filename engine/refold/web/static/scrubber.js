@@ -7,8 +7,14 @@
     if (event.detail?.ctx?.request?.headers) event.detail.ctx.request.headers["X-CSRF-Token"] = token;
   });
 
-  const form = document.getElementById("scrubber");
-  if (form) scrub(form);
+  const begin = () => {
+    const form = document.querySelector("#scrubber:not([data-begun])");
+    if (!form) return;
+    form.dataset.begun = "";
+    scrub(form);
+  };
+  begin();
+  document.addEventListener("htmx:after:swap", begin); // Another policy brings a track of its own.
   const live = document.querySelector("[data-live]");
   if (live) follow(live);
   notices();
@@ -38,20 +44,20 @@
     const snapped = (seq) => { const found = place(seq); return found < 0 ? seq : seqs[found]; };
     const draw = () => {
       frame = 0;
-      const ratio = window.devicePixelRatio || 1, width = canvas.clientWidth, height = 44;
+      const ratio = window.devicePixelRatio || 1, height = 44;
       if (canvas.width !== Math.round(width * ratio)) { canvas.width = Math.round(width * ratio); canvas.height = height * ratio; layer = null; }
       const pen = canvas.getContext("2d");
       pen.setTransform(ratio, 0, 0, ratio, 0, 0);
       pen.clearRect(0, 0, width, height);
-      if (!layer) layer = marks(width, height, ratio);
+      if (!layer) { layer = marks(width, height, ratio); ink = colour("--text"); }
       pen.drawImage(layer, 0, 0, width, height);
       const x = position(at, width);
-      pen.fillStyle = colour("--text");
+      pen.fillStyle = ink;
       pen.fillRect(x - 1, 0, 2, height);
       pen.beginPath(); pen.arc(x, 5, 4.5, 0, 7); pen.fill();
       if (cursor) for (const end of ["x1", "x2"]) cursor.setAttribute(end, last > first ? 1000 * (at - first) / (last - first) : 500);
     };
-    let layer = null;
+    let layer = null, ink = "", width = canvas.clientWidth; // To ask for these in each frame would lay the page out once more.
     const position = (seq, width) => 7 + (width - 14) * (last > first ? (seq - first) / (last - first) : 0.5);
     const colour = (name) => getComputedStyle(form).getPropertyValue(name).trim();
     const marks = (width, height, ratio) => { // Each kind in its own row; many in one column are one mark.
@@ -103,12 +109,13 @@
           if (!shown.has(seq)) {
             box.setAttribute("aria-busy", "true");
             const answer = await fetch(placed(form.dataset.moment, seq), { headers: { "HX-Request": "true" } });
-            if (!answer.ok) break;
+            if (!answer.ok || !form.isConnected) break;
             shown.set(seq, await answer.text());
             if (shown.size > 200) shown.delete(shown.keys().next().value);
           }
           box.innerHTML = shown.get(seq);
           history.replaceState(null, "", placed(location.href, seq));
+          for (const each of document.querySelectorAll("main > form [name=at]")) each.value = seq;
           const now = box.firstElementChild;
           document.getElementById("previous").href = placed(location.href, now.dataset.previous);
           document.getElementById("next").href = placed(location.href, now.dataset.next);
@@ -141,7 +148,7 @@
       if (at >= last) move(first);
       play.textContent = form.dataset.pause;
       play.setAttribute("aria-pressed", "true");
-      timer = setInterval(() => { if (at >= last || place(at) === seqs.length - 1) stop(); else step(1); }, 350);
+      timer = setInterval(() => { if (!form.isConnected || at >= last || place(at) === seqs.length - 1) stop(); else step(1); }, 350);
     });
     box.addEventListener("click", (event) => { // A link to another moment of this session is a move.
       const link = event.target.closest("a[href^='?at=']");
@@ -150,7 +157,7 @@
       event.preventDefault();
       move(seq);
     });
-    new ResizeObserver(redraw).observe(canvas);
+    new ResizeObserver(() => { width = canvas.clientWidth; redraw(); }).observe(canvas);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { layer = null; redraw(); });
     redraw();
     (async () => {

@@ -90,6 +90,7 @@ def test_the_conversations_of_a_past_moment_cost_their_number_and_a_page_of_them
             with memory.batch():
                 for number in range(count):
                     memory.conversation(f"chat-{number}").append("user", "hello")
+            memory.flush()  # What waits to be written is looked through at each read.
             for past in (memory.at(memory.head - 1), memory.fork("fork").at(memory.head - 2)):
                 assert len(past.conversations()) >= count - 1
                 whole.append(steps_of(past.conversations))

@@ -178,7 +178,7 @@ def test_no_byte_of_an_erased_vector_is_left_in_any_file(path: Path, shape: str,
 
 def assert_nothing_comes_back(memory: Memory, way: str) -> None:
     """Searches find what is left, by rows and graphs made anew, in the memory and in its fork."""
-    everything: dict[str, Any] = {"top_k": 1_000, "min_importance": 0.0}
+    everything: dict[str, Any] = {"top_k": 1_000, "min_importance": 0.0, "floor": 0.0}
     for one in (memory, *(memory.fork(name) for name in memory.forks())):
         project = one.project("p")
         for _ in range(2):

@@ -394,7 +394,7 @@ def test_a_memory_is_shown_with_all_that_is_known_of_it(client: TestClient, memo
     entry = memory.project("acme/api").add("Ships on Friday.", importance=0.85, keywords=["ship"], source="trip")
     memory.project("acme/api").recall("friday")
     page = shown(client, f"/projects/{PROJECT}?memory={quote(entry.id)}")
-    for text in ("Ships on Friday.", "FACT", "0.85", "ship", "1 times", "trip"):
+    for text in ("Ships on Friday.", "FACT", "0.85", "ship", "1 time", "trip"):
         assert text in page.text
     assert {"href": "/sessions/trip"} in page.all("a")
     for category, badge in (
@@ -478,7 +478,7 @@ def test_skills_are_in_three_groups_with_what_is_known_of_them(memory: Memory, s
     assert groups == ["detected", "own", "available"]
     for text in ("vercel", "MIT", "package.json", "→", "react", "P:100", "Detected via", "Inject into", "1 generated"):
         assert text in page
-    assert "Detected react-guide. 1 skills activated." in page
+    assert "Detected react-guide. 1 skill activated." in page
     assert "<strong>bold</strong>" in page
     assert "&lt;script&gt;alert(1)" in page
     assert 'href="javascript' not in page

@@ -43,7 +43,7 @@ _TABLE: Final[dict[str, tuple[str, str, str]]] = {
     "events": ("Events", "事件", "イベント"),
     "tokens": ("Tokens", "令牌", "トークン"),
     "last_message": ("Last message", "最后一条消息", "最新のメッセージ"),
-    "count_sessions": ("{n} sessions", "{n} 个会话", "{n} 件のセッション"),
+    "count_sessions": ("{n:session|sessions}", "{n} 个会话", "{n} 件のセッション"),
     # A session through time.
     "position": ("Position in the log", "日志中的位置", "ログ上の位置"),
     "timeline": ("Timeline of events", "事件时间线", "イベントの時間軸"),
@@ -63,7 +63,7 @@ _TABLE: Final[dict[str, tuple[str, str, str]]] = {
     "pinned": ("pinned", "已固定", "固定"),
     "erased": ("erased", "已抹除", "消去済み"),
     "of_budget": ("{n} of {of} tokens", "{n} / {of} 令牌", "{n} / {of} トークン"),
-    "older": ("Show {n} older messages", "显示更早的 {n} 条消息", "さらに古い {n} 件を表示"),
+    "older": ("Show {n:older message|older messages}", "显示更早的 {n} 条消息", "さらに古い {n} 件を表示"),
     "scratchpad": ("Scratchpad", "草稿本", "スクラッチパッド"),
     "notes": ("Notes", "笔记", "メモ"),
     "state": ("State", "状态", "状態"),
@@ -90,7 +90,7 @@ _TABLE: Final[dict[str, tuple[str, str, str]]] = {
     "fork_here": ("Fork here", "从此处分叉", "ここで分岐"),
     "fork_name": ("Name of the fork", "分叉名称", "分岐の名前"),
     "active": ("Active: {names}", "启用：{names}", "有効：{names}"),
-    "active_memories": ("{n} memories", "{n} 条记忆", "記憶 {n} 件"),
+    "active_memories": ("{n:memory|memories}", "{n} 条记忆", "記憶 {n} 件"),
     "what_if": ("What if", "假如", "もしも"),
     "other_budget": ("Budget in tokens", "令牌预算", "トークンの予算"),
     "what_if_title": ("What if the budget were {n} tokens?", "假如预算为 {n} 令牌？", "予算が {n} トークンだったら？"),
@@ -244,7 +244,7 @@ _TABLE: Final[dict[str, tuple[str, str, str]]] = {
     "content": ("Content", "内容", "内容"),
     "keywords": ("Keywords", "关键词", "キーワード"),
     "created": ("Created", "创建于", "作成日時"),
-    "times": ("{n} times", "{n} 次", "{n} 回"),
+    "times": ("{n:time|times}", "{n} 次", "{n} 回"),
     "never": ("never", "从未", "なし"),
     "edit": ("Edit", "编辑", "編集"),
     "delete": ("Delete", "删除", "削除"),
@@ -253,23 +253,23 @@ _TABLE: Final[dict[str, tuple[str, str, str]]] = {
     "toggle_on": ("Switch on", "启用", "有効にする"),
     "toggle_off": ("Switch off", "禁用", "無効にする"),
     "filter": ("Filter", "筛选", "絞り込み"),
-    "total_skills": ("{n} skills total", "共 {n} 个技能", "スキル計 {n} 件"),
+    "total_skills": ("{n:skill|skills} total", "共 {n} 个技能", "スキル計 {n} 件"),
     "active_skills": ("{n} active", "{n} 个启用", "有効 {n} 件"),
     "generated_skills": ("{n} generated", "{n} 个自动生成", "自動生成 {n} 件"),
     "last_scan": ("Last scan: {time}", "上次扫描：{time}", "最終走査：{time}"),
-    "count_memories": ("{n} memories", "{n} 条记忆", "記憶 {n} 件"),
+    "count_memories": ("{n:memory|memories}", "{n} 条记忆", "記憶 {n} 件"),
     "sure_delete": (
         "Delete this memory? The log keeps it.",
         "删除这条记忆？日志会保留它。",
         "この記憶を削除しますか？ログには残ります。",
     ),
     "sure_clear": (
-        "Remove all {n} memories of this project? The log keeps them.",
+        "Remove all {n:memory|memories} of this project? The log keeps them.",
         "清除该项目的全部 {n} 条记忆？日志会保留它们。",
         "このプロジェクトの記憶 {n} 件をすべて消去しますか？ログには残ります。",
     ),
     "sure_prune": (
-        "{n} memories are under an importance of {bound}. Remove them?",
+        "{n:memory is|memories are} under an importance of {bound}. Remove them?",
         "有 {n} 条记忆的重要性低于 {bound}。要清理吗？",
         "重要度が {bound} 未満の記憶が {n} 件あります。整理しますか？",
     ),
@@ -356,7 +356,7 @@ _TABLE: Final[dict[str, tuple[str, str, str]]] = {
         "このセッションからスキル '{name}' を生成しました",
     ),
     "activated": (
-        "Detected {what}. {n} skills activated.",
+        "Detected {what}. {n:skill|skills} activated.",
         "检测到 {what}。已启用 {n} 个技能。",
         "{what} を検出しました。スキル {n} 件を有効にしました。",
     ),
@@ -365,10 +365,19 @@ _TABLE: Final[dict[str, tuple[str, str, str]]] = {
 KEYS: Final = tuple(_TABLE)
 
 
+class _Count(int):
+    """A number that takes its noun as a format: `f"{_Count(2):skill|skills}"` is "2 skills"."""
+
+    def __format__(self, nouns: str) -> str:
+        one, mark, many = nouns.partition("|")
+        return f"{int(self)} {one if self == 1 else many}" if mark else format(int(self), nouns)
+
+
 def word(key: str, language: str, **values: object) -> str:
     """Return a text of the table in a language, filled in."""
     text = _TABLE[key][tuple(LANGUAGES).index(language)]
-    return text.format(**values) if values else text
+    counts = {name: _Count(value) if type(value) is int else value for name, value in values.items()}
+    return text.format(**counts) if counts else text
 
 
 def chosen(wanted: str) -> str:

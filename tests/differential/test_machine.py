@@ -40,8 +40,8 @@ READS = {
     "version window window_tokens",
     "Files": "list read view",
     "Journal": "day recent",
-    "Memory": "board boards conversation conversations event events files forks head journal journals profile profiles project "
-    "projects replay_hash search search_messages settings skills snapshots state_hash stats verify",
+    "Memory": "board boards conversation conversations event events files forks head journal journals profile "
+    "profiles project projects replay_hash search search_messages settings skills snapshots state_hash stats verify",
     "Profile": "get items",
     "Project": "count events get history list place search search_episodes search_many stats",
     "ScopedState": "get items keys values",

@@ -1,6 +1,6 @@
 """The words of the pages, in each of their languages."""
 
-import re
+from string import Formatter
 
 import pytest
 
@@ -70,9 +70,14 @@ def test_sources_and_tiers_are_said_in_each_language() -> None:
         assert f'<span class="meta">{tier} · ' in client.get(f"/contexts/{context}?lang={language}").text
 
 
+def test_one_is_no_plural() -> None:
+    assert [words.word("times", "en", n=count) for count in (0, 1, 2)] == ["0 times", "1 time", "2 times"]
+    assert words.word("times", "ja", n=1) == "1 回"
+
+
 @pytest.mark.parametrize("key", words.KEYS)
 def test_a_text_has_the_same_places_in_every_language(key: str) -> None:
     texts = [words.word(key, language) for language in words.LANGUAGES]
     assert all(text.strip() for text in texts)
-    places = [sorted(re.findall(r"{\w+}", text)) for text in texts]
+    places = [sorted(name for _, name, _, _ in Formatter().parse(text) if name) for text in texts]
     assert places[0] == places[1] == places[2]

@@ -534,6 +534,9 @@ def test_erase_says_what_it_reached(store: Path, refold: Run) -> None:
     assert refold("erase").code == refold("erase", CHAT, "--seq", 3).code == 2
     one = refold("erase", "--seq", 3, "--seq", 3, "--yes", "--json").json
     assert (one["seqs"], one["occurrences"], one["streams"]) == ([3], 0, [])
+    unknown = refold("erase", f"{CHAT}s", "--yes")
+    assert unknown.code == 1
+    assert f"there is no conversation '{CHAT}s'; did you mean '{CHAT}'?" in unknown.err
     whole = refold("erase", CHAT, "--yes")
     assert "events erased, 0 derived from them, now conversation/erased-" in whole.out
     assert re.search(r"\d+ of their texts and values in [\d,]+ bytes of \d files are", whole.out)

@@ -389,7 +389,7 @@ class TestText:
         answer = memory.why(entry)
         assert [step.seq for step in answer.of("shown")] == seqs
         printed = [line for line in str(answer).splitlines() if line.startswith("  shown")]
-        assert "6 earlier ones" in printed[0]
+        assert "6 earlier not printed" in printed[0]
         assert [f"seq {seq} " in line for seq, line in zip(seqs[-3:], printed[1:], strict=True)] == [True] * 3
 
     def test_things_are_answered_for_before_contexts_that_quote_the_words(self, memory: Memory) -> None:

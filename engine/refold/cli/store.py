@@ -18,6 +18,7 @@ from refold.cli.root import (
     drawn,
     embedder_option,
     json_option,
+    known_conversation,
     moment_option,
     opened,
     reading,
@@ -28,7 +29,7 @@ from refold.cli.root import (
 from refold.errors import StoreCorrupt, StoreVersion
 
 if TYPE_CHECKING:
-    from refold import Memory, Receipt, Report
+    from refold import Memory, Receipt, Recorded, Report
     from refold.cli.doctor import Examination
     from refold.embedders import Embedder
 
@@ -144,6 +145,10 @@ def erase(
         raise click.UsageError("erase takes a CONVERSATION, or --seq and --text")
     derived = "keep" if keep_derived else "erase"
     with writing(db) as memory:
+        has_board = bool(conversation and memory.board(session=conversation).version)
+        # What only names a conversation is erased, too; but "0 events erased" is no answer to a typing error.
+        if conversation and not has_board and not _reached(memory, conversation, (), None, forks):
+            known_conversation(memory, conversation)
         if not yes:
             what = f"conversation {conversation}" if conversation else _counted(len(seqs))
             if text is not None:
@@ -162,16 +167,23 @@ def _taken_along(
     memory: "Memory", conversation: str | None, seqs: tuple[int, ...], text: str | None, forks: str
 ) -> str:
     """Tell which other events an erasure would take along, and return how many."""
-    from refold.memory.options import core_of
     from refold.memory.reasons import sentence_of
-    from refold.memory.store import derived_of
 
-    taken = derived_of(core_of(memory)[0], conversation, seqs, text, forks=forks == "erase")
+    taken = _reached(memory, conversation, seqs, text, forks)
     for recorded in taken[:_TAKEN_COUNT]:
         tell(f"  seq {recorded.stamp.seq} in {recorded.stamp.stream}: {sentence_of(recorded)}")
     if len(taken) > _TAKEN_COUNT:
         tell(f"  and {len(taken) - _TAKEN_COUNT} more; --keep-derived leaves them all")
     return _counted(len(taken)) if taken else "nothing"
+
+
+def _reached(
+    memory: "Memory", conversation: str | None, seqs: tuple[int, ...], text: str | None, forks: str
+) -> "list[Recorded]":
+    from refold.memory.options import core_of
+    from refold.memory.store import derived_of
+
+    return derived_of(core_of(memory)[0], conversation, seqs, text, forks=forks == "erase")
 
 
 def _counted(count: int) -> str:

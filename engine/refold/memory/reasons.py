@@ -85,7 +85,7 @@ def rows_of(answer: Why, *, full: bool = False) -> Iterator[str | Reason]:
         left_out = 0 if full else max(len(shown) - _LISTED_COUNT, 0)
         for step in steps:
             if left_out and step is shown[0]:
-                yield Reason("shown", f"{left_out} earlier ones are not printed; to_json() and --full have them")
+                yield Reason("shown", f"{left_out} earlier not printed; to_json() and --full have them")
             if step not in shown[:left_out]:
                 yield step
 

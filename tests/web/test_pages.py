@@ -342,6 +342,16 @@ def test_the_chain_of_a_message_is_sentences_with_links(client: TestClient, memo
     ) == 1
 
 
+def test_words_in_several_places_are_answered_for_place_by_place(client: TestClient, memory: Memory) -> None:
+    chat = memory.conversation("c", window_tokens=20)
+    chat.append("user", "The port is 6543.", tokens=15)
+    chat.append("user", "another thing", tokens=15)
+    memory.project("p").add("The port is 6543, Alice says.")
+    page = shown(client, "/why?x=port+is+6543").text
+    answers = re.findall(r"It is (?:not )?there\.", page)
+    assert answers == ["It is there.", "It is not there.", "It is there."], "of all, of the message, of the memory"
+
+
 def test_blame_lists_every_value_with_its_turn(client: TestClient, memory: Memory) -> None:
     chat = memory.conversation("trip")
     asked = chat.append("user", "Which key?")

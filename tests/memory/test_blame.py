@@ -1,5 +1,6 @@
 """Blame: every value of every kind of key, by whom and in which turn; and the writer of each line of a file."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from refold import InvalidInput, Memory, NotFound
 from refold.engine.streams import records_of
+from tests.support.steps import steps_of
 
 
 def values(found: Any) -> list[Any]:
@@ -224,3 +226,16 @@ def test_what_was_removed_is_sought_where_its_conversation_is(tmp_path: Path, mo
         monkeypatch.setattr("refold.engine.scan.records_of", counted)
         assert values(memory.conversation("b").scratchpad.blame("port")) == ["b", "removed", "again"]
         assert 0 < sum(read) < 2 * 2_002, "of four conversations, one was read, and no other but at its ends"
+
+
+def test_values_in_a_row_are_led_back_to_their_turn_once() -> None:
+    steps = list[int]()
+    for count in (100, 400):
+        with Memory() as memory:
+            chat = memory.conversation("c")
+            turn = chat.append("user", "Count.").seq
+            for number in range(count):
+                chat.scratchpad.set("number", str(number))
+            assert {revision.turn for revision in chat.scratchpad.blame("number")} == {turn}
+            steps.append(steps_of(partial(chat.scratchpad.blame, "number")))
+    assert steps[1] < 1.3 * 400 / 100 * steps[0]

@@ -129,8 +129,9 @@ def revisions(core: Core, stream: str, kind: str, key: str, at: int | None) -> l
     until = core.engine.reader.current_head() if at is None else at
     found = sorted(_settings(core, stream, kind, key, until), key=lambda recorded: recorded.stamp.seq)
     revised: list[Revision] = []
+    turns: dict[int, int] = {}
     for place, recorded in enumerate(found):
-        revised += _values(core, kind, key, recorded)
+        revised += _values(core, kind, key, recorded, turns)
         seq, last = recorded.stamp.seq, revised[-1]
         held = 0 if last.removed or last.erased else seq
         if place + 1 < len(found):
@@ -215,7 +216,7 @@ def sets(event: Event, kind: str, key: str) -> bool:
     return event.subject[0] == kind and getattr(event, event.subject[1]) == key
 
 
-def _values(core: Core, kind: str, key: str, recorded: Recorded) -> Iterator[Revision]:
+def _values(core: Core, kind: str, key: str, recorded: Recorded, turns: dict[int, int]) -> Iterator[Revision]:
     event, stamp = recorded
     base = Revision(
         key,
@@ -227,7 +228,7 @@ def _values(core: Core, kind: str, key: str, recorded: Recorded) -> Iterator[Rev
         stamp.occurred_ns,
         stamp.actor,
         stamp.cause,
-        turn_of(core, recorded),
+        turn_of(core, recorded, turns),
     )
     if stamp.erased:
         yield replace(base, erased=True)
@@ -303,15 +304,28 @@ def causes_of(core: Core, recorded: Recorded) -> Iterator[Recorded]:
         yield recorded
 
 
-def turn_of(core: Core, recorded: Recorded) -> int:
-    """Return the seq of the message of the user that led to an event, 0 where there is none."""
+def turn_of(core: Core, recorded: Recorded, passed: dict[int, int] | None = None) -> int:
+    """Return the seq of the message of the user that led to an event, 0 where there is none.
+
+    ``passed`` has the turn of each event that was passed on the way back to one, and takes those that are passed now.
+    """
     for cause in causes_of(core, recorded):
         if isinstance(cause.event, MessageAppended) and cause.event.role == "user":
             return cause.stamp.seq
     if not recorded.stamp.stream.startswith(_CONVERSATION):
         return 0
-    before = events_before(core.engine.reader, recorded.stamp.seq)
-    return next((seq for seq, event in before if isinstance(event, MessageAppended) and event.role == "user"), 0)
+    passed = {} if passed is None else passed
+    turn, seqs = 0, [recorded.stamp.seq]
+    for seq, event in events_before(core.engine.reader, recorded.stamp.seq):
+        if isinstance(event, MessageAppended) and event.role == "user":
+            turn = seq
+            break
+        if seq in passed:
+            turn = passed[seq]
+            break
+        seqs.append(seq)
+    passed |= dict.fromkeys(seqs, turn)
+    return turn
 
 
 # Files: the writer of each line.

@@ -151,6 +151,19 @@ def test_tasks_share_a_session(memory: Memory) -> None:
     run(main())
 
 
+def test_what_was_erased_leaves_items_that_a_model_takes(memory: Memory) -> None:
+    async def main() -> None:
+        session = RefoldSession("s", memory)
+        await session.add_items([ITEMS[0], CALL, RESULT, CALL | {"call_id": "c2"}, RESULT | {"call_id": "c2"}])
+        asked, _, result, call, _ = memory.conversation("s").window()
+        memory.erase([asked, result, call], derived="keep")
+        assert await session.get_items() == [CALL, RESULT | {"output": ""}]
+        await session.add_items([ITEMS[0]])
+        assert await session.get_items(limit=1) == [ITEMS[0]]
+
+    run(main())
+
+
 class Scripted(Model):
     """A model that looks the port up once, and answers with what it was shown."""
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from itertools import compress
 from typing import Any, Final, TypeAlias, cast
 
 from refold import Memory, Message, WrongVersion
@@ -19,9 +20,10 @@ _REST: Final = "rest"  # and the one for what a message has no field for.
 class RefoldSession:
     """The `Session` of the OpenAI Agents SDK, in a memory: give it to `Runner.run(agent, text, session=...)`.
 
-    Every item comes back as it was given. Texts, calls and their results are messages of the conversation `session_id`,
-    so that `why`, `chat.search`, `erase` and `refold web` work on them; other items, such as reasoning, are messages
-    without a text that carry the item.
+    Every item comes back as it was given, unless it was erased: then it is left out, and of a call its result, too; an
+    erased result is empty, since no model takes a call without one. Texts, calls and their results are messages of the
+    conversation `session_id`, so that `why`, `chat.search`, `erase` and `refold web` work on them; other items, such as
+    reasoning, are messages without a text that carry the item.
 
     With `window_tokens` the model is sent the newest items that fit, a call and its result together; the others stay in
     the log. Without it, every item is sent, as with the SDK's own sessions. `project` is that of the conversation.
@@ -56,7 +58,8 @@ class RefoldSession:
             settings = self.session_settings
             is_plain = isinstance(settings, dict)
             limit = cast("Item", settings).get("limit") if is_plain else getattr(settings, "limit", None)
-        return [_item_of(message) for message in self._chat.window(None if limit is None else max(limit, 0))]
+        items = _items_of(self._chat.window())
+        return items if limit is None else items[max(len(items) - max(limit, 0), 0) :]
 
     async def add_items(self, items: list[Any]) -> None:
         """Add items behind the others, all of them or none."""
@@ -141,6 +144,13 @@ def _fields_of(item: Item, known: set[str]) -> dict[str, Any]:
     return fields | {"metadata": {_REST: rest}} if rest else fields
 
 
+def _items_of(messages: Sequence[Message]) -> list[Item]:
+    """Return the items of messages, such that a model takes them though some were erased."""
+    known = _calls_of(messages)
+    there = (message.tool_call_id in known if message.tool_call_id else not message.erased for message in messages)
+    return [_item_of(message) for message in compress(messages, there)]
+
+
 def _item_of(message: Message) -> Item:
     """Return the item that a message was made of."""
     metadata = message.metadata or {}
@@ -151,7 +161,7 @@ def _item_of(message: Message) -> Item:
         call = message.tool_calls[0]
         item = {"type": "function_call", "call_id": call["id"], **call["function"]}
     elif message.tool_call_id is not None:
-        item = {"type": "function_call_output", "call_id": message.tool_call_id, "output": message.content}
+        item = {"type": "function_call_output", "call_id": message.tool_call_id, "output": message.content or ""}
     else:
         item = {"role": message.role, "content": message.content}
     return {**item, **metadata.get(_REST, {})}

@@ -185,3 +185,17 @@ def test_history_is_what_was_said_on_the_way_to_the_state(steps: list[str], limi
         assert texts(chat) == wanted
         assert texts(chat, limit=limit) == wanted[max(len(wanted) - limit, 0) :]
         assert {message.id for message in chat.window()} <= {message.id for message in chat.history()}
+
+
+def test_an_open_batch_sees_what_it_has_restored() -> None:
+    memory = Memory()
+    chat, other = memory.conversation("chat"), memory.conversation("other")
+    said = other.append("user", "elsewhere")
+    chat.append("user", "a")
+    snapshot = other.snapshot()
+    with memory.batch():
+        chat.restore(snapshot)
+        chat.append("user", "b")
+        assert texts(chat) == ["elsewhere", "a", "b"]
+        assert chat.message(said.id) is not None
+    assert texts(chat) == ["elsewhere", "a", "b"]

@@ -146,9 +146,9 @@ def message(core: Core, stream: str, at: int | None, key: str | int) -> Message 
 def _newest_first(core: Core, stream: str, at: int | None, after: int, until: int | None) -> Iterator[Message]:
     """Yield the messages of a conversation with ``after < seq <= until``, and of those that it went on from."""
     reader = core.engine.reader
-    if at is None and until is None:
-        for recorded in reversed(_pending(core, stream)):
-            yield from reversed(list(messages_of(recorded)))
+    pending = _pending(core, stream) if at is None and until is None else []
+    for recorded in reversed(pending):
+        yield from reversed(list(messages_of(recorded)))
     bounds = [bound for bound in (at, until) if bound is not None]
     reached: dict[str, int] = {}
     """Up to where the events of a conversation are returned, or will be."""
@@ -166,6 +166,9 @@ def _newest_first(core: Core, stream: str, at: int | None, after: int, until: in
             add(key, reader.events_back(key, begin, end))
 
     begin(core.key(stream), min(bounds) if bounds else reader.current_head())
+    for recorded in pending:
+        for base in bases_of(reader, core.key(stream), recorded):
+            begin(base.key, base.base_seq)
     while upcoming:
         _, key, recorded, events = heappop(upcoming)
         yield from reversed(list(messages_of(recorded)))

@@ -86,8 +86,9 @@ PAGES: Final = {
             "Scenarios and watches": (
                 "refold.memory Scenario ScenarioDiff WindowDifference RecallDifference Regret Watch Departure"
             ),
-            "Profile, journal, files, board and settings": (
-                "refold Profile Journal Note refold.memory Files FileEntry refold Board refold.memory Settings"
+            "Profile, journal, files, tables, board and settings": (
+                "refold Profile Journal Note refold.memory Files FileEntry Table TableItem refold Board "
+                "refold.memory Settings"
             ),
             "Events and the store": (
                 "refold Recorded refold.event Event Stamp refold.memory Subscription refold Change Receipt Report "

@@ -87,7 +87,7 @@ _ELSEWHERE = {
     "refold.index.ranking": "Ranking",
     "refold.memory": (
         "Departure Exposure FileEntry Files Influence Reason RecallDifference Regret Revision Scenario ScenarioDiff "
-        "Scratchpad SessionMemory Settings Subscription Watch Why WindowDifference"
+        "Scratchpad SessionMemory Settings Subscription Table TableItem Watch Why WindowDifference"
     ),
     "refold.mirror": "Mirror MirrorConflict MirrorEdit MirrorProblem MirrorReport",
     "refold.results": "Backup Finding Loaded ProjectStats Recovered Reembedded SessionSummary Stats",

@@ -147,14 +147,23 @@ def flag(value: object, what: str) -> bool:
 
 def packed_json(value: object, what: str) -> bytes:
     """Return a JSON value as msgpack bytes; dicts keep their order."""
-    _check_json(value, what, 0)
+    return _packed(value, what, is_binary=False)
+
+
+def packed_value(value: object, what: str) -> bytes:
+    """Return a JSON value with bytes anywhere in it as msgpack bytes; dicts keep their order."""
+    return _packed(value, what, is_binary=True)
+
+
+def _packed(value: object, what: str, *, is_binary: bool) -> bytes:
+    _check_json(value, what, 0, is_binary=is_binary)
     packed = pack_json(value)
     if len(packed) > VALUE_BYTES_MAX:
         _too_large(what, len(packed), "VALUE_BYTES_MAX", VALUE_BYTES_MAX, "keep it in a file and store the file's name")
     return packed
 
 
-def _check_json(value: object, where: str, depth: int) -> None:
+def _check_json(value: object, where: str, depth: int, *, is_binary: bool = False) -> None:
     if depth > JSON_DEPTH_MAX:
         raise LimitExceeded(f"{where} is nested deeper than JSON_DEPTH_MAX = {JSON_DEPTH_MAX}; flatten it")
     if isinstance(value, str):
@@ -164,11 +173,11 @@ def _check_json(value: object, where: str, depth: int) -> None:
             if not isinstance(name_, str):
                 invalid(f"{where} has a key of type {type(name_).__name__} ({shown(name_)}); JSON keys are str")
             text(name_, f"a key of {where}")
-            _check_json(inner, f"{where}[{shown(name_)}]", depth + 1)
+            _check_json(inner, f"{where}[{shown(name_)}]", depth + 1, is_binary=is_binary)
     elif isinstance(value, list):
         for place, inner in enumerate(cast("list[object]", value)):
-            _check_json(inner, f"{where}[{place}]", depth + 1)
-    else:
+            _check_json(inner, f"{where}[{place}]", depth + 1, is_binary=is_binary)
+    elif not (is_binary and isinstance(value, bytes)):
         _check_scalar(value, where)
 
 

@@ -127,11 +127,17 @@ REFERRING: Final = frozenset(event_type for event_type in TAGS if "base_stream" 
 SCALAR_SEQS: Final = ("prior", "origin", "kept_vector")
 """The fields, other than those of bases, that hold one seq: a batch resolves them and a load moves them."""
 
+SEQ_LISTS: Final = ("sources", "seqs")
+"""The fields that hold several."""
+
 _SCALAR_SEQS: Final = {
     event_type: found
     for event_type in TAGS
     if (found := tuple(field for field in SCALAR_SEQS if field in event_type.__struct_fields__))
 }
+
+_SEQ_LISTS: Final = {event_type: SEQ_LISTS for event_type in TAGS if "seqs" in event_type.__struct_fields__}
+"""Those of events that have more than their sources."""
 
 
 def _structural_fields(event_type: type[Event]) -> tuple[str, ...]:
@@ -395,8 +401,9 @@ def plain(state: State, *, without: str = "") -> dict[str, dict[str, Any]]:
 def resolve(event: Event, seq_of: Mapping[int, int]) -> Event:
     """Return the event with provisional seqs (negative, from inside a batch) replaced by those they became."""
     changed: dict[str, Any] = {}
-    if any(seq < 0 for seq in event.sources):
-        changed["sources"] = tuple(seq_of.get(seq, seq) for seq in event.sources)
+    for field in _SEQ_LISTS.get(type(event), SEQ_LISTS[:1]):
+        if any(seq < 0 for seq in getattr(event, field)):
+            changed[field] = tuple(seq_of.get(seq, seq) for seq in getattr(event, field))
     for field in _SCALAR_SEQS.get(type(event), ()):
         if getattr(event, field) < 0:
             changed[field] = seq_of[getattr(event, field)]
@@ -406,5 +413,8 @@ def resolve(event: Event, seq_of: Mapping[int, int]) -> Event:
 def is_provisional(event: Event) -> bool:
     """Return whether the event names a seq of its own batch, which is not known before the commit."""
     if event.sources and min(event.sources) < 0:
+        return True
+    lists = _SEQ_LISTS.get(type(event))
+    if lists is not None and any(seq < 0 for field in lists for seq in getattr(event, field)):
         return True
     return any(getattr(event, field) < 0 for field in _SCALAR_SEQS.get(type(event), ()))

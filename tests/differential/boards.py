@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 from refold import NotFound
 from tests.differential.chats import State, Values
 from tests.differential.log import STORE, Change, Log, Options, Row
-from tests.differential.shelves import Shelves
+from tests.differential.tables import Tables
 
 KEPT = 200
 """The messages that a board holds."""
@@ -256,10 +256,10 @@ def post_of(given: dict[str, Any], created: str, created_ns: int | None) -> Post
     return Post(given["id"], created_ns, {name: given[name] for name in ("id", "role", "content")} | rest)
 
 
-class Boards(Shelves):
+class Boards(Tables):
     """The verbs of a board, and those of its conversation that move it."""
 
-    EMPTY: ClassVar = Shelves.EMPTY | {"board": Pinned}
+    EMPTY: ClassVar = Tables.EMPTY | {"board": Pinned}
 
     def _pin(self, whose: Whose, asked: Any, decide: Callable[[Both], list[Any]], options: Any) -> Row | None:
         given = Options(**options)

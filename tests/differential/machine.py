@@ -95,6 +95,7 @@ GONE = (
     Operation("Conversation.append", "gone", ("user", "one"), {"fields": {}, "occurred": None}),
     Operation("Project.upsert", "gone", ("tea",), {"draft": PLAIN, "threshold": None}),
     Operation("Board.set_working_history", Whose("gone"), ("one",)),
+    Operation("Table.put", "gone", ("k", b"one"), {"expires": None}),
 )
 """What is erased as a whole."""
 

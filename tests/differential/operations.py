@@ -1,6 +1,7 @@
 """What the machine draws: operations as plain data, which are done to a memory and to the model alike."""
 
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
@@ -121,6 +122,8 @@ def chosen(model: Model, op: Operation, drawn: dict[str, Any]) -> dict[str, Any]
     options = dict(drawn)
     if isinstance(options.get("expected"), int):
         actual = model.committed if op.verb.startswith("Memory.") else len(model.stream_rows(stream_of(op)))
+        if op.verb in ("Table.put", "Table.delete"):  # Of these it is the key's.
+            actual = model.state(stream_of(op)).items.get(op.args[0], (None, 0))[1]
         options["expected"] = max(actual + options["expected"], 0)
     if "sources" in options:
         head = model.committed
@@ -353,6 +356,11 @@ def of_a_board(op: Operation) -> Operation:
     return op
 
 
+items = st.sampled_from(["k", "k", "kk", "\u00e9", ("k", "a"), ("k", "a"), ("k", "b"), ("\u00e9", "a", "b")])
+prefixes = st.sampled_from(["", (), "k", "kk", ("k",), ("k", "a"), ("\u00e9",)])
+item_values = st.one_of(values, st.sampled_from([b"", b"\x00\xff", {"b": [b"raw", "text"]}, {"$bytes": "AA=="}]))
+ends = st.sampled_from([None, None, None, timedelta(seconds=2), timedelta(seconds=-1), timedelta(hours=30)])
+
 OPERATIONS: dict[str, st.SearchStrategy[Operation]] = {
     "Conversation.append": appends(),
     "Conversation.set_window_tokens": operation(
@@ -387,6 +395,10 @@ OPERATIONS: dict[str, st.SearchStrategy[Operation]] = {
     "Journal.append": operation(
         "Journal.append", "work", texts, day=st.sampled_from([None, "2026-11-21", "1999-12-31"]), occurred=moments
     ),
+    "Table.put": operation("Table.put", "work", items, item_values, expires=ends),
+    "Table.delete": operation("Table.delete", "work", items),
+    "Table.delete_prefix": operation("Table.delete_prefix", "work", prefixes),
+    "Table.expire": operation("Table.expire", "work"),
     "Settings.set": st.one_of(
         operation("Settings.set", None, "memory_enabled", st.booleans()),
         operation("Settings.set", None, "memory_max_injected", st.sampled_from([0, 7, 200])),

@@ -8,7 +8,7 @@ from typing import Any
 
 from refold import Board, Conversation, Hits, Journal, Memory, Message, Project, Snapshot
 from refold.evaluation.retrieval import BASELINES
-from refold.memory import Files, SessionMemory
+from refold.memory import Files, SessionMemory, Table
 from refold.skills import SkillLibrary
 from tests.differential.boards import Both, Whose
 from tests.differential.chats import SETTINGS, Chat, Line, day_of
@@ -17,6 +17,7 @@ from tests.differential.model import Model
 from tests.differential.operations import BOARDS
 from tests.differential.projects import Shared, scores
 from tests.differential.shelves import Shelf, Tree
+from tests.differential.tables import Drawer, begins
 
 FIELDS = ("id", "role", "content", "tokens", "pinned", "name", "tool_calls", "tool_call_id", "metadata", "erased")
 STAMPED = ("seq", "time_ns", "occurred_ns")
@@ -47,6 +48,7 @@ def check_memory(memory: Memory, model: Model, at: int | None = None, known: Kno
     assert memory.projects() == model.names("project", seen_at)
     assert memory.profiles() == model.names("profile", seen_at)
     assert memory.journals() == model.names("journal", seen_at)
+    assert memory.tables() == model.names("table", seen_at)
     assert memory.forks() == model.forks(seen_at)
     _check_rows([(*place, memory) for place in memory.events()], model, model.seen(seen_at))
     last = list(memory.events(after=max(seen_at - 1, 0)))  # None where a fork wrote last.
@@ -76,6 +78,8 @@ def check_memory(memory: Memory, model: Model, at: int | None = None, known: Kno
     for name in model.names("project"):
         if not known.has(f"project/{name}", model.state(f"project/{name}", at)):
             _check_project(memory.project(name), model, now_ns, at)
+    for name in model.names("table"):
+        _check_table(memory.table(name), model, now_ns, at)
     for name in model.names("journal"):
         _check_journal(memory.journal(name), model, now_ns, at)
     boards = {f"board/{name}" for name in model.names("board", seen_at) if not name.startswith("erased-")}
@@ -247,7 +251,28 @@ def _check_library(library: SkillLibrary, shelf: Shelf, committed: int) -> None:
     assert library.selected("never selected") is None
 
 
-# Journals and projects.
+# Tables, journals and projects.
+
+
+def _check_table(table: Table, model: Model, now_ns: int, at: int | None) -> None:
+    drawer: Drawer = model.state(f"table/{table.name}", at)
+    shown = drawer.shown(now_ns)
+    assert table.keys() == shown
+    assert table.count() == len(shown)
+    items = table.scan()
+    assert [(item.key, repr(item.value), item.expires_ns) for item in items] == [
+        (key, repr(drawer.items[key][0]), drawer.ends.get(key, 0)) for key in shown
+    ]
+    assert all(item.seq == drawer.items[item.key][1] for item in items if item.seq > 0)
+    assert table.scan(reverse=True, limit=2) == items[::-1][:2]
+    assert table.get("never put", "default") == "default"
+    for key in shown:
+        assert table.item(key) == next(item for item in items if item.key == key)
+        assert table.keys(after=key) == shown[shown.index(key) + 1 :]
+        assert table.keys(before=key) == shown[: shown.index(key)]
+        assert table.history(key)[-1].seq == drawer.items[key][1] or drawer.items[key][1] > model.committed
+    for prefix in ("k", ("k",), ("k", "a")):
+        assert table.keys(prefix) == [key for key in shown if begins(key, prefix)]
 
 
 def _check_journal(journal: Journal, model: Model, now_ns: int, at: int | None) -> None:

@@ -26,7 +26,7 @@ RULES = {
     "Memory.reembed Memory.show",
     "enter_batch": "Memory.batch",
     "erase": "Memory.erase",
-    "erase_all": "Board.erase Conversation.erase Project.erase",
+    "erase_all": "Board.erase Conversation.erase Project.erase Table.erase",
     "fork": "Memory.fork",
     "listen": "Board.subscribe Board.subscribe_settings Memory.subscribe Subscription.close",
     "look_back": "Board.at Conversation.at Conversation.replay Memory.at Memory.diff Project.at",
@@ -41,13 +41,15 @@ READS = {
     "Files": "list read view",
     "Journal": "day recent",
     "Memory": "board boards conversation conversations event events files forks head journal journals profile "
-    "profiles project projects replay_hash search search_messages settings skills snapshots state_hash stats verify",
+    "profiles project projects replay_hash search search_messages settings skills snapshots state_hash stats table "
+    "tables verify",
     "Profile": "get items",
     "Project": "count events get history list place search search_episodes search_many stats",
     "ScopedState": "get items keys values",
     "Scratchpad": "get items keys notes to_dict to_json",
     "SessionMemory": "calls extracted_seq files findings summary task to_text",
     "Settings": "get items",
+    "Table": "count get history item keys scan",
     "SkillLibrary": "disabled get is_enabled list notes selected usage",
 }
 """What is read after the steps."""

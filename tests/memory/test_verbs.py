@@ -43,7 +43,7 @@ def is_mutation(name: str) -> bool:
 
 PLAIN = [name for name, verb in VERBS.items() if not (verb.opens or verb.closes or verb.thread or verb.embedder)]
 MUTATIONS = [name for name in PLAIN if is_mutation(name)]
-ERASURES = ["Memory.erase", "Conversation.erase", "Project.erase", "Board.erase"]
+ERASURES = ["Memory.erase", "Conversation.erase", "Project.erase", "Board.erase", "Table.erase", "Table.erase/prefix"]
 WRITERS = [*ERASURES, "Memory.batch", "Memory.load", "Memory.show", "Memory.tools", "Board.hydrate", "Skills.choose"]
 WRITERS += ["ScopedState.pop", "ScopedState.setdefault", "ScopedState.update", "Skills.maybe_generate", "Skills.remove"]
 WRITERS += ["Memory.acting"]
@@ -135,6 +135,7 @@ UNAWAITED |= {
         "snapshots",
         "state_hash",
         "stats",
+        "tables",
         "verify",
     )
 }
@@ -201,7 +202,14 @@ class TestTheTable:
         chat = memory.conversation("c")
         handles = [memory, chat, chat.scratchpad, chat.state, chat.session]
         handles += [memory.project(), memory.profile(), memory.journal()]
-        handles += [memory.board(session="c"), memory.files(), memory.settings, memory.skills, memory.skills.library]
+        handles += [
+            memory.board(session="c"),
+            memory.files(),
+            memory.table("t"),
+            memory.settings,
+            memory.skills,
+            memory.skills.library,
+        ]
         assert {type(handle) for handle in handles} == {verb.kind for verb in VERBS.values()} - {None}
 
 

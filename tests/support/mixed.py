@@ -47,6 +47,8 @@ def _writes(memory: Memory, draw: Random) -> list[Callable[[str], object]]:
         lambda text: draw.choice(chats).state.__setitem__(f"temp:{draw.randrange(9)}", [text]),
         lambda text: memory.journal().append(f"did {text}"),
         lambda text: memory.profile().set(f"key-{draw.randrange(9)}", f"{text}{draw.randrange(99)}"),
+        lambda text: memory.table("t").put(("key", f"{draw.randrange(9)}"), [text, text.encode()]),
+        lambda _: memory.table("t").delete(("key", f"{draw.randrange(9)}")),
         lambda text: project.add(f"{text}{draw.random()}", vector=[1.0, draw.random()], keywords=[text[:4] or "x"]),
         forgotten,
         lambda text: project.record_episode("success", task=f"do {text}", vector=[1.0, draw.random()]),

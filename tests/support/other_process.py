@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 
 import refold
 from refold import Board, Conversation, Journal, Memory, Profile, Project, RefoldError, Snapshot
-from refold.memory import Files, SessionMemory, Settings
+from refold.memory import Files, SessionMemory, Settings, Table
 from refold.memory.conversation import Scratchpad
 from refold.skills import SkillLibrary, Skills
 from tests.support.bounds import Clock, lowered, seeded_bytes
@@ -22,7 +22,7 @@ from tests.support.paths import ROOT
 
 SCOPES = type(Memory().conversation("any").state)
 HANDLES: tuple[type[Any], ...] = (Memory, Board, Conversation, Files, Journal, Profile, Project, Scratchpad, Snapshot)
-HANDLES += (SCOPES, SessionMemory, Settings, Skills, SkillLibrary)
+HANDLES += (SCOPES, SessionMemory, Settings, Skills, SkillLibrary, Table)
 
 
 class Held(NamedTuple):

@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
 from refold import Board, Conversation, Journal, Memory, Profile, Project, Snapshot
 from refold.limits import DELAY_MS_MAX
-from refold.memory import Files, Scratchpad, SessionMemory, Settings
+from refold.memory import Files, Scratchpad, SessionMemory, Settings, Table
 from refold.memory.handles import ScopedState
 from refold.skills import SkillLibrary, Skills
 from refold.skills.library import SCHEMA
@@ -98,7 +99,7 @@ def _summarize(chat: Any, _: World) -> Any:
 _MEMORY: Final[_Calls] = {
     **_plain(
         "boards conversations events files flush forks head hooks journal journals profile profiles projects "
-        "replay_hash settings skills snapshots state_hash stats verify"
+        "replay_hash settings skills snapshots state_hash stats tables verify"
     ),
     "add": lambda memory, _: memory.add("added to the default project"),
     "at": lambda memory, _: memory.at(9).conversation("c").window(),
@@ -118,6 +119,7 @@ _MEMORY: Final[_Calls] = {
     "project": lambda memory, _: memory.project("p"),
     "recall": lambda memory, _: memory.recall("which port"),
     "at/occurred": lambda memory, _: memory.at(occurred=0).conversations(),
+    "table": lambda memory, _: memory.table("t"),
     "sweep": lambda memory, _: memory.sweep([memory.what_if(window_tokens=20)])[0].regret(),
     "watch": lambda memory, _: memory.watch(lambda _: True, lambda _: None).close(),
     "what_if": lambda memory, _: memory.what_if(window_tokens=20, eviction="fifo").diff(),
@@ -213,6 +215,18 @@ _FILES: Final[_Calls] = {
     "rename": lambda files, _: files.rename("/memories/a.txt", "/memories/c.txt"),
     "str_replace": lambda files, _: files.str_replace("/memories/a.txt", "second", "last"),
     "view": lambda files, _: files.view("/memories/a.txt"),
+}
+
+_TABLE: Final[_Calls] = {
+    **_plain("count expire keys scan"),
+    "delete": lambda table, _: table.delete("one"),
+    "delete_prefix": lambda table, _: table.delete_prefix(("two",)),
+    "get": lambda table, _: table.get("one"),
+    "history": lambda table, _: table.history("one"),
+    "item": lambda table, _: table.item(("two", "a")),
+    "put": lambda table, _: table.put("one", ["another", b"\x01"]),
+    "put/new": lambda table, _: table.put(("two", "c"), None, expires=timedelta(hours=1_000_000)),
+    "scan/range": lambda table, _: table.scan(("two",), after=("two", "a"), reverse=True, limit=1),
 }
 
 _PROJECT: Final[_Calls] = {
@@ -344,6 +358,8 @@ VERBS: Final[dict[str, Verb]] = {
     "Memory.subscribe/thread": Verb(_wait_for_events, thread="refold-subscriptions"),
     "Conversation.erase": Verb(lambda memory, _: memory.conversation("c").erase(forks="erase"), is_alone=True),
     "Project.erase": Verb(lambda memory, _: memory.project("p").erase(forks="erase"), is_alone=True),
+    "Table.erase": Verb(lambda memory, _: memory.table("t").erase(), is_alone=True),
+    "Table.erase/prefix": Verb(lambda memory, _: memory.table("t").erase(("two",)), is_alone=True),
     "Board.erase": Verb(lambda memory, _: memory.board(session="c").erase(forks="erase"), is_alone=True),
     **_verbs(Memory, lambda world: world.memory, _MEMORY),
     **_verbs(Conversation, lambda world: world.memory.conversation("c"), _CONVERSATION),
@@ -353,6 +369,7 @@ VERBS: Final[dict[str, Verb]] = {
     **_verbs(Profile, lambda world: world.memory.profile(), _PROFILE),
     **_verbs(Journal, lambda world: world.memory.journal(), _JOURNAL),
     **_verbs(Files, lambda world: world.memory.files(), _FILES),
+    **_verbs(Table, lambda world: world.memory.table("t"), _TABLE),
     **_verbs(Project, lambda world: world.memory.project("p"), _PROJECT),
     **_verbs(Board, lambda world: world.memory.board(session="c"), _BOARD),
     **_verbs(Settings, lambda world: world.memory.settings, _SETTINGS),

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from contextlib import ExitStack, suppress
+from datetime import timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
@@ -77,6 +78,11 @@ class Known:
         memory.fork("fork").conversation("c").append("user", "in the fork")
         memory.skills.library.learn("notes", "Write the notes of a release.", "Read the log.\n", status="active")
         memory.skills.library.learn("waiting", "Wait for a review.", "Wait.\n")
+        table = memory.table("t")
+        table.put("one", {"text": "of the table", "bytes": b"\x00\xff"})
+        table.put(("two", "a"), 1)
+        table.put(("two", "b"), 2)
+        table.put("ended", 3, expires=timedelta(hours=-1))
         self.rendered = memory.fork("fork").conversation("c").snapshot().to_bytes()
         self.head = memory.head
 
@@ -88,6 +94,7 @@ def add_tail(memory: Memory) -> None:
     memory.conversation("new", window_tokens=50).append("user", "new")
     memory.profile().set("tail", "value")
     memory.journal().append("a tail", day="2026-11-22")
+    memory.table("t").put("tail", "value")
     memory.project("p").add("the tail is long")
 
 
@@ -98,6 +105,7 @@ def add_beside(memory: Memory, number: int) -> None:
         for part in range(3):
             chat.append("user", f"beside {number} {part}")
         memory.profile().set(f"beside {number}", "value")
+        memory.table("t").put(("beside", str(number)), number)
         memory.project("p").add(f"somebody wrote {number} beside")
     chat.append("assistant", f"beside {number}")
     memory.conversation(f"beside {number}").append("user", "new")
@@ -366,6 +374,7 @@ def look(memory: Memory) -> None:
         project.search("which port does the api listen on")
         project.search_episodes("open the port")
     memory.files().list()
+    memory.table("t").scan()
     memory.board(session="c").to_dict()
     memory.settings.items()
     memory.snapshots()

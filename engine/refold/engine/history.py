@@ -9,10 +9,12 @@ from refold import fold
 from refold.engine.engine import Engine
 from refold.engine.loader import Loader
 from refold.engine.reader import Side
-from refold.engine.streams import STORE_STREAM, CheckpointGaps, Checkpoints, Streams, key_of
+from refold.engine.streams import STORE_STREAM, CheckpointGaps, Checkpoints, Streams, key_of, kind_of
+from refold.event import unpack_json
 from refold.results import Change, Stats
 from refold.text import sha256
 from refold.views.store import SETTINGS, SWITCHES
+from refold.views.table import TABLE, At
 
 # The differences between two states, as paths with what stood there before and after.
 
@@ -134,6 +136,8 @@ def diff(engine: Engine, a: Side, b: Side) -> list[Change]:
     for before, after in pairs:
         keys = key_of(a.branch, before), key_of(b.branch, after)
         first, second = (engine.reader.read(key, fold.plain, side.seq) for key, side in zip(keys, (a, b), strict=True))
+        if kind_of(after) == TABLE.name:
+            first, second = _valued(engine, first, second)
         found = list(changes_between(after, first, second))
         if not found:
             # Of what differs and reads the same, the order of keys differs: of a JSON value, or of facts.
@@ -144,6 +148,19 @@ def diff(engine: Engine, a: Side, b: Side) -> list[Change]:
             found = list(changes_between(after, first, second, by_order=by_order))
         changes += found
     return changes
+
+
+def _valued(engine: Engine, *sides: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+    """Return the plain states of a table with values in the place of where they are, those that differ alone."""
+    held: list[dict[str, At]] = [side.get(TABLE.name, {}) for side in sides]
+    shared = dict(set(held[0].items()) & set(held[1].items()))
+    left = [{key: at.seq for key, at in side.items() if key not in shared} for side in held]
+    seqs = sorted({seq for side in left for seq in side.values()})
+    values = {
+        seq: unpack_json(getattr(event, "item"))  # noqa: B009 - a put has one
+        for seq, (event, _) in zip(seqs, engine.reader.loader.recorded(seqs), strict=True)
+    }
+    return tuple({TABLE.name: {key: values[seq] for key, seq in side.items()}} for side in left)
 
 
 def stats(engine: Engine, branch: int, path: str | None, at: int | None) -> Stats:

@@ -5,6 +5,8 @@ by a person and loaded by another store. Pure.
 """
 
 from array import array
+from base64 import b64decode, b64encode
+from binascii import Error as NoBase64
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from math import isfinite
@@ -48,6 +50,41 @@ _PACKED: Final = {
     "signals": "signals",
 }
 """Fields that hold msgpack, and the public names under which their values are shown."""
+
+_BINARY: Final = "item"
+"""The field that holds msgpack with bytes in it, which JSON cannot hold."""
+
+_BYTES: Final = "$bytes"
+_DICT: Final = "$dict"
+"""The keys under which bytes are shown, in base64, and a dict that would be taken for one of the two."""
+
+
+def shown_value(value: object) -> Any:
+    """Return a value of JSON and bytes as JSON alone."""
+    if isinstance(value, bytes):
+        return {_BYTES: b64encode(value).decode()}
+    if isinstance(value, list):
+        return list(map(shown_value, cast("list[object]", value)))
+    if not isinstance(value, dict):
+        return value
+    shown = {key: shown_value(inner) for key, inner in cast("dict[str, Any]", value).items()}
+    return {_DICT: shown} if shown.keys() & {_BYTES, _DICT} else shown
+
+
+def meant_value(shown: object) -> Any:
+    """Return the value that is shown; ``msgspec.ValidationError`` for bytes that are no base64."""
+    if isinstance(shown, list):
+        return list(map(meant_value, cast("list[object]", shown)))
+    if not isinstance(shown, dict):
+        return shown
+    known = cast("dict[str, Any]", shown)
+    if known.keys() == {_BYTES}:
+        try:
+            return b64decode(known[_BYTES], validate=True)
+        except (NoBase64, TypeError, ValueError) as error:
+            raise msgspec.ValidationError(f"{_BYTES} is {checks.shown(known[_BYTES])}, no base64") from error
+    inner: dict[str, Any] = known[_DICT] if known.keys() == {_DICT} else known
+    return {key: meant_value(each) for key, each in inner.items()}
 
 
 class Head(Struct, frozen=True):
@@ -128,6 +165,8 @@ def event_to_json(event: Event, names: Names, *, erased: bool) -> dict[str, Any]
             shown[field] = names.branch(value)
         elif field in _PACKED and value is not None:
             shown[_PACKED[field]] = unpack_json(value)
+        elif field == _BINARY and isinstance(value, bytes):
+            shown[field] = shown_value(unpack_json(value))
         elif value is not None and value != ():
             shown[field] = msgspec.to_builtins(value)
     if isinstance(event, MessageAppended) and not erased:
@@ -188,6 +227,8 @@ def _field(shown: dict[str, Any], field: msgspec.structs.FieldInfo, numbers: Num
         return numbers.branches[value]
     if field.name in _PACKED or field.name == "parts":
         return pack_json(value)
+    if field.name == _BINARY:
+        return pack_json(meant_value(value))
     return msgspec.convert(value, field.type, strict=True)
 
 

@@ -482,7 +482,7 @@ class Repair:
             value = getattr(event, field)
             if field in fold.SCALAR_SEQS:
                 found[field] = self._seqs.of(value)
-            elif field in ("sources", "seqs"):
+            elif field in fold.SEQ_LISTS:
                 found[field] = tuple(map(self._seqs.of, value))
             elif field == "base_stream":
                 found[field] = self._streams.number(value, getattr(event, "base_seq"))  # noqa: B009 - both or neither

@@ -84,7 +84,6 @@ _NAME_FIELDS: Final = {"project": "project", "conversation": "conversation", "se
 """Fields that hold the name of a stream, with its kind; a session may have a name that no stream has."""
 
 _SEQ_FIELDS: Final = (*fold.SCALAR_SEQS, "base_seq")
-_SEQS_FIELDS: Final = ("sources", "seqs")
 
 
 class SeqMap(msgspec.Struct, array_like=True):
@@ -340,7 +339,7 @@ class _Page:
             value = getattr(event, field)
             if field in _SEQ_FIELDS:
                 changed[field] = self._seqs.seq(value)
-            elif field in _SEQS_FIELDS:
+            elif field in fold.SEQ_LISTS:
                 changed[field] = tuple(map(self._seqs.seq, value))
             elif field == "base_stream" and value:
                 changed[field] = self._slot(line.event["base_stream"]).number

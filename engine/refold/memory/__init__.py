@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from refold.memory.scenario import Scenario as Scenario
     from refold.memory.scenario import ScenarioDiff as ScenarioDiff
     from refold.memory.scenario import WindowDifference as WindowDifference
+    from refold.memory.table import Table as Table
+    from refold.memory.table import TableItem as TableItem
     from refold.memory.watches import Departure as Departure
     from refold.memory.watches import Watch as Watch
 
@@ -29,6 +31,7 @@ _HOMES = {
     "refold.memory.files": "FileEntry Files",
     "refold.memory.handles": "SessionMemory Settings",
     "refold.memory.scenario": "RecallDifference Regret Scenario ScenarioDiff WindowDifference",
+    "refold.memory.table": "Table TableItem",
     "refold.memory.watches": "Departure Watch",
     "refold.memory.reasons": "Exposure Influence Reason Revision Why",
 }

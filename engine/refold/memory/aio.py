@@ -15,11 +15,13 @@ from refold.engine.batch import Batch
 from refold.memory import memory
 from refold.memory.board import Board
 from refold.memory.conversation import Conversation, Scratchpad, with_former_verbs
+from refold.memory.extensions import call_extension
 from refold.memory.files import Files
 from refold.memory.handles import Journal, Profile, ScopedState, SessionMemory, Settings
 from refold.memory.options import Core, MutationOptions, mutation
 from refold.memory.project import Project
 from refold.memory.snapshot import Snapshot
+from refold.memory.table import Table
 
 if TYPE_CHECKING:
     import datetime
@@ -338,6 +340,29 @@ class AsyncJournal(AsyncHandle[Journal]):
     recent = read_verb(Journal.recent)
 
 
+class AsyncTable(AsyncHandle[Table]):
+    """A table: what writes is awaited, and reads too, which take values from the disk."""
+
+    __slots__ = ()
+
+    put = write_verb(Table.put)
+    delete = write_verb(Table.delete)
+    delete_prefix = write_verb(Table.delete_prefix)
+    expire = write_verb(Table.expire)
+    erase = thread_verb(Table.erase, "an erasure")
+    get = search_verb(Table.get)
+    item = search_verb(Table.item)
+    scan = search_verb(Table.scan)
+    keys = search_verb(Table.keys)
+    count = search_verb(Table.count)
+    history = search_verb(Table.history)
+
+    @property
+    def name(self) -> str:
+        """The table's name."""
+        return self.plain.name
+
+
 class AsyncScratchpad(AsyncHandle[Scratchpad]):
     """The scratchpad of a conversation: reads answer at once, mutations are awaited."""
 
@@ -487,6 +512,7 @@ class AsyncMemory(AsyncHandle[memory.Memory]):
     journal = handle_verb(AsyncJournal, memory.Memory.journal)
     board = handle_verb(AsyncBoard, memory.Memory.board)
     boards = handle_verb(lambda core, plains: [AsyncBoard(core, plain) for plain in plains], memory.Memory.boards)
+    table = handle_verb(AsyncTable, memory.Memory.table)
     files = handle_verb(AsyncFiles, memory.Memory.files)
     acting = read_verb(memory.Memory.acting)
     batch = handle_verb(AsyncBatch, memory.Memory.batch)
@@ -518,7 +544,7 @@ class AsyncMemory(AsyncHandle[memory.Memory]):
     @property
     def hooks(self) -> Any:
         """The functions that are called at eight points of a session; the points are awaited."""
-        return memory.call_extension("async_hooks", self.plain)
+        return call_extension("async_hooks", self.plain)
 
     async def context(self, chat: AsyncConversation | Conversation, **options: Any) -> Any:
         """Build a context for a model, as ``Memory.context`` does; a thread embeds the query."""

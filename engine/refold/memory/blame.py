@@ -33,6 +33,7 @@ from refold.views.session import SESSION
 from refold.views.skills import SKILLS, SkillLearned, SkillRefined
 from refold.views.state import STATE, TEMP
 from refold.views.store import DEFAULTS, SWITCHES
+from refold.views.table import TABLE
 
 if TYPE_CHECKING:
     from refold.memory.memory import Memory
@@ -54,12 +55,14 @@ KEY_KINDS: Final[dict[str, Callable[[State], Any]]] = {
     "switch": lambda state: state.part(SKILLS).toggles,
     "skill note": lambda state: state.part(SKILLS).notes,
     "board": lambda state: state.part(BOARD).entries,
+    "item": lambda state: state.part(TABLE),
 }
 """What a state holds by key, by the kind of the subject that events declare."""
 
 _VALUES: Final[dict[str, Callable[[Any], Any]]] = {
     **dict.fromkeys(("scratchpad", "profile"), lambda event: event.value),
     **dict.fromkeys(("state", "setting"), _packed),
+    "item": lambda event: unpack_json(event.item),
     "switch": lambda event: event.enabled,
     "skill note": lambda event: event.text,
 }
@@ -285,6 +288,8 @@ def setter_of(kind: str, key: str, state: State, known: int) -> int:
 def _value_at(core: Core, stream: str, kind: str, key: str, seq: int) -> Any:
     def query(state: State) -> Any:
         entries = KEY_KINDS[kind](state)
+        if kind == "item":
+            return unpack_json(getattr(core.recorded(entries.seqs[key]).event, "item"))  # noqa: B009 - it holds one
         value: Any = getattr(entries, "values")[key] if kind != "setting" else entries[key]  # noqa: B009
         return unpack_json(value) if isinstance(value, bytes) else value
 

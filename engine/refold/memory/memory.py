@@ -4,7 +4,6 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Concatenate, Final, NoReturn, ParamSpec, Self, TypeVar, Unpack
 
 from refold import checks
@@ -19,6 +18,7 @@ from refold.event import Recorded
 from refold.limits import MEMORY_BYTES_DEFAULT, VERIFY_JOBS_COUNT_MAX, WINDOW_TOKENS_DEFAULT
 from refold.memory import options, questions, store
 from refold.memory.conversation import Conversation
+from refold.memory.extensions import call_extension
 from refold.memory.options import Claims, Core, MutationOptions, Progress, chosen, mutation, seq_at, zone
 from refold.memory.snapshot import Snapshot
 from refold.results import Backup, Change, Hits, Loaded, Receipt, Report, Stats
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from refold.memory.handles import Journal, Profile, Settings
     from refold.memory.project import Project
     from refold.memory.scenario import Scenario
+    from refold.memory.table import Table
     from refold.memory.watches import Departure, Watch
     from refold.message import Message
     from refold.results import Reembedded
@@ -63,39 +64,18 @@ class Shortcut:
         return getattr(Project if memory is None else memory.project(), self._name)
 
 
-# What the layers above build of the public verbs. This layer may not import them, and works where they are missing.
-
 _COUNTED_MAX: Final = 1_000
 """Conversations that ``repr`` counts: it is made wherever something is shown, however many there are."""
 
-_EXTENSIONS: Final[dict[str, tuple[str, str]]] = {
-    "async_hooks": ("refold.agent.hooks", "async_hooks_of"),
-    "context": ("refold.agent.context", "context"),
-    "hooks": ("refold.agent.hooks", "Hooks"),
-    "mirror": ("refold.mirror", "mirror_of"),
-    "rebuild": ("refold.agent.context", "rebuild"),
-    "show": ("refold.agent.context", "show"),
-    "skills": ("refold.skills", "skills_of"),
-    "tools": ("refold.agent.builtin", "tools_of"),
-}
-"""The module and the function behind each name; its first argument is the memory."""
 
+def listing(kind: str, sentence: str) -> "Callable[..., list[str]]":
+    """Return the verb that lists the names of the streams of a kind."""
 
-def call_extension(name: str, memory: "Memory", *arguments: Any, **options: Any) -> Any:
-    """Call the function behind a name with a memory and further arguments.
+    def names(self: "Memory", *, prefix: str = "", after: str | None = None, limit: int | None = None) -> list[str]:
+        return store.names(*options.core_of(self), kind, prefix, after, limit)
 
-    Raises ``NotFound`` where this installation lacks its module.
-    """
-    module, function = _EXTENSIONS[name]
-    try:
-        home = import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is None or not module.startswith(error.name):
-            raise
-        raise NotFound(
-            f"memory.{name} lives in {module}, which this installation lacks; install refold whole"
-        ) from error
-    return getattr(home, function)(memory, *arguments, **options)
+    names.__name__, names.__qualname__, names.__doc__ = f"{kind}s", f"Memory.{kind}s", sentence
+    return names
 
 
 class Memory:
@@ -259,6 +239,12 @@ class Memory:
 
         return Journal(self._core, checks.name(name, "name"), self._at)
 
+    def table(self, name: str) -> "Table":
+        """Return a handle on a table: JSON values and bytes under keys, for records of a program's own."""
+        from refold.memory.table import Table
+
+        return Table(self._core, checks.name(name, "name"), self._at)
+
     def files(self, name: str = "default") -> "Files":
         """Return a handle on the files that a model keeps under ``/memories``."""
         from refold.memory.files import Files
@@ -312,17 +298,12 @@ class Memory:
         """Return the ids of the conversations, sorted: those with ``prefix``, behind ``after``, at most ``limit``."""
         return store.names(self._core, self._at, "conversation", prefix, after, limit)
 
-    def projects(self, *, prefix: str = "", after: str | None = None, limit: int | None = None) -> list[str]:
-        """Return the ids of the projects that something was ever written to, emptied ones too, sorted; paged alike."""
-        return store.names(self._core, self._at, "project", prefix, after, limit)
-
-    def profiles(self, *, prefix: str = "", after: str | None = None, limit: int | None = None) -> list[str]:
-        """Return the names of the profiles that something was ever written to, sorted and paged alike."""
-        return store.names(self._core, self._at, "profile", prefix, after, limit)
-
-    def journals(self, *, prefix: str = "", after: str | None = None, limit: int | None = None) -> list[str]:
-        """Return the names of the journals that something was ever written to, sorted and paged alike."""
-        return store.names(self._core, self._at, "journal", prefix, after, limit)
+    projects = listing(
+        "project", "Return the ids of the projects ever written to, emptied ones too, sorted; paged alike."
+    )
+    profiles = listing("profile", "Return the names of the profiles ever written to, sorted and paged alike.")
+    journals = listing("journal", "Return the names of the journals ever written to, sorted and paged alike.")
+    tables = listing("table", "Return the names of the tables ever written to, sorted and paged alike.")
 
     def boards(self, *, after: "Board | None" = None, limit: int | None = None) -> "list[Board]":
         """Return the boards that something was ever written to, those of nodes first, in the order of their names.

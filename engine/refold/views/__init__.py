@@ -14,6 +14,7 @@ from refold.views.session import CONTEXTS, SESSION, WORK
 from refold.views.skills import SKILLS
 from refold.views.state import STATE
 from refold.views.store import SETTINGS, SWITCHES
+from refold.views.table import TABLE
 from refold.views.window import WINDOW
 
 VIEWS: Final[tuple[View[Any], ...]] = (
@@ -33,5 +34,6 @@ VIEWS: Final[tuple[View[Any], ...]] = (
     BOARD,
     FILES,
     ACTORS,
+    TABLE,
 )
 """A new one comes last: checkpoint rows of before it was there lack its part, which was empty then."""

@@ -1,0 +1,38 @@
+"""What the layers above build of the public verbs: this layer may not import them, and works where they are missing."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from refold.errors import NotFound
+
+if TYPE_CHECKING:
+    from refold.memory.memory import Memory
+
+_EXTENSIONS: Final[dict[str, tuple[str, str]]] = {
+    "async_hooks": ("refold.agent.hooks", "async_hooks_of"),
+    "context": ("refold.agent.context", "context"),
+    "hooks": ("refold.agent.hooks", "Hooks"),
+    "mirror": ("refold.mirror", "mirror_of"),
+    "rebuild": ("refold.agent.context", "rebuild"),
+    "show": ("refold.agent.context", "show"),
+    "skills": ("refold.skills", "skills_of"),
+    "tools": ("refold.agent.builtin", "tools_of"),
+}
+"""The module and the function behind each name; its first argument is the memory."""
+
+
+def call_extension(name: str, memory: "Memory", *arguments: Any, **options: Any) -> Any:
+    """Call the function behind a name with a memory and further arguments.
+
+    Raises ``NotFound`` where this installation lacks its module.
+    """
+    module, function = _EXTENSIONS[name]
+    try:
+        home = import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not module.startswith(error.name):
+            raise
+        raise NotFound(
+            f"memory.{name} lives in {module}, which this installation lacks; install refold whole"
+        ) from error
+    return getattr(home, function)(memory, *arguments, **options)

@@ -1,0 +1,352 @@
+"""Tables: JSON values and bytes under keys, for programs that keep their own records in the log of a memory.
+
+What stays in RAM of an item is its key and the place of its value; values are read from the log when somebody asks.
+"""
+
+import datetime as dates
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any, Final, TypeAlias, TypeVar, Unpack, cast
+
+from msgspec import Struct
+
+from refold import checks
+from refold.engine import batch as batches
+from refold.engine import reader
+from refold.engine.scan import Sought
+from refold.engine.transaction import ANY, EXISTS, NO_STREAM, place_of
+from refold.errors import WrongVersion
+from refold.event import Event, Recorded, Stamp, unpack_json
+from refold.fold import State
+from refold.limits import KEY_BYTES_MAX, PAGE_EVENTS
+from refold.memory import store
+from refold.memory.options import Core, Handle, MutationOptions, chosen, mutation, nanoseconds
+from refold.results import Receipt
+from refold.views.table import SEPARATOR, TABLE, ItemDeleted, ItemPut, Items, ItemsDeleted, behind, check_key
+
+T = TypeVar("T")
+Key: TypeAlias = str | tuple[str, ...]
+_MICROSECOND: Final = dates.timedelta(microseconds=1)
+
+
+class TableItem(Struct, frozen=True):
+    """An item of a table: its key, the seq and time of its writing, and when it ends (0: never).
+
+    In an open batch ``seq`` is below 0 and ``time_ns`` is 0.
+    """
+
+    key: Key
+    packed: bytes
+    """The value as msgpack."""
+    seq: int
+    time_ns: int
+    expires_ns: int = 0
+
+    @property
+    def value(self) -> Any:
+        """The value, a new one at each access."""
+        return unpack_json(self.packed)
+
+
+class Table(Handle):
+    """A handle on one table: JSON values and bytes under keys, in the order of the keys.
+
+    A key is a text, or a tuple of texts, of at most ``KEY_BYTES_MAX`` = 4,096 bytes of UTF-8 together, each without
+    NUL; the tuple of one text is that text. A value is JSON with bytes anywhere in it, of at most ``VALUE_BYTES_MAX`` =
+    16 MiB, and stays on disk: a key takes about 0.2 KB of RAM while its table is in use. ``expected`` is of the key
+    here: ``NO_STREAM`` while it has no item, ``EXISTS``, or the seq of the item.
+
+    >>> from refold import Memory
+    >>> table = Memory().table("jobs")
+    >>> stamp = table.put(("mail", "7"), {"state": "sent", "body": b"raw"})
+    >>> [(item.key, item.value["state"]) for item in table.scan(("mail",))]
+    [(('mail', '7'), 'sent')]
+    """
+
+    __slots__ = ("name",)
+
+    def __init__(self, core: Core, name: str, at: int | None) -> None:
+        super().__init__(core, f"table/{name}", at)
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"Table({self.name!r}, {self._core.counts(lambda: f'items={self.count()}')})"
+
+    # Writing.
+
+    @mutation
+    def put(
+        self,
+        key: Key,
+        value: Any,
+        *,
+        expires: "dates.datetime | dates.timedelta | None" = None,
+        **options: Unpack[MutationOptions],
+    ) -> Stamp:
+        """Put an item under a key, in the place of what was there; return the stamp of that.
+
+        ``expires``, an aware datetime or a span from now on, is when reads no longer show it and ``expire`` deletes it.
+        Raises ``WrongVersion`` where ``expected`` is not so.
+        """
+        joined, packed = joined_key(key), checks.packed_value(value, "value")
+        end_ns = self._end(expires)
+        cited, check = self._cited(options), self._expecting(joined, options)
+
+        def decide(state: State) -> Event:
+            items = state.part(TABLE)
+            if check is not None:
+                check(items)
+            return ItemPut(cited, items.seqs.get(joined, 0), end_ns, joined, packed)
+
+        ends = None if expires is None else str(expires)
+        recorded = self._write(decide, ("put", joined, packed, ends), _of_key(options))
+        assert recorded is not None, "an item that is put always appends"
+        return recorded.stamp
+
+    @mutation
+    def delete(self, key: Key, **options: Unpack[MutationOptions]) -> bool:
+        """Remove an item; return whether it was there."""
+        joined = joined_key(key)
+        cited, check = self._cited(options), self._expecting(joined, options)
+
+        def decide(state: State) -> Event | None:
+            items = state.part(TABLE)
+            if check is not None:
+                check(items)
+            prior = items.seqs.get(joined, 0)
+            return ItemDeleted(cited, prior, joined) if prior else None
+
+        return self._write(decide, ("delete", joined), _of_key(options)) is not None
+
+    @mutation
+    def delete_prefix(self, prefix: Key, **options: Unpack[MutationOptions]) -> int:
+        """Remove all items whose keys begin with a text or with the parts of a tuple, in one commit; return how many.
+
+        An empty ``prefix`` is of all. ``expected`` is the version of the table.
+        """
+        bounds = _bounds(prefix, None, None)
+        return self._delete_all(partial(_within, bounds), ("delete_prefix", *bounds), options)
+
+    @mutation
+    def expire(self, **options: Unpack[MutationOptions]) -> int:
+        """Remove the items whose time is over, in one commit; return how many."""
+        now_ns = self._core.engine.reader.now_ns()
+
+        def ended(items: Items) -> Iterable[str]:
+            return sorted(key for key, end_ns in items.expires.items() if end_ns <= now_ns)
+
+        return self._delete_all(ended, ("expire",), options)
+
+    def _delete_all(
+        self, choose: Callable[[Items], Iterable[str]], call: tuple[Any, ...], options: MutationOptions
+    ) -> int:
+        cited = self._cited(options)
+
+        def decide(state: State) -> Event | None:
+            items = state.part(TABLE)
+            keys = tuple(choose(items))
+            return ItemsDeleted(cited, tuple(map(items.seqs.__getitem__, keys)), keys) if keys else None
+
+        recorded = self._write(decide, call, options)
+        return 0 if recorded is None else len(getattr(recorded.event, "seqs"))  # noqa: B009 - it is of one kind
+
+    def erase(self, prefix: Key = "", *, derived: str = "erase", forks: str = "refuse") -> Receipt:
+        """Erase the bytes of all that was ever put under keys that begin so, and of the whole table without ``prefix``.
+
+        What was derived from it goes too, unless ``derived="keep"``; ``forks`` is of a whole table. ``StoreBusy`` while
+        another handle has the store open.
+        """
+        if not prefix:
+            return store.erase_stream(self._core, self._stream, self._at, derived, forks)
+        first, end = _bounds(prefix, None, None)
+        seqs = [
+            stamp.seq
+            for event, stamp in self._core.engine.reader.events(self._key, 0)
+            if not stamp.erased and any(first <= key and (end is None or key < end) for key in _keys_of(event))
+        ]
+        return store.erase(self._core, self._at, seqs, None, derived)
+
+    # Reading.
+
+    def get(self, key: Key, default: Any = None) -> Any:
+        """Return the value under a key, a new one at each call, or ``default``."""
+        item = self.item(key)
+        return default if item is None else item.value
+
+    def item(self, key: Key) -> TableItem | None:
+        """Return the item under a key, ``None`` where there is none."""
+        joined = joined_key(key)
+        return next(iter(self._items(lambda items: [joined] if joined in items.seqs else [])), None)
+
+    def scan(
+        self,
+        prefix: Key = "",
+        *,
+        after: Key | None = None,
+        before: Key | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> list[TableItem]:
+        """Return the items whose keys begin with ``prefix``, in the order of their keys, or the last ones first.
+
+        ``prefix`` is the beginning of a text, or the first parts of tuples. ``after`` and ``before`` bound the keys and
+        are not among them. The table is read as of one moment.
+        """
+        count = None if limit is None else checks.count(limit, "limit")
+        bounds = _bounds(prefix, after, before)
+        return self._items(partial(_within, bounds, reverse=checks.flag(reverse, "reverse")), count)
+
+    def keys(
+        self,
+        prefix: Key = "",
+        *,
+        after: Key | None = None,
+        before: Key | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> list[Key]:
+        """Return the keys that ``scan`` would return items of, without reading any value."""
+        count = None if limit is None else checks.count(limit, "limit")
+        within = partial(_within, _bounds(prefix, after, before), reverse=checks.flag(reverse, "reverse"))
+        return self._look(lambda items: list(map(split_key, islice(self._shown(within, items), count))))
+
+    def count(self, prefix: Key = "") -> int:
+        """Return how many items there are whose keys begin with ``prefix``."""
+        return len(self.keys(prefix))
+
+    def history(self, key: Key) -> list[TableItem]:
+        """Return all that was ever put under a key up to now, oldest first; what was erased is not among it."""
+        joined = joined_key(key)
+        sought = Sought((joined.encode(),), (ItemPut,))
+        found = self._core.events(sought, self._stream, until=self._at)
+        return [
+            _item(joined, event, stamp)
+            for event, stamp in found
+            if isinstance(event, ItemPut) and event.key == joined and not stamp.erased
+        ]
+
+    def _look(self, query: Callable[[Items], T]) -> T:
+        return self._read(lambda state: query(state.part(TABLE)))
+
+    def _shown(self, choose: Callable[[Items], Iterable[str]], items: Items) -> Iterator[str]:
+        """Yield the chosen keys, but for those whose time is over."""
+        keys = choose(items)
+        if not items.expires:
+            return iter(keys)
+        engine = self._core.engine
+        now_ns = engine.reader.now_ns() if self._at is None else reader.time_at_seq(engine.reader.log, self._at)
+        return (key for key in keys if items.expires.get(key, now_ns + 1) > now_ns)
+
+    def _items(self, choose: Callable[[Items], Iterable[str]], limit: int | None = None) -> list[TableItem]:
+        def places(items: Items) -> list[tuple[str, int]]:
+            return [(key, items.seqs[key]) for key in islice(self._shown(choose, items), limit)]
+
+        found: list[TableItem] = []
+        chosen_places = self._look(places)
+        for begin in range(0, len(chosen_places), PAGE_EVENTS):
+            page = chosen_places[begin : begin + PAGE_EVENTS]
+            recorded = self._recorded([seq for _, seq in page])
+            # What was erased since the places were looked up is gone.
+            found += [_item(key, *each) for (key, _), each in zip(page, recorded, strict=True) if not each.stamp.erased]
+        return found
+
+    def _recorded(self, seqs: Sequence[int]) -> list[Recorded]:
+        """Return the events at seqs, those of the open batch by their provisional ones."""
+        loader, lock = self._core.engine.reader.loader, self._core.engine.reader.state_lock
+        if all(seq > 0 for seq in seqs):
+            with lock:
+                return loader.recorded(seqs)
+        batch = batches.active(self._core.engine)
+        assert batch is not None, "a provisional seq outside a batch"
+        with lock:
+            return [loader.recorded([seq])[0] if seq > 0 else batch.transaction.recorded(place_of(seq)) for seq in seqs]
+
+    # Arguments.
+
+    def _end(self, expires: object) -> int:
+        if expires is None:
+            return 0
+        if isinstance(expires, dates.timedelta):
+            return self._core.engine.reader.now_ns() + expires // _MICROSECOND * 1_000
+        end_ns = nanoseconds(expires, "expires")
+        if end_ns <= 0:
+            checks.invalid(f"expires is {checks.shown(expires)}; give a moment after 1970, or a span from now on")
+        return end_ns
+
+    def _expecting(self, joined: str, options: MutationOptions) -> Callable[[Items], None] | None:
+        expected = chosen(options).expected
+        if expected == ANY:
+            return None
+        if expected not in (NO_STREAM, EXISTS):
+            expected = checks.count(expected, "expected")
+
+        def check(items: Items) -> None:
+            actual = next(self._shown(lambda _: [joined] if joined in items.seqs else [], items), None)
+            seq = 0 if actual is None else items.seqs[actual]
+            fits = not seq if expected == NO_STREAM else bool(seq) if expected == EXISTS else expected == seq
+            if not fits:
+                raise WrongVersion(
+                    f"item {checks.shown(split_key(joined))} of {self._stream} is at seq {seq}, not at "
+                    f"{checks.shown(expected)}; read it again and decide anew",
+                    expected=expected,
+                    actual=seq,
+                )
+
+        return check
+
+
+def joined_key(key: object, what: str = "key") -> str:
+    """Return a key as one text; ``InvalidInput`` for one with an empty part or a NUL."""
+    parts: object = (key,) if isinstance(key, str) else key
+    if not isinstance(parts, tuple) or not parts:
+        checks.invalid(f"{what} must be a str or a tuple of them, not {type(key).__name__} ({checks.shown(key)})")
+    texts = [checks.text(part, what, KEY_BYTES_MAX, "KEY_BYTES_MAX") for part in cast("tuple[object, ...]", parts)]
+    if any(SEPARATOR in text for text in texts):
+        checks.invalid(f"{what} {checks.shown(key)} holds a NUL; leave it out")
+    return check_key(SEPARATOR.join(texts))
+
+
+def split_key(joined: str) -> Key:
+    """Return the key of a joined one."""
+    return tuple(joined.split(SEPARATOR)) if SEPARATOR in joined else joined
+
+
+def _bounds(prefix: object, after: object, before: object) -> tuple[str, str | None]:
+    """Return the least key of a scan, and the least one behind it; ``None`` for no end."""
+    if prefix in ("", ()):
+        first, end = "", None
+    elif isinstance(prefix, str):
+        first = checks.text(prefix, "prefix", KEY_BYTES_MAX, "KEY_BYTES_MAX")
+        end = behind(first)
+    else:
+        # NUL is the lowest character: behind the key itself come those that go on with it, and then all others.
+        first = joined_key(prefix, "prefix")
+        end = first + chr(ord(SEPARATOR) + 1)
+    if after is not None:
+        first = max(first, joined_key(after, "after") + SEPARATOR)
+    if before is not None:
+        last = joined_key(before, "before")
+        end = last if end is None else min(end, last)
+    return first, end
+
+
+def _within(bounds: tuple[str, str | None], items: Items, *, reverse: bool = False) -> Iterable[str]:
+    return items.between(*bounds, reverse=reverse)
+
+
+def _keys_of(event: Event) -> tuple[str, ...]:
+    """Return the keys that an event names."""
+    if isinstance(event, (ItemPut, ItemDeleted)):
+        return (event.key,)
+    return event.keys if isinstance(event, ItemsDeleted) else ()
+
+
+def _item(joined: str, event: Event, stamp: Stamp) -> TableItem:
+    assert isinstance(event, ItemPut), f"{event!r} holds no item"
+    return TableItem(split_key(joined), event.item, stamp.seq, stamp.time_ns, event.expires_ns)
+
+
+def _of_key(options: MutationOptions) -> MutationOptions:
+    """Return the options without ``expected``, which is of the key and not of the stream."""
+    return {name: value for name, value in options.items() if name != "expected"}  # type: ignore[return-value]

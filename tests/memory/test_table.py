@@ -1,0 +1,231 @@
+"""Tables: items under keys in order, values from the disk, ends, and what every key is expected to be."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refold import EXISTS, NO_STREAM, InvalidInput, LimitExceeded, Memory, WrongVersion
+from refold.memory import Table
+from tests.support.bounds import START_NS, Clock
+from tests.support.memories import assert_sound
+from tests.support.seams import engine_of
+
+VALUES: list[Any] = [
+    None,
+    True,
+    0,
+    1.5,
+    "text",
+    b"",
+    b"\x00\xff",
+    [b"in a list", {"and": b"a dict"}],
+    {"$bytes": "AA=="},
+]
+VALUES += [{"$dict": {"$bytes": 1}}, {"$bytes": b"x", "more": 1}]
+
+parts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=3)
+some_keys = st.one_of(parts, st.lists(parts, min_size=2, max_size=3).map(tuple))
+
+
+def parts_of(key: str | tuple[str, ...]) -> tuple[str, ...]:
+    return key if isinstance(key, tuple) else (key,)
+
+
+@pytest.fixture
+def table(memory: Memory) -> Table:
+    return memory.table("jobs")
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_a_value_comes_back_as_it_was_given(memory: Memory, table: Table, tmp_path: Path, value: Any) -> None:
+    stamp = table.put("key", value)
+    item = table.item("key")
+    assert item is not None
+    assert (item.value, item.seq, item.time_ns) == (value, stamp.seq, stamp.time_ns)
+    assert repr(table.get("key")) == repr(value)
+    memory.export(tmp_path / "export.jsonl")
+    with Memory() as other:
+        other.load(tmp_path / "export.jsonl")
+        assert repr(other.table("jobs").get("key")) == repr(value)
+        assert other.state_hash() == memory.state_hash()
+
+
+def test_what_is_handed_out_is_a_copy(table: Table) -> None:
+    table.put("key", {"list": [1]})
+    table.get("key")["list"].append(2)
+    assert table.get("key") == {"list": [1]}
+
+
+@given(st.lists(some_keys, unique_by=parts_of, max_size=12), st.data())
+def test_keys_are_in_the_order_of_their_parts_and_ranges_are_of_it(keys: list[Any], data: st.DataObject) -> None:
+    table = Memory().table("t")
+    for place, key in enumerate(keys):
+        table.put(key, place)
+    ordered = sorted(keys, key=parts_of)
+    assert table.keys() == [item.key for item in table.scan()] == ordered
+    after, before = data.draw(st.none() | some_keys), data.draw(st.none() | some_keys)
+    prefix: Any = data.draw(st.just("") | st.just(()) | some_keys)
+
+    def is_within(key: Any) -> bool:
+        own = parts_of(key)
+        begins = own[0].startswith(prefix) if isinstance(prefix, str) else own[: len(prefix)] == prefix
+        above = after is None or own > parts_of(after)
+        return begins and above and (before is None or own < parts_of(before))
+
+    within = list(filter(is_within, ordered))
+    limit = data.draw(st.none() | st.integers(0, 5))
+    assert table.keys(prefix, after=after, before=before, limit=limit) == within[:limit]
+    backwards = table.scan(prefix, after=after, before=before, reverse=True, limit=limit)
+    assert [item.key for item in backwards] == within[::-1][:limit]
+    assert [item.value for item in backwards] == [keys.index(item.key) for item in backwards]
+    assert table.delete_prefix(prefix) == len(list(filter(is_within, ordered))) if after is before is None else True
+
+
+def test_a_state_holds_no_value(tmp_path: Path) -> None:
+    with Memory(tmp_path / "store") as memory:
+        table = memory.table("large")
+        with memory.batch():
+            for number in range(64):
+                table.put(("blob", f"{number:03}"), bytes(100_000))
+        size = engine_of(memory).reader.log.files.size_bytes()
+        memory.flush()
+        assert engine_of(memory).reader.log.files.size_bytes() - size < 1_000_000, "a checkpoint holds none either"
+    with Memory(tmp_path / "store") as memory:
+        assert memory.table("large").get(("blob", "007")) == bytes(100_000)
+        assert engine_of(memory).reader.streams.bytes < 1_000_000
+
+
+def test_an_item_may_be_expected(table: Table) -> None:
+    first = table.put("key", 1, expected=NO_STREAM)
+    with pytest.raises(WrongVersion, match="item 'key' of table/jobs is at seq 1, not at 'no stream'") as raised:
+        table.put("key", 2, expected=NO_STREAM)
+    assert raised.value.actual == first.seq
+    table.put("other", 2)
+    second = table.put("key", 2, expected=first.seq)
+    with pytest.raises(WrongVersion):
+        table.delete("key", expected=first.seq)
+    assert table.delete("key", expected=second.seq)
+    with pytest.raises(WrongVersion):
+        table.put("key", 3, expected=EXISTS)
+    assert not table.delete("key")
+
+
+@pytest.mark.parametrize("key", ["", (), ("a", ""), ("",), "a\0b", ("a", "b\0"), 7, ("a", 7), ["a"], None, b"a"])
+def test_a_key_is_a_text_or_texts(table: Table, key: Any) -> None:
+    for use in (table.get, table.item, table.delete, table.history, lambda key: table.put(key, 1)):
+        with pytest.raises(InvalidInput):
+            use(key)
+    assert table.keys() == []
+
+
+def test_bounds_are_refused_by_name(table: Table) -> None:
+    with pytest.raises(LimitExceeded, match="KEY_BYTES_MAX"):
+        table.put(("a" * 3_000, "b" * 3_000), 1)
+    with pytest.raises(LimitExceeded, match="VALUE_BYTES_MAX"):
+        table.put("key", bytes(17 * 1024**2))
+    with pytest.raises(InvalidInput, match="not a JSON value"):
+        table.put("key", {"set": {1}})
+    with pytest.raises(InvalidInput, match="time zone"):
+        table.put("key", 1, expires=datetime(2030, 1, 1))  # noqa: DTZ001 - as a user may
+    with pytest.raises(InvalidInput, match="after 1970"):
+        table.put("key", 1, expires=datetime(1960, 1, 1, tzinfo=UTC))
+
+
+def test_what_has_ended_is_passed_over_as_of_each_moment(memory: Memory, table: Table, clock: Clock) -> None:
+    table.put("kept", 1)
+    put = table.put("ended", 2, expires=timedelta(seconds=10))
+    table.put("dated", 3, expires=datetime.fromtimestamp(START_NS / 10**9, UTC) + timedelta(days=1))
+    assert (table.keys(), table.count()) == (["dated", "ended", "kept"], 3)
+    clock.advance(11 * 10**6)
+    later = table.put("later", 4)
+    assert (table.keys(), table.get("ended"), table.item("ended")) == (["dated", "kept", "later"], None, None)
+    assert memory.at(put.seq).table("jobs").get("ended") == 2, "it had not ended then"
+    assert memory.at(later.seq).table("jobs").get("ended") is None
+    table.put("ended", 5, expected=NO_STREAM)
+    assert table.get("ended") == 5, "put anew, it does not end"
+    clock.advance(24 * 3_600 * 10**6)
+    head = memory.head
+    assert table.expire() == 1
+    assert (memory.head, table.expire(), memory.head) == (head + 1, 0, head + 1)
+    assert_sound(memory)
+
+
+def test_a_batch_reads_its_own_items(memory: Memory, table: Table) -> None:
+    table.put("a", b"old")
+    with memory.batch():
+        stamp = table.put("a", b"new")
+        table.put("b", 1)
+        assert [(item.key, item.value) for item in table.scan()] == [("a", b"new"), ("b", 1)]
+        assert table.delete_prefix("") == 2
+        table.put("b", 2)
+        assert table.get("b") == 2
+        assert stamp.seq < 0
+    assert (stamp.seq, table.keys(), table.get("b")) == (2, ["b"], 2)
+    assert [item.value for item in table.history("a")] == [b"old", b"new"]
+    assert_sound(memory)
+
+
+@pytest.mark.parametrize("erased", range(1, 7))
+def test_what_was_erased_does_not_come_back(memory: Memory, erased: int) -> None:
+    """Of every event of a table, that of a batch that names others of it among them."""
+    table = memory.table("t")
+    with memory.batch():
+        table.put("a", "secret one")
+        table.put("a", "secret two")
+        table.put("b", "secret three")
+        table.delete_prefix("")
+        table.put("a", "secret four")
+    table.put("a", "secret five")
+    memory.erase([erased])
+    assert [item.value for item in table.scan()] == ([] if erased == 6 else ["secret five"])
+    assert_sound(memory)
+
+
+def test_a_prefix_is_erased_from_its_whole_past(tmp_path: Path) -> None:
+    memory = Memory(tmp_path / "store")
+    table = memory.table("threads")
+    table.put(("ann", "1"), {"text": "the secret of ann"})
+    table.put(("ann", "1"), b"the secret of ann, once more")
+    table.put(("ann", "2"), 1)
+    table.put(("bob", "1"), "bob")
+    table.delete(("ann", "1"))
+    memory.fork("branch").table("threads").put(("bob", "2"), 2)
+    receipt = table.erase(("ann",))
+    assert (receipt.occurrences, table.keys(), table.history(("ann", "1"))) == (0, [("bob", "1")], [])
+    assert memory.fork("branch").table("threads").keys() == [("bob", "1"), ("bob", "2")]
+    assert_sound(memory)
+    memory.close()
+    for file in (tmp_path / "store").iterdir():
+        assert b"secret of ann" not in file.read_bytes()
+
+
+def test_time_travel_moves_a_table(memory: Memory, table: Table) -> None:
+    table.put("a", 1)
+    before = memory.snapshot("before")
+    table.put("a", {"now": [2]})
+    table.put("b", 3)
+    shown = sorted(map(str, memory.diff(before.seq, memory)))
+    assert shown == ["table/jobs table.a: 1 -> {'now': [2]}", "table/jobs table.b: None -> 3"]
+    memory.restore("before")
+    assert [(item.key, item.value) for item in table.scan()] == [("a", 1)]
+    assert memory.tables() == ["jobs"]
+    assert [item.value for item in table.history("a")] == [1, {"now": [2]}]
+
+
+async def _use(memory: Memory) -> list[Any]:
+    table = memory.aio.table("jobs")
+    await table.put("a", b"1")
+    await table.put(("a", "b"), 2)
+    assert await table.get("a") == b"1"
+    assert await table.delete("a")
+    return [item.value for item in await table.scan()]
+
+
+def test_an_event_loop_awaits_reads_and_writes(memory: Memory) -> None:
+    import asyncio
+
+    assert asyncio.run(_use(memory)) == [2]

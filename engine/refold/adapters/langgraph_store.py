@@ -28,6 +28,7 @@ from langgraph.store.base import (
 )
 
 from refold import Memory, WrongVersion
+from refold.adapters.keys import part, text
 from refold.index.ranking import Ranking
 from refold.memory import Table, TableItem
 
@@ -37,8 +38,6 @@ Vector = Sequence[float]
 _ACTOR: Final = "langgraph"
 _COSINE: Final = Ranking(name="langgraph", cosine=1.0)
 _SWEEP_MINUTES: Final = 5.0
-_ESCAPE: Final = "\x01"
-_NUL: Final = "\0"
 _SEPARATOR: Final = "\x1f"
 _NAME_BYTES_MAX: Final = 400
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -124,7 +123,7 @@ class RefoldStore(BaseStore):
         """Do operations at once: reads see the state before them, and what is put or deleted is one commit."""
         asked = [*ops]
         writes, queries = self._writes(asked), _queries(asked)
-        texts = [text for write in writes for text in write.texts]
+        texts = [each for write in writes for each in write.texts]
         vectors: dict[str, Vector] = {}
         if self.embeddings is not None:
             vectors = {query: self.embeddings.embed_query(query) for query in queries}
@@ -135,7 +134,7 @@ class RefoldStore(BaseStore):
         """Do operations at once, as ``batch`` does; a thread reads and writes."""
         asked = [*ops]
         writes, queries = self._writes(asked), _queries(asked)
-        texts = [text for write in writes for text in write.texts]
+        texts = [each for write in writes for each in write.texts]
         vectors: dict[str, Vector] = {}
         if self.embeddings is not None:
             made = await asyncio.gather(*map(self.embeddings.aembed_query, queries))
@@ -152,7 +151,7 @@ class RefoldStore(BaseStore):
         if self.embeddings is None or op.value is None or op.index is False:
             return []
         fields = self._fields if op.index is None else _paths(op.index)
-        return [text for field in fields for text in get_text_at_path(op.value, field)]
+        return [found for field in fields for found in get_text_at_path(op.value, field)]
 
     def _done(self, ops: Sequence[Op], writes: Sequence[_Write], vectors: dict[str, Vector]) -> list[Result]:
         results = [self._answer(op, vectors) for op in ops]
@@ -187,10 +186,10 @@ class RefoldStore(BaseStore):
             self._table.delete(_key(place))
             return
         entries: list[str] = []
-        for number, (text, vector) in enumerate(zip(write.texts, write.vectors, strict=True)):
+        for number, (words, vector) in enumerate(zip(write.texts, write.vectors, strict=True)):
             if any(vector):
                 # One content is one memory, whatever its metadata: the key makes it another one.
-                content = f"{place.key} {number}: {text}"
+                content = f"{place.key} {number}: {words}"
                 entries.append(project.add(content, vector=list(vector), metadata={"key": place.key}).id)
         created = 0 if before is None else before.value["created"] or before.time_ns
         row = {"value": dict(op.value), "created": created, "ttl": op.ttl, "entries": entries}
@@ -221,7 +220,7 @@ class RefoldStore(BaseStore):
 
     def _search(self, op: SearchOp, vector: Vector | None) -> list[SearchItem]:
         prefix = tuple(op.namespace_prefix)
-        found = {_place(item): item for item in self._table.scan(tuple(map(_part, prefix)) if prefix else "")}
+        found = {_place(item): item for item in self._table.scan(tuple(map(part, prefix)) if prefix else "")}
         # A key may begin with the parts of a namespace, and is none.
         held = {place: item for place, item in found.items() if place.namespace[: len(prefix)] == prefix}
         if op.filter:
@@ -318,27 +317,12 @@ def _end(ttl: float | None) -> timedelta | None:
     return None if ttl is None else timedelta(minutes=ttl)
 
 
-# Keys: those of LangGraph may be empty, and hold any character; the parts of a table's may not.
-
-
-def _part(text: str) -> str:
-    escaped = text.replace(_ESCAPE, _ESCAPE * 2).replace(_NUL, f"{_ESCAPE}0")
-    return escaped or _ESCAPE
-
-
-def _whole(part: str) -> str:
-    if part == _ESCAPE:
-        return ""
-    pieces = part.split(_ESCAPE * 2)
-    return _ESCAPE.join(piece.replace(f"{_ESCAPE}0", _NUL) for piece in pieces)
-
-
 def _key(place: _Place) -> tuple[str, ...]:
-    return tuple(map(_part, (*place.namespace, place.key)))
+    return tuple(map(part, (*place.namespace, place.key)))
 
 
 def _split(key: "str | tuple[str, ...]") -> _Place:
-    *namespace, last = map(_whole, key if isinstance(key, tuple) else (key,))
+    *namespace, last = map(text, key if isinstance(key, tuple) else (key,))
     return _Place(tuple(namespace), last)
 
 
@@ -387,7 +371,7 @@ def _matches(held: Any, wanted: object) -> bool:
         own: object = held
         if not isinstance(own, list):
             return False
-        values = cast("list[Any]", own)
+        values = cast("Sequence[Any]", own)
         return len(values) == len(items) and all(map(_matches, values, items))
     if not isinstance(wanted, dict):
         return bool(held == wanted)

@@ -1,0 +1,213 @@
+"""A store of pydantic-ai's conversations: entries and records in a table, and messages in conversations of refold."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, cast
+
+from pydantic import TypeAdapter
+from pydantic_ai.conversation_store import (
+    ConversationConflict,
+    ConversationEntry,
+    ConversationRecord,
+    ConversationStore,
+)
+
+from refold import NO_STREAM, Conversation, Memory, WrongVersion
+from refold.adapters.keys import part
+from refold.memory import TableItem
+
+_ACTOR: Final = "pydantic-ai"
+_ENTRY: Final = "entry"
+"""The key of metadata that names the entry of a message."""
+
+_LINK: Final = "link"
+_MESSAGE: Final = "message"
+"""The two parts of an entry: what leads to the one before it, which an erasure of its text leaves, and its message."""
+
+_ERASED: Final = "(erased)"
+
+_ENTRIES: Final = TypeAdapter(ConversationEntry)
+_RECORDS: Final = TypeAdapter(ConversationRecord)
+
+
+class RefoldConversationStore(ConversationStore):
+    """pydantic-ai's ``ConversationStore`` in a memory: load, run, save, as with the store that it brings.
+
+    Each message is an entry of the table ``name``. What a conversation holds now is also the window of the conversation
+    ``NAME/CONVERSATION_ID`` of the memory, part by part, so that ``why``, ``search``, budgets, ``erase`` and
+    ``refold web`` work on it; ``project_messages=False`` leaves that out. A save is one commit.
+
+    >>> import asyncio
+    >>> from pydantic_ai.conversation import Conversation
+    >>> from pydantic_ai.messages import ModelRequest, UserPromptPart
+    >>> memory = Memory()
+    >>> store = RefoldConversationStore(memory)
+    >>> trip = Conversation(conversation_id="trip", messages=[ModelRequest(parts=[UserPromptPart("Hello!")])])
+    >>> _ = asyncio.run(store.save(trip))
+    >>> memory.conversation("pydantic-ai/trip").window()[0].content
+    'Hello!'
+    """
+
+    def __init__(self, memory: Memory, *, name: str = "pydantic-ai", project_messages: bool = True) -> None:
+        self.memory, self.name, self.project_messages = memory, name, project_messages
+        self._table = memory.table(name)
+        self._async_table = memory.aio.table(name)
+
+    # Reading.
+
+    async def read_record(self, conversation_id: str) -> ConversationRecord | None:
+        """Return the record of a conversation, `None` where there is none."""
+        item = await self._async_table.item(_record_key(conversation_id))
+        return None if item is None else _record(item)
+
+    async def read_records(self, *, scope: str | None = None, limit: int | None = None) -> Sequence[ConversationRecord]:
+        """Return the records, the one saved last first; with a `scope`, those that have it."""
+        records = map(_record, await self._async_table.scan(("record",)))
+        kept = [record for record in records if scope is None or record.scope == scope]
+        return sorted(kept, key=lambda record: record.updated_at, reverse=True)[:limit]
+
+    async def read_entry(self, entry_id: str) -> ConversationEntry:
+        """Return an entry by its id; `KeyError` where there is none."""
+        parts = await self._async_table.scan(_entry_key(entry_id))
+        if not parts:
+            raise KeyError(entry_id)
+        return _entry(entry_id, parts)
+
+    # Writing.
+
+    async def write_record(
+        self,
+        record: ConversationRecord,
+        *,
+        new_entries: Sequence[ConversationEntry] = (),
+        expected_revision: str | None,
+    ) -> None:
+        """Store a record and its new entries, all of it or nothing; see the base class for what is a conflict."""
+        key, new = _record_key(record.conversation_id), {entry.id: entry for entry in new_entries}
+        while True:
+            item = await self._async_table.item(key)
+            if (None if item is None else _record(item).revision) != expected_revision:
+                raise ConversationConflict(record.conversation_id)
+            head = record.head_id
+            if head is not None and head not in new and not await self._async_table.count(_entry_key(head)):
+                raise ConversationConflict(record.conversation_id)
+            try:
+                with self.memory.acting(_ACTOR):
+                    async with self.memory.aio.batch():
+                        for entry in new_entries:
+                            message = _ENTRIES.dump_python(entry, mode="json")["message"]
+                            self._table.put((*_entry_key(entry.id), _LINK), [entry.parent_id, message["kind"]])
+                            self._table.put((*_entry_key(entry.id), _MESSAGE), message)
+                        expected = NO_STREAM if item is None else item.seq
+                        self._table.put(key, _RECORDS.dump_python(record, mode="json"), expected=expected)
+                        if self.project_messages:
+                            self._show(record, new)
+            except WrongVersion:  # Somebody else wrote since the look; if to this record, that is a conflict.
+                continue
+            return
+
+    async def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
+        """Delete a conversation, with the entries that no other one reaches."""
+        while True:
+            try:
+                with self.memory.acting(_ACTOR):
+                    async with self.memory.aio.batch():
+                        self._delete(conversation_id, expected_revision)
+            except WrongVersion:
+                continue
+            return
+
+    def _delete(self, conversation_id: str, expected_revision: str) -> None:
+        items = {item.key: item for item in self._table.scan(("record",))}
+        stored = items.pop(_record_key(conversation_id), None)
+        if stored is None or _record(stored).revision != expected_revision:
+            raise ConversationConflict(conversation_id)
+        keys = self._table.keys(("entry",))
+        reached: set[Any] = set()
+        for record in map(_record, items.values()):
+            for tip in (record.head_id, *record.branches):
+                while tip is not None and _entry_key(tip) not in reached:
+                    reached.add(_entry_key(tip))
+                    tip = self._table.get((*_entry_key(tip), _LINK))[0]  # noqa: PLW2901 - up the chain
+        self._table.delete(_record_key(conversation_id))
+        for key in keys:
+            if key[:2] not in reached:
+                self._table.delete(key)
+        if self.project_messages:
+            self._chat(conversation_id).clear_window()
+
+    # The messages that a conversation of the memory shows.
+
+    def _chat(self, conversation_id: str) -> Conversation:
+        return self.memory.conversation(f"{self.name}/{conversation_id}")
+
+    def _show(self, record: ConversationRecord, new: dict[str, ConversationEntry]) -> None:
+        """Let the window hold the chain that ends with the head: what left the chain leaves, what is new comes."""
+        chat = self._chat(record.conversation_id)
+        window = chat.window()
+        held = {(message.metadata or {}).get(_ENTRY): place for place, message in enumerate(window)}
+        missing: list[ConversationEntry] = []
+        tip = record.head_id
+        while tip is not None and tip not in held:
+            missing.append(new.get(tip) or _entry(tip, self._table.scan(_entry_key(tip))))
+            tip = missing[-1].parent_id
+        for message in reversed(window[0 if tip is None else held[tip] + 1 :]):
+            chat.remove(message)
+        for entry in reversed(missing):
+            for fields in _messages(entry):
+                chat.append(**fields, metadata={_ENTRY: entry.id})
+
+
+def _record_key(conversation_id: str) -> tuple[str, str]:
+    return "record", part(conversation_id)
+
+
+def _entry_key(entry_id: str) -> tuple[str, str]:
+    return "entry", part(entry_id)
+
+
+def _record(item: TableItem) -> ConversationRecord:
+    return _RECORDS.validate_python(item.value)
+
+
+def _entry(entry_id: str, items: Sequence[TableItem]) -> ConversationEntry:
+    """Return the entry of its link and its message; one whose message was erased says so."""
+    held = {item.key[-1]: item.value for item in items}
+    parent_id, kind = held[_LINK]
+    part_kind = "text" if kind == "response" else "user-prompt"
+    message = held.get(_MESSAGE, {"kind": kind, "parts": [{"part_kind": part_kind, "content": _ERASED}]})
+    return _ENTRIES.validate_python({"id": entry_id, "parent_id": parent_id, "message": message})
+
+
+_ROLES: Final = {"system-prompt": "system", "user-prompt": "user", "tool-return": "tool", "retry-prompt": "user"}
+
+
+def _messages(entry: ConversationEntry) -> Iterator[dict[str, Any]]:
+    """Yield the fields of the messages that show an entry: its parts, those of a response with its calls together."""
+    message: dict[str, Any] = _ENTRIES.dump_python(entry, mode="json")["message"]
+    parts: list[dict[str, Any]] = message["parts"]
+    if message["kind"] == "response":
+        texts = [part["content"] for part in parts if part["part_kind"] == "text"]
+        calls = [
+            {
+                "id": part["tool_call_id"],
+                "type": "function",
+                "function": {"name": part["tool_name"], "arguments": part["args"]},
+            }
+            for part in parts
+            if part["part_kind"].endswith("tool-call")
+        ]
+        yield {"role": "assistant", "content": "\n".join(texts) or None, "tool_calls": calls or None}
+        return
+    for each in parts:
+        role = _ROLES.get(each["part_kind"], "user")
+        is_answer = bool(each.get("tool_name"))
+        answered = {"tool_call_id": each["tool_call_id"]} if is_answer else {}
+        yield {"role": "tool" if is_answer else role, "content": _content(each.get("content")), **answered}
+
+
+def _content(content: Any) -> "str | list[dict[str, Any]]":
+    """Return the content of a part as a message holds it: a text, or blocks."""
+    if isinstance(content, str):
+        return content
+    values = cast("Sequence[Any]", content if isinstance(content, list) else [content])
+    return [value if isinstance(value, dict) else {"type": "text", "text": str(value)} for value in values]

@@ -1,0 +1,152 @@
+"""pydantic-ai's conversations in a memory: equal to pydantic-ai's own store, and shown as conversations."""
+
+import asyncio
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from pydantic_ai import Agent
+from pydantic_ai.conversation import Conversation
+from pydantic_ai.conversation_store import ConversationConflict, InMemoryConversationStore
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+from refold import Memory
+from refold.adapters.pydantic_ai import RefoldConversationStore
+from tests.support.memories import assert_sound
+
+
+def content(message: Any) -> Any:
+    return message.parts[0].content
+
+
+def said(step: int, draw: Random) -> list[ModelMessage]:
+    question: ModelMessage = ModelRequest(parts=[UserPromptPart(f"q{step}")])
+    answer: ModelMessage = ModelResponse(parts=[TextPart(f"a{step}")])
+    return draw.choice(([question], [answer], [question, answer]))
+
+
+async def outcome(store: Any, kind: str, name: str, other: str, at: int, messages: list[ModelMessage]) -> Any:
+    loaded = await store.load(name)
+    if kind == "say":
+        one = loaded or Conversation(conversation_id=name)
+        one.messages.extend(messages)
+        return len(await store.save(one, scope="s" if name == "a" else None))
+    if kind == "rewrite":
+        one = Conversation(conversation_id=name, messages=messages, revision=loaded and loaded.revision)
+        return len(await store.save(one))
+    if kind == "branch":
+        branched = await store.branch(name, at=at, expected_revision=loaded and loaded.revision)
+        return list(map(content, branched.messages))
+    if kind == "fork":
+        return len((await store.fork(name, at=at, new_conversation_id=other)).messages)
+    if kind == "delete":
+        return await store.delete(name)
+    if kind == "list":
+        return sorted(record.conversation_id for record in await store.list_conversations(scope="s"))
+    one = await store.load(name, limit=at)
+    return one and list(map(content, one.messages))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_steps_lead_where_pydantic_ais_own_store_leads(memory: Memory, seed: int) -> None:
+    """200 steps for each seed: 2,400 in all; after each the window shows what the conversation holds."""
+    draw = Random(seed)
+    ours, theirs = RefoldConversationStore(memory), InMemoryConversationStore()
+    kinds = ["say", "say", "say", "rewrite", "branch", "fork", "delete", "list", "load"]
+
+    async def steps() -> None:
+        for step in range(200):
+            kind, name, other, at = draw.choice(kinds), draw.choice("abc"), draw.choice("abc"), draw.randint(0, 4)
+            messages, results = said(step, draw), []
+            for store in (ours, theirs):
+                try:
+                    results.append(await outcome(store, kind, name, other, at, messages))
+                except Exception as error:  # noqa: BLE001 - which error it is has to be the same
+                    results.append(type(error))
+            assert results[0] == results[1], (step, kind, name)
+            loaded = await ours.load(name)
+            window = [message.content for message in memory.conversation(f"pydantic-ai/{name}").window()]
+            assert window == (list(map(content, loaded.messages)) if loaded else [])
+
+    asyncio.run(steps())
+    assert_sound(memory)
+
+
+def answer(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
+    last = messages[-1].parts[-1]
+    if isinstance(last, ToolReturnPart):
+        return ModelResponse(parts=[TextPart(f"It is {last.content}.")])
+    if "port" in str(getattr(last, "content", "")):
+        return ModelResponse(parts=[ToolCallPart("port_of", {"service": "db"}, tool_call_id="c1")])
+    return ModelResponse(parts=[TextPart(f"{len(messages)} messages so far.")])
+
+
+def test_an_agent_goes_on_in_another_process_and_is_seen_as_messages(tmp_path: Path) -> None:
+    agent = Agent(FunctionModel(answer))
+
+    @agent.tool_plain
+    def port_of(service: str) -> str:
+        return {"db": "5432"}[service]
+
+    async def turn(memory: Memory, text: str) -> str:
+        store = RefoldConversationStore(memory)
+        conversation = await store.load("trip") or Conversation(conversation_id="trip")
+        result = await agent.run(text, conversation=conversation)
+        await store.save(result)
+        return result.output
+
+    with Memory(tmp_path / "store") as memory:
+        assert asyncio.run(turn(memory, "Which port?")) == "It is 5432."
+    with Memory(tmp_path / "store") as memory:
+        assert asyncio.run(turn(memory, "Thanks.")) == "5 messages so far."
+        window = memory.conversation("pydantic-ai/trip").window()
+        assert [message.role for message in window] == ["user", "assistant", "tool", "assistant", "user", "assistant"]
+        assert window[1].tool_calls is not None
+        assert (window[1].tool_calls[0]["id"], window[2].tool_call_id, window[2].content) == ("c1", "c1", "5432")
+        assert {stamp.actor for _, stamp in memory.events() if stamp.stream.startswith("table/")} == {"pydantic-ai"}
+        assert_sound(memory)
+
+
+def test_of_two_that_save_at_once_one_learns_of_the_other(memory: Memory) -> None:
+    store = RefoldConversationStore(memory)
+
+    async def both() -> list[Any]:
+        first = Conversation(conversation_id="c", messages=[ModelRequest(parts=[UserPromptPart("one")])])
+        await store.save(first)
+        copies = [await store.load("c") for _ in range(8)]
+        for number, copy in enumerate(copies):
+            assert copy is not None
+            copy.messages.append(ModelResponse(parts=[TextPart(f"{number}")]))
+        return await asyncio.gather(*(store.save(copy) for copy in copies if copy), return_exceptions=True)
+
+    results = asyncio.run(both())
+    assert [type(result) for result in results].count(list) == 1
+    assert {type(result) for result in results} == {list, ConversationConflict}
+    assert len(memory.conversation("pydantic-ai/c").window()) == 2
+
+
+def test_a_secret_is_erased_from_entries_and_messages(tmp_path: Path) -> None:
+    with Memory(tmp_path / "store") as memory:
+        store = RefoldConversationStore(memory)
+        texts = ["before", "the secret is plum", "behind"]
+        messages: list[ModelMessage] = [ModelRequest(parts=[UserPromptPart(text)]) for text in texts]
+        asyncio.run(store.save(Conversation(conversation_id="c", messages=messages)))
+        memory.erase(text="secret is plum")
+        loaded = asyncio.run(store.load("c"))
+        assert loaded is not None
+        assert list(map(content, loaded.messages)) == ["before", "(erased)", "behind"]
+        loaded.messages.append(ModelResponse(parts=[TextPart("more")]))
+        asyncio.run(store.save(loaded))
+        assert len(memory.conversation("pydantic-ai/c").window()) == 4
+    for file in (tmp_path / "store").iterdir():
+        assert b"secret is plum" not in file.read_bytes()

@@ -72,6 +72,19 @@ MUTANTS = [
     Mutant("engine/transaction.py", "if actual != version:", "if actual < version:", "engine/test_batch.py"),
     Mutant(
         "engine/transaction.py",
+        "if event.prior != prior or getattr(",
+        "if event.prior > prior or getattr(",
+        "engine/test_batch_keys.py",
+    ),
+    Mutant(
+        "engine/transaction.py",
+        "(actual := self._prior(what)) != seen",
+        "(actual := seen) != seen",
+        "engine/test_batch_keys.py",
+    ),
+    Mutant("engine/transaction.py", "for place in own[count:]:", "for place in own:", "engine/test_batch_keys.py"),
+    Mutant(
+        "engine/transaction.py",
         "not transaction.is_current():",
         "transaction.is_current is None:",
         "engine/test_branches.py engine/test_batch_edges.py memory/test_time.py memory/test_maintenance.py",
@@ -124,7 +137,7 @@ MUTANTS = [
     Mutant("engine/history.py", "if name != STORE_STREAM for", "if name for", "memory/test_time.py"),
     # Log and index.
     Mutant(
-        "engine/transaction.py",
+        "engine/commit.py",
         "stream.seq, stream.branch) for",
         "stream.seq, stream.branch and 1) for",
         "engine/test_branches.py",

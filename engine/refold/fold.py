@@ -365,6 +365,12 @@ def copied(state: State) -> State | None:
     return None if None in copies else State(state.kind, copies)
 
 
+def part_of(state: State, view: View[Any]) -> State:
+    """Return a state of one view alone that goes on by itself."""
+    assert view.copy is not None, f"{view.name} has no copy"
+    return State(_part_kind(view, state.kind.name), [view.copy(state.part(view))])
+
+
 def _pairs(state: State) -> list[tuple[View[Any], Any]]:
     return list(zip(state.kind.views, state.parts, strict=True))
 

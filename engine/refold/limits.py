@@ -81,6 +81,7 @@ BELL_SECONDS: Final = 0.05  # How long a caller sleeps at most until it looks wh
 POLL_MS: Final = 20
 # How often a decision that takes in a whole memory is made anew because others wrote to it meanwhile.
 REDO_COUNT_MAX: Final = 64
+ATTEMPTS_COUNT_MAX: Final = 1_000_000  # The same, as the caller of a transaction may choose it.
 # How often a witness gets the position of the log; with what a flush takes, it lags less than a second.
 WITNESS_MS: Final = 500
 # How long a writer of a witness waits for another process that does: a millisecond, if that one is not stopped.

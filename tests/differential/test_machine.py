@@ -72,6 +72,7 @@ UNDRIVEN = {
     "Memory.hooks": "agent/test_hooks.py",
     "Memory.recall": "Project.recall, of the default project",
     "Memory.tools": "agent/test_tools.py",
+    "Memory.transact": "memory/test_transact.py",
     "Memory.upsert": "Project.upsert, of the default project",
     "ScopedState.pop": "ScopedState.delete, as a mapping has it",
     "ScopedState.setdefault": "ScopedState.set, as a mapping has it",

@@ -281,7 +281,10 @@ class TestAnotherWriter:
         chat.scratchpad.set("k", "0")
         with pytest.raises(WrongVersion, match="moved from version 2 to 3 while a batch was open; run the batch again"):
             in_batch(
-                memory, lambda: chat.scratchpad.set("k", "1"), lambda: elsewhere(lambda: chat.scratchpad.set("k", "2"))
+                memory,
+                chat.scratchpad.keys,
+                lambda: chat.scratchpad.set("k", "1"),
+                lambda: elsewhere(lambda: chat.scratchpad.set("k", "2")),
             )
         assert (chat.scratchpad.get("k"), memory.head) == ("2", 3)
         assert_sound(memory)

@@ -33,6 +33,16 @@ def _plain(names: str) -> _Calls:
     return {name: partial(lambda handle, _, name: call(handle, name), name=name) for name in names.split()}
 
 
+def _transact(memory: Any, _: World) -> str:
+    def work() -> str:
+        memory.conversation("c").state.set("in", "a transaction")
+        memory.profile().set("in", memory.profile().get("in", "") + "a transaction")
+        return "done"
+
+    done: str = memory.transact(work)
+    return done
+
+
 def _in_batch(memory: Any, _: World) -> None:
     with memory.batch():
         memory.conversation("c").append("user", "in a batch")
@@ -346,6 +356,7 @@ VERBS: Final[dict[str, Verb]] = {
     "Memory/create": Verb(_opened, _nothing, opens="create", states=("warm",)),
     "Memory.acting": Verb(_acting),
     "Memory.batch": Verb(_in_batch),
+    "Memory.transact": Verb(_transact),
     "Memory.close": Verb(lambda memory, _: memory.close(), closes=True),
     "Memory.close/subscribed": Verb(lambda memory, _: memory.close(), prepare=_subscribed, closes=True),
     "Memory.erase": Verb(lambda memory, world: memory.erase(world.known.messages[1:2]), is_alone=True),

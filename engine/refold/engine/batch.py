@@ -23,14 +23,18 @@ OPEN: Final[ContextVar[tuple["Batch", ...]]] = ContextVar("refold_batches", defa
 class Batch:
     """An open batch of one engine; leaving the block commits it, an exception discards it.
 
+    One that joins is, where a batch is open in its context, a part of that one, which alone commits or discards.
+
     A signal may end the block and yet keep ``__exit__`` from running its first line. So a batch does not only wait to
     be left: it is open as long as the ``with`` statement holds its exit, which it lets go of in any case.
     """
 
-    __slots__ = ("engine", "held", "is_over", "transaction", "was_entered")
+    __slots__ = ("engine", "held", "is_over", "is_part", "joins", "transaction", "was_entered")
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, *, joins: bool = False) -> None:
         self.engine = engine
+        self.joins = joins
+        self.is_part = False
         self.transaction = Transaction(engine.reader)
         self.was_entered = self.is_over = False
         self.held: ref[Callable[..., None]] | None = None
@@ -41,9 +45,16 @@ class Batch:
         self.engine.reader.check_writable()
         if self.was_entered:
             raise InvalidInput("this batch was used before; take a new one with memory.batch()")
-        if active(self.engine) is not None:
-            raise InvalidInput("a batch is already open in this context; commit it before opening another")
-        begin(self)
+        outer = active(self.engine)
+        if outer is None:
+            begin(self)
+            return self
+        if not self.joins:
+            raise InvalidInput(
+                "a batch is already open in this context; commit it before opening another, or take join=True"
+            )
+        self.transaction = outer.transaction
+        self.is_part = self.was_entered = True
         return self
 
     @exit_method
@@ -55,7 +66,7 @@ class Batch:
     ) -> None:
         """Write everything as one commit, or nothing if the block raised."""
         leave(self)
-        if kind is None:
+        if kind is None and not self.is_part:
             self.engine.commit(self.transaction)
 
     @property

@@ -1,21 +1,22 @@
 """Transactions: the events of one caller, decided on the state that it sees, and the group of them that is committed.
 
 A caller is admitted to a group whole or not at all. Where its decision depends on a stream that an earlier caller of
-the same group changes, it waits for the next commit: then that stream's state is known.
+the same group changes, it waits for the next commit: then that stream's state is known. A decision on one key does not
+wait: what the group has done to the key is known at once.
 """
 
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from functools import partial
-from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from msgspec import Struct
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr, replace
 
 from refold import checks, fold
+from refold.engine.keys import KeyDecision, KeyMap, with_prior
 from refold.engine.origin import BY_HOST, Origin, origin_in
 from refold.engine.reader import Reader, Request, of_another_request
 from refold.engine.streams import STORE_STREAM, Stream, kind_of, name_of, split_key
@@ -23,7 +24,6 @@ from refold.entry import Entry, settle_entry
 from refold.errors import LimitExceeded, WrongVersion
 from refold.event import (
     ACTOR_NUMBER_MAX,
-    ACTOR_NUMBERS,
     FLAG_BASE,
     FLAG_OCCURRED,
     NAMED_ACTORS_FROM,
@@ -32,10 +32,9 @@ from refold.event import (
     Recorded,
     Restored,
     Stamp,
+    View,
 )
 from refold.limits import BATCH_EVENTS_MAX
-from refold.log.protocol import Row
-from refold.log.record import MARK_COMMAND, SEQ, Columns, Sealed, StreamHead, pack
 from refold.message import Message, MessageAppended
 from refold.views.actors import ACTORS, ActorNamed
 from refold.views.profile import Note
@@ -56,6 +55,9 @@ _recorded: Final[Callable[[tuple[Event, Stamp]], Recorded]] = partial(_new, Reco
 
 Decide: TypeAlias = Callable[[fold.State], Event | None]
 """Looks at a stream's state and returns the event to append, or ``None`` where nothing would change."""
+
+KeyOf: TypeAlias = tuple[str, KeyMap[Any], str]
+"""A stream, a map in its state, and a key of that."""
 
 
 class Mutation(NamedTuple):
@@ -126,6 +128,8 @@ class Draft(ABC):
         """Requests by the hash of their id, each with the places of its events."""
         self.overlays: dict[str, fold.State] = {}
         """Stream -> its state with these events, for streams that were read after they were written to."""
+        self.parts: dict[tuple[str, View[Any]], tuple[fold.State, int]] = {}
+        """Stream and view -> its state of that view alone, and how many of these events it has been given."""
         self.starts: list[int] = []
         """Places at which a command begins, what is written whole or not at all; none where all events are one."""
 
@@ -142,6 +146,10 @@ class Draft(ABC):
     @abstractmethod
     def state(self, key: str) -> fold.State:
         """Return a stream's state with these events."""
+
+    @abstractmethod
+    def decide(self, key: str, make: Decide) -> Event | None:
+        """Return what a decision on a stream with these events makes."""
 
     @abstractmethod
     def open(self, key: str, opening: Event, origin: Origin) -> None:
@@ -172,7 +180,7 @@ class Draft(ABC):
         try:
             if expected != ANY:
                 check_version(key, self.version(key), expected)
-            event = make if isinstance(make, Event) else make(self.state(key))
+            event = make if isinstance(make, Event) else self.decide(key, make)
             if event is None:
                 self._remember(request)
                 return None
@@ -225,13 +233,34 @@ class Draft(ABC):
     def folded(self, state: fold.State, place: int) -> fold.State:
         """Return a state after one more event."""
         event = self.events[place]
-        if isinstance(event, Restored):
+        if isinstance(event, (Forked, Restored)):
             state = self._reader.base_state(event, kind_of(self.keys[place]))
-        fold.fold(state, self.stamps[place], event)
+        fold.fold(state, self.stamp(place), event)
+        return state
+
+    def stamp(self, place: int) -> Stamp:
+        """Return the stamp with which an event is folded before it is written."""
+        return self.stamps[place]
+
+    def part(self, key: str, view: View[Any]) -> fold.State:
+        """Return a stream's state with these events, of which one view counts; this is no read of the stream."""
+        own = self.places.get(key)
+        state, count = self.parts.get((key, view)) or (None, 0)
+        if state is None:
+            stream = self._reader.find(key)
+            state = fold.empty(kind_of(key)) if stream is None else self._reader.live(stream)
+            if not own:
+                return state
+            state = fold.part_of(state, view)
+        assert own is not None, "a part is of a stream with events"
+        for place in own[count:]:
+            state = self.folded(state, place)
+        self.parts[key, view] = (state, len(own))
         return state
 
     def truncate(self, length: int) -> None:
         """Take back what was added from place ``length`` on: what added it failed."""
+        self.parts.clear()
         for key in set(self.keys[length:]):
             own = self.places[key]
             del own[bisect_left(own, length) :]
@@ -268,6 +297,12 @@ class Transaction(Draft):
         """Places of events that name a seq of this very transaction."""
         self.reads: dict[str, int] = {}
         """Stream -> version at which its state was first read."""
+        self.key_reads: dict[KeyOf, tuple[int, int]] = {}
+        """Key -> seq and place of the value that it had when it was first read, of streams that were not."""
+        self.changed: dict[KeyOf, int] = {}
+        """Key -> place of the first event that changes it, whose ``prior`` is settled at the commit."""
+        self._decided: tuple[Event, KeyOf] | None = None
+        """The event of the last decision on a key, which is about to be added."""
         self.erased_count: int | None = None
         """How many events had been erased when it first read something; ``None`` where no erasure matters."""
         self.is_current: Callable[[], bool] | None = None
@@ -291,9 +326,11 @@ class Transaction(Draft):
 
     def cite(self, place: int) -> None:
         """Take note of an event that may name others."""
-        self.is_citing = True
-        if fold.is_provisional(self.events[place]):
+        self.is_citing, event = True, self.events[place]
+        if fold.is_provisional(event):
             self.provisional.append(place)
+        if self._decided is not None and event is self._decided[0]:
+            self.changed[self._decided[1]] = place
 
     def answered(self, request: Request) -> range:
         """Return the places of the events of a request that was made before; ``InvalidInput`` of another one.
@@ -346,6 +383,40 @@ class Transaction(Draft):
             state = self.overlays[key] = self.state_before(key, len(self.events))
         return state
 
+    def look(self, key: str, view: View[Any]) -> fold.State:
+        """Return a stream's state with the events of this transaction, of which one view counts; it is no read of it.
+
+        It is of one moment with what was read of the stream, if that was. The caller holds the state lock.
+        """
+        self._reader.notice()
+        return self.state(key) if key in self.reads else self.part(key, view)
+
+    def value(self, key: str, keys: KeyMap[Any], name: str) -> Any:
+        """Return the value of a key of a stream, ``None`` where there is none, and remember that it was read."""
+        with self._reader.state_lock:
+            state = self.look(key, keys.view)
+            self._read_key((key, keys, name), state)
+            return keys(state).values.get(name)
+
+    def _read_key(self, what: KeyOf, state: fold.State) -> None:
+        """Remember that a key was read, unless its stream was, or the value is of this very transaction."""
+        key, keys, name = what
+        if key not in self.reads and what not in self.changed:
+            self.key_reads.setdefault(what, keys(state).prior(name))
+
+    def decide(self, key: str, make: Decide) -> Event | None:
+        """Return what a decision makes; one on a key reads that key alone, and only if its caller is promised more."""
+        if not isinstance(make, KeyDecision):
+            return make(self.state(key))
+        with self._reader.state_lock:
+            state, what = self.look(key, make.keys.view), (key, make.keys, make.key)
+            event = make(state)
+            if event is None or not make.is_blind:
+                self._read_key(what, state)
+            is_first = event is not None and key not in self.reads and what not in self.changed
+            self._decided = (event, what) if event is not None and is_first else None
+            return event
+
     def state_before(self, key: str, end: int) -> fold.State:
         """Return a stream's state with the events of this transaction in front of a place, and remember the read."""
         stream = self._read(key)
@@ -369,13 +440,18 @@ class Transaction(Draft):
         super().truncate(length)
         self.openings = {key: place for key, place in self.openings.items() if place < length}
         self.provisional = [place for place in self.provisional if place < length]
+        self.changed = {what: place for what, place in self.changed.items() if place < length}
 
-    def resolved(self, places: Sequence[int], first_seq: int) -> list[Event]:
+    def resolved(self, places: Sequence[int], first_seq: int, settled: Mapping[int, Event]) -> list[Event]:
         """Return the events at ``places``, provisional seqs replaced by those that they are about to get.
 
-        The transaction keeps its own: where the log turns out to have moved, they are resolved once more.
+        ``settled`` has those that point at another value by now. The transaction keeps its own: where the log turns out
+        to have moved, they are settled and resolved once more.
         """
-        events = self.events if len(places) == len(self.events) else [self.events[place] for place in places]
+        if len(places) == len(self.events) and not settled:
+            events = self.events
+        else:
+            events = [settled.get(place) or self.events[place] for place in places]
         if not self.provisional:
             return events
         seq_of = {-(place + 1): first_seq + index for index, place in enumerate(places)}
@@ -451,6 +527,16 @@ class Group(Draft):
         """Return a stream's version with the events of the group."""
         return self.stream(key).version + len(self.places.get(key, ()))
 
+    def decide(self, key: str, make: Decide) -> Event | None:
+        """Return what a decision makes; ``Deferred`` if the group changes the stream on which it looks as a whole."""
+        if key in self.places and isinstance(make, KeyDecision):
+            return make(self.part(key, make.keys.view))
+        return make(self.state(key))
+
+    def stamp(self, place: int) -> Stamp:
+        """Return the stamp with which an event is folded before it is written: with the seq that it is about to get."""
+        return replace(self.stamps[place], seq=self._reader.head + 1 + place)
+
     def state(self, key: str) -> fold.State:
         """Return a stream's state; ``Deferred`` if the group changes it."""
         if key in self.places:
@@ -503,30 +589,34 @@ class Group(Draft):
     def adopt(self, transaction: Transaction) -> Sequence[int]:
         """Add a transaction as one command; return those of its places that are written.
 
-        Raises ``WrongVersion`` if a stream moved that it read, or was closed that it found open.
+        Raises ``WrongVersion`` if a stream or a key moved that it read, or a stream was closed that it found open.
         """
         reader, own = self._reader, transaction.places
-        if self.places and any(key in self.places for key in (*own, *transaction.reads)):
-            raise Deferred
+        if self.places:
+            if any(key in self.places for key in transaction.reads):
+                raise Deferred
+            if any(key in self.places and key not in self.opened for key in transaction.opened):
+                raise Deferred
         if self.requests.keys() & transaction.requests.keys():
             raise Deferred
         if transaction.is_current is not None and self.events:
             raise Deferred
         streams = {key: self.stream(key) for key in own}
         _check_current(reader, transaction, streams)
-        places = _places(reader, transaction, streams)
+        settled = self._settled(transaction)
+        places = _places(reader, transaction, streams, self.opened)
         self.command = len(self.events)
         if places:
             for actor in sorted(transaction.named):
                 self.name(actor)
         begin = self.command
-        self.events += transaction.resolved(places, reader.head + 1 + begin)
+        self.events += transaction.resolved(places, reader.head + 1 + begin, settled)
         if len(places) == len(transaction.events):
             self.keys += transaction.keys
             self.stamps += transaction.stamps
-            self.places.update(
-                (key, [begin + place for place in at] if begin else at.copy()) for key, at in own.items()
-            )
+            for key, at in own.items():
+                moved = [begin + place for place in at] if begin else at.copy()
+                self.places[key] = self.places[key] + moved if key in self.places else moved
         else:
             for index, place in enumerate(places, begin):
                 key = transaction.keys[place]
@@ -534,8 +624,10 @@ class Group(Draft):
                 self.stamps.append(transaction.stamps[place])
                 self.places.setdefault(key, []).append(index)
         for key, stream in streams.items():
-            if key in self.places:
+            if key in self.places and key not in self.streams:
                 self.streams[key] = self._ready(key, self.new_streams.get(key) or stream)
+        self.opened -= own.keys() - transaction.opened
+        self.opened |= own.keys() & transaction.opened
         self.is_dated |= transaction.is_dated
         self.is_citing |= transaction.is_citing
         starts = transaction.starts
@@ -548,6 +640,33 @@ class Group(Draft):
             self.requests[id_hash] = (request, range(begin + first, begin + end))
         return places
 
+    def _prior(self, what: KeyOf) -> tuple[int, int]:
+        """Return the seq and the place of the value that a key has with the events of the group."""
+        key, keys, name = what
+        return keys(self.part(key, keys.view)).prior(name)
+
+    def _settled(self, transaction: Transaction) -> dict[int, Event]:
+        """Return those events of a transaction, by place, that replace another value than it saw.
+
+        Raises ``WrongVersion`` if a key that it read has another value.
+        """
+        for what, seen in transaction.key_reads.items():
+            if (actual := self._prior(what)) != seen:
+                key, _, name = what
+                raise WrongVersion(
+                    f"key {checks.shown(name)} of {name_of(key)} was changed while a batch was open that had read it; "
+                    f"run the batch again",
+                    expected=seen[0],
+                    actual=actual[0],
+                )
+        settled: dict[int, Event] = {}
+        for what, place in transaction.changed.items():
+            event: Any = transaction.events[place]
+            prior, index = self._prior(what)
+            if event.prior != prior or getattr(event, "place", 0) != index:
+                settled[place] = with_prior(event, prior, index)
+        return settled
+
     def truncate(self, length: int) -> None:
         """Take back what was added from place ``length`` on: the command that it belongs to was refused."""
         super().truncate(length)
@@ -558,13 +677,15 @@ class Group(Draft):
         self.named = {actor: number for actor, number in self.named.items() if number < left}
 
 
-def _places(reader: Reader, transaction: Transaction, streams: dict[str, Stream]) -> Sequence[int]:
+def _places(
+    reader: Reader, transaction: Transaction, streams: dict[str, Stream], opened: AbstractSet[str]
+) -> Sequence[int]:
     """Return the places to write: all but openings of streams that somebody else has opened meanwhile."""
     places: Sequence[int] = range(len(transaction.events))
     moot = {
         place
         for key, place in transaction.openings.items()
-        if streams[key].version and fold.is_open(reader.live(streams[key]))
+        if key in opened or (streams[key].version and fold.is_open(reader.live(streams[key])))
     }
     return [place for place in places if place not in moot] if moot else places
 
@@ -606,105 +727,3 @@ def _check_current(reader: Reader, transaction: Transaction, streams: dict[str, 
             expected=before,
             actual=count,
         )
-
-
-# The commit of a group: its records, and the rows that go beside them.
-
-
-class CommitSeed(NamedTuple):
-    """Time and random bytes of a commit: drawn before the turn, so that no caller's code runs in it."""
-
-    time_ns: int
-    salt: bytes
-    """The seed of the records' salts."""
-
-
-class Commit(Struct, frozen=True, eq=False):
-    """A group as the log takes it, and where each of its streams was before."""
-
-    group: Group
-    first_seq: int
-    time_ns: int
-    records: list[Sealed]
-    link: bytes
-    heads: list[StreamHead]
-    """The streams, in the order of ``Draft.places``."""
-    sizes: list[int]
-    """The bytes of each event."""
-    rows: list[Row]
-    """The rows of a commit besides its records: of sources, and of requests."""
-
-    def settle(self) -> None:
-        """Complete the stamps, once the events are durable; it may be done again where it was cut off.
-
-        The seq comes last: whoever sees that it is one sees the rest as well.
-        """
-        stamps, time_ns, first_seq = self.group.stamps, self.time_ns, self.first_seq
-        for head, places in zip(self.heads, self.group.places.values(), strict=True):
-            for version, place in enumerate(places, head.version + 1):
-                stamp = stamps[place]
-                force_setattr(stamp, "version", version)
-                force_setattr(stamp, "time_ns", time_ns)
-                if not stamp.flags & FLAG_OCCURRED:
-                    force_setattr(stamp, "occurred_ns", time_ns)
-                force_setattr(stamp, "seq", first_seq + place)
-
-
-_CAUSE, _ACTOR, _FLAGS_OF = map(attrgetter, ("cause", "actor", "flags"))
-
-
-def build_commit(group: Group, seed: CommitSeed, *, first_seq: int, after_ns: int, link: bytes) -> Commit:
-    """Return the commit of a group's events, from ``first_seq`` on and not before ``after_ns``."""
-    # By columns, each made in one sweep: for a batch that is half the work of going from event to event.
-    stamps, time_ns = group.stamps, max(seed.time_ns, after_ns)
-    arrays = list(map(fold.encode, group.events))
-    streams = [group.streams[key] for key in group.places]
-    heads = [StreamHead(stream.number, stream.version, stream.seq, stream.branch) for stream in streams]
-    owners: Sequence[int] = ()
-    if len(heads) > 1:
-        index_of = {key: index for index, key in enumerate(group.places)}
-        owners = list(map(index_of.__getitem__, group.keys))
-    numbers = {**ACTOR_NUMBERS, **group.named} if group.named else ACTOR_NUMBERS
-    marks = bytearray(map(_FLAGS_OF, stamps))
-    for start in group.starts:
-        if start < len(marks):
-            marks[start] |= MARK_COMMAND
-    occurred: Sequence[int] = ()
-    if group.is_dated:  # What was not said is the time of the commit.
-        occurred = [stamp.occurred_ns if stamp.flags & FLAG_OCCURRED else time_ns for stamp in stamps]
-    actors, causes = list(map(numbers.__getitem__, map(_ACTOR, stamps))), list(map(_CAUSE, stamps))
-    columns = Columns(heads, owners, marks, actors, causes, occurred, arrays)
-    packed = pack(columns, first_seq=first_seq, time_ns=time_ns, command=0, seed=seed.salt, link=link)
-    rows = derived_rows(group.events, first_seq) if group.is_citing else []
-    if group.requests:
-        rows += request_rows(group, first_seq)
-    return Commit(group, first_seq, time_ns, packed.records, packed.link, heads, list(map(len, arrays)), rows)
-
-
-def bases_of(group: Group, first_seq: int) -> Iterator[tuple[int, Forked | Restored, str]]:
-    """Return the events that start from the state of another place, by seq, with the kind of their stream."""
-    for seq, (key, event) in enumerate(zip(group.keys, group.events, strict=True), first_seq):
-        if isinstance(event, (Forked, Restored)):
-            yield seq, event, kind_of(key)
-
-
-def derived_rows(events: Sequence[Event], first_seq: int) -> list[Row]:
-    """Return an index row for each source that an event names: from the source to what was derived from it."""
-    return [
-        ("derived", SEQ.pack(source) + SEQ.pack(seq), b"")
-        for seq, event in enumerate(events, first_seq)
-        if event.sources
-        for source in event.sources
-    ]
-
-
-def request_rows(group: Group, first_seq: int) -> list[Row]:
-    """Return a row for each request: its content as a keyed hash, and the seqs that answered it.
-
-    Of one that changed nothing, the row has the head at which that was decided.
-    """
-    rows: list[Row] = []
-    for request, places in group.requests.values():
-        first, last = first_seq + places.start if places else 0, first_seq + places.stop - 1
-        rows.append(("requests", request.id_hash, request.content_hash + SEQ.pack(first) + SEQ.pack(last)))
-    return rows

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, Ty
 from refold.embedders import NotEmbedded, PreparedCall
 from refold.engine import batch as batches
 from refold.engine.batch import Batch
+from refold.errors import WrongVersion
+from refold.limits import REDO_COUNT_MAX
 from refold.memory import memory
 from refold.memory.board import Board
 from refold.memory.conversation import Conversation, Scratchpad, with_former_verbs
@@ -22,6 +24,7 @@ from refold.memory.options import Core, MutationOptions, mutation
 from refold.memory.project import Project
 from refold.memory.snapshot import Snapshot
 from refold.memory.table import Table
+from refold.memory.transactions import Attempt
 
 if TYPE_CHECKING:
     import datetime
@@ -479,7 +482,7 @@ class AsyncBatch:
         self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         batches.leave(self._batch)
-        if kind is None:
+        if kind is None and not self._batch.is_part:
             await self.core.async_writer.run(partial(self.core.engine.commit, self._batch.transaction))
 
 
@@ -535,6 +538,20 @@ class AsyncMemory(AsyncHandle[memory.Memory]):
     backup = thread_verb(memory.Memory.backup)
     reembed = thread_verb(memory.Memory.reembed, "embedding a memory anew")
     _fork = thread_verb(memory.Memory.fork, "a fork of the memory")
+
+    async def transact(self, function: Callable[[], Awaitable[R]], *, attempts: int = REDO_COUNT_MAX) -> R:
+        """Run an async function in a batch until its commit conflicts with nothing, as ``Memory.transact`` does."""
+        attempt = Attempt(self.plain, function, attempts)
+        while True:
+            block = AsyncBatch(self.core, attempt.batch())
+            try:
+                async with block:
+                    result = await function()
+                    attempt.has_run = True
+            except WrongVersion as error:
+                attempt.check(error)
+            else:
+                return result
 
     @property
     def settings(self) -> AsyncSettings:

@@ -9,6 +9,7 @@ import msgspec
 
 from refold import checks
 from refold.engine import batch as batches
+from refold.engine.keys import KeyMap, deleting, setting
 from refold.engine.origin import BY_HOST, Origin
 from refold.engine.transaction import Decide
 from refold.errors import LimitExceeded, NotFound
@@ -22,19 +23,16 @@ from refold.memory.options import (
     Handle,
     MutationOptions,
     chosen,
-    deleting,
     mutation,
     nanoseconds,
     seq_at,
-    setting,
 )
 from refold.memory.questions import bisect
 from refold.memory.snapshot import Snapshot, steps
 from refold.message import PROMPT_ROLES, ROLES, Message, MessageAppended, message_event
 from refold.results import Receipt
-from refold.views.base import Keyed
 from refold.views.scratchpad import SCRATCH, NoteAdded, Scratch, ScratchpadCleared, ScratchpadDeleted, ScratchpadSet
-from refold.views.session import EmbeddingChanged
+from refold.views.session import SESSION, EmbeddingChanged
 from refold.views.state import STATE, RoundEnded
 from refold.views.window import (
     IMPORTANCE_UNIT,
@@ -495,11 +493,10 @@ class Conversation(Handle):
         from refold.memory.handles import ScopedState  # noqa: PLC0415 - loaded only by those who ask
 
         # To learn the project counts as no read: a batch may set a project's state beside others' messages.
-        project = self._core.read_lightly(
-            self._stream, lambda state: memory_snapshot.project_of(state, self._opening), self._at
+        project = self._core.look(
+            self._stream, SESSION, lambda state: memory_snapshot.project_of(state, self._opening), self._at
         )
-        # One that an open batch began is known to the batch alone.
-        return ScopedState(self._core, self._stream, self._opening, project or self.project, self._at)
+        return ScopedState(self._core, self._stream, self._opening, project, self._at)
 
     @property
     def session(self) -> "SessionMemory":
@@ -655,8 +652,7 @@ class Conversation(Handle):
         return bisect(self._core, self.at, predicate, after=after, until=until, at=self._at)
 
 
-def _entries(state: State) -> Keyed[str]:
-    return state.part(SCRATCH).entries
+ENTRIES: Final[KeyMap[str]] = KeyMap(SCRATCH)
 
 
 class Scratchpad(Handle):
@@ -686,19 +682,19 @@ class Scratchpad(Handle):
     def set(self, key: str, value: str, **options: Unpack[MutationOptions]) -> None:
         """Set a key; setting the value that it has appends nothing."""
         key, value, cited = checks.key(key), checks.text(value, "value"), self._cited(options)
-        decide = setting(_entries, key, value, lambda prior, place: ScratchpadSet(cited, prior, place, key, value))
+        decide = setting(ENTRIES, key, value, lambda prior, place: ScratchpadSet(cited, prior, place, key, value))
         self._write(decide, ("set", key, value), options)
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return the value of a key, or ``default``."""
-        checks.key(key)
-        return self._look(lambda scratch: scratch.entries.values.get(key, default))
+        value = self._core.read_key(self._stream, ENTRIES, checks.key(key), self._at)
+        return default if value is None else value
 
     @mutation
     def delete(self, key: str, **options: Unpack[MutationOptions]) -> bool:
         """Remove a key; return whether it was there."""
         key, cited = checks.key(key), self._cited(options)
-        decide = deleting(_entries, key, lambda prior, place: ScratchpadDeleted(cited, prior, place, key))
+        decide = deleting(ENTRIES, key, lambda prior, place: ScratchpadDeleted(cited, prior, place, key))
         return self._write(decide, ("delete", key), options) is not None
 
     def blame(self, key: str) -> "list[Revision]":

@@ -9,6 +9,7 @@ import msgspec
 from refold import checks
 from refold.engine import batch as batches
 from refold.engine import reader
+from refold.engine.keys import KeyMap, deleting, setting
 from refold.engine.origin import Origin
 from refold.engine.streams import STORE_STREAM
 from refold.engine.transaction import Decide
@@ -24,14 +25,11 @@ from refold.memory.options import (
     day_at,
     day_of,
     days_before,
-    deleting,
     mutation,
     nanoseconds,
-    setting,
 )
 from refold.message import Message, MessageAppended, text_of
 from refold.results import SessionSummary
-from refold.views.base import Keyed
 from refold.views.profile import JOURNAL, PROFILE, JournalAppended, Note, ProfileDeleted, ProfileSet
 from refold.views.session import (
     WORK,
@@ -59,8 +57,7 @@ if TYPE_CHECKING:
     from refold.memory.reasons import Revision
 
 
-def _facts(state: State) -> Keyed[str]:
-    return state.part(PROFILE).entries
+FACTS: Final[KeyMap[str]] = KeyMap(PROFILE)
 
 
 class Profile(Handle):
@@ -89,19 +86,19 @@ class Profile(Handle):
     def set(self, key: str, value: str, **options: Unpack[MutationOptions]) -> None:
         """Set a fact; a key that exists keeps its place. Setting the value it has appends nothing."""
         key, value, cited = checks.key(key), checks.text(value, "value"), self._cited(options)
-        decide = setting(_facts, key, value, lambda prior, _: ProfileSet(cited, prior, key, value))
+        decide = setting(FACTS, key, value, lambda prior, _: ProfileSet(cited, prior, key, value))
         self._write(decide, ("set", key, value), options)
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return the value of a fact, or ``default``."""
-        key = checks.key(key)
-        return self._read(lambda state: state.part(PROFILE).entries.values.get(key, default))
+        value = self._core.read_key(self._stream, FACTS, checks.key(key), self._at)
+        return default if value is None else value
 
     @mutation
     def delete(self, key: str, **options: Unpack[MutationOptions]) -> bool:
         """Remove a fact; return whether it was there."""
         key, cited = checks.key(key), self._cited(options)
-        decide = deleting(_facts, key, lambda prior, _: ProfileDeleted(cited, prior, key))
+        decide = deleting(FACTS, key, lambda prior, _: ProfileDeleted(cited, prior, key))
         return self._write(decide, ("delete", key), options) is not None
 
     def blame(self, key: str) -> "list[Revision]":
@@ -185,8 +182,7 @@ class Journal(Handle):
 # The state of a conversation as a mapping of JSON values, by the lifetimes that the keys' prefixes name.
 
 
-def _values(state: State) -> Keyed[bytes]:
-    return state.part(STATE).entries
+VALUES: Final[KeyMap[bytes]] = KeyMap(STATE)
 
 
 class ScopedState(Handle):
@@ -238,13 +234,13 @@ class ScopedState(Handle):
         if not name:
             raise InvalidInput(f"key {checks.shown(key)} is only a prefix; give it a name behind the colon")
         packed, cited = checks.packed_json(value, "value"), self._cited(options)
-        decide = setting(_values, name, packed, lambda prior, place: StateSet(cited, prior, place, name, packed))
+        decide = setting(VALUES, name, packed, lambda prior, place: StateSet(cited, prior, place, name, packed))
         self._change(stream, decide, ("state.set", name, packed), options)
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return the value of a key, a new one at each call, or ``default``."""
         stream, name = self._place(key)
-        packed = self._core.read(stream, lambda state: state.part(STATE).entries.values.get(name), self._at)
+        packed = self._core.read_key(stream, VALUES, name, self._at)
         return default if packed is None else unpack_json(packed)
 
     @mutation
@@ -252,7 +248,7 @@ class ScopedState(Handle):
         """Remove a key; return whether it was there."""
         stream, name = self._place(key)
         cited = self._cited(options)
-        decide = deleting(_values, name, lambda prior, place: StateDeleted(cited, prior, place, name))
+        decide = deleting(VALUES, name, lambda prior, place: StateDeleted(cited, prior, place, name))
         return self._change(stream, decide, ("state.delete", name), options)
 
     def blame(self, key: str) -> "list[Revision]":
@@ -266,7 +262,7 @@ class ScopedState(Handle):
         """Return the keys, session keys without their prefix, each scope sorted."""
         prefixes = {self._stream: ""} | ({} if self._project is None else {f"project/{self._project}": PROJECT})
         scopes = (
-            (prefix, self._core.read(stream, lambda state: sorted(_values(state).values), self._at))
+            (prefix, self._core.read(stream, lambda state: sorted(VALUES(state).values), self._at))
             for stream, prefix in prefixes.items()
         )
         return [prefix + key for prefix, keys in scopes for key in keys]

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, NoReturn, ParamSpec, 
 from refold import checks
 from refold.engine import batch as batches
 from refold.engine import history
-from refold.engine.batch import Batch
 from refold.engine.engine import open_engine
 from refold.engine.origin import Acting
 from refold.engine.vectors import any_stored
 from refold.errors import NotFound, ReadOnly
 from refold.event import Recorded
 from refold.limits import MEMORY_BYTES_DEFAULT, VERIFY_JOBS_COUNT_MAX, WINDOW_TOKENS_DEFAULT
-from refold.memory import options, questions, store
+from refold.memory import options, questions, store, transactions
 from refold.memory.conversation import Conversation
 from refold.memory.extensions import call_extension
 from refold.memory.options import Claims, Core, MutationOptions, Progress, chosen, mutation, seq_at, zone
@@ -604,15 +603,7 @@ class Memory:
 
     why, blame, influence = questions.why, questions.blame, questions.influence
 
-    def batch(self) -> Batch:
-        """Return a context in which mutations are collected into one commit; an exception discards them all.
-
-        >>> with Memory() as memory, memory.batch():
-        ...     memory.profile().set("theme", "dark")
-        ...     memory.profile().set("editor", "vi")
-        """
-        self._refuse_frozen("batch")
-        return Batch(self._core.engine)
+    batch, transact = transactions.batch, transactions.transact
 
     def acting(self, actor: str, *, cause: Any = None) -> AbstractContextManager[None]:
         """Make a context in which everything that is written is stamped with an actor and a cause.

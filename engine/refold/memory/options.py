@@ -13,6 +13,7 @@ from refold.engine import batch as batches
 from refold.engine import reader
 from refold.engine.batch import active
 from refold.engine.engine import Engine
+from refold.engine.keys import KeyMap
 from refold.engine.origin import ACTING, BY_HOST, Origin, origin_in
 from refold.engine.reader import VERB_BYTES, Request
 from refold.engine.streams import key_of
@@ -27,13 +28,13 @@ from refold.engine.transaction import (
 )
 from refold.entry import EmbedderSwitched
 from refold.errors import Closed, InvalidInput, NotFound, ReadOnly
-from refold.event import ConversationOpened, Event, Recorded, Stamp, pack_json
+from refold.event import ConversationOpened, Event, Recorded, Stamp, View, pack_json
 from refold.fold import State
 from refold.limits import NAME_BYTES_MAX, TIME_NS_MAX, VECTOR_DIMENSIONS_MAX
 from refold.log.protocol import Log
 from refold.message import Message
 from refold.text import TokenCounter
-from refold.views.base import Keyed, V
+from refold.views.base import V
 from refold.views.profile import Note
 from refold.views.session import SESSION
 from refold.views.window import NAMES, POLICY, WINDOW
@@ -196,29 +197,6 @@ def checked_path(path: object, name: str = "path") -> str:
     if not storable:
         checks.invalid(f"{name} {checks.shown(path)} holds a NUL or a lone surrogate, which no file system takes")
     return path
-
-
-# Decisions on a state: to set a value that is not there yet, to delete one that is, to drop what there is.
-
-
-def setting(entries: Callable[[State], Keyed[V]], key: str, value: V, event: Callable[[int, int], Event]) -> Decide:
-    """Return the decision to set a key; ``event(prior, place)`` is made only if the value is another one."""
-
-    def decide(state: State) -> Event | None:
-        keyed = entries(state)
-        return None if keyed.values.get(key) == value else event(*keyed.prior(key))
-
-    return decide
-
-
-def deleting(entries: Callable[[State], Keyed[V]], key: str, event: Callable[[int, int], Event]) -> Decide:
-    """Return the decision to delete a key; ``event(prior, place)`` is made only if the key is there."""
-
-    def decide(state: State) -> Event | None:
-        prior, place = entries(state).prior(key)
-        return event(prior, place) if prior else None
-
-    return decide
 
 
 T = TypeVar("T")
@@ -487,6 +465,22 @@ class Core:
         key = self.key(stream)
         if batch is not None and key in batch.transaction.reads and batch.transaction.places.get(key):
             return self.read(stream, query, at)
+        return self.read_written(stream, query, at)
+
+    def read_key(self, stream: str, keys: KeyMap[V], key: str, at: int | None) -> V | None:
+        """Return the value of a key, ``None`` where there is none; an open batch reads that key alone."""
+        batch = None if at is not None else batches.active(self.engine)
+        if batch is not None:
+            value: V | None = batch.transaction.value(self.key(stream), keys, key)
+            return value
+        return self.read_written(stream, lambda state: keys(state).values.get(key), at)
+
+    def look(self, stream: str, view: View[Any], query: Callable[[fold.State], T], at: int | None) -> T:
+        """Apply ``query`` to a view of a stream's state, in this context's batch too, which counts as no read by it."""
+        batch = None if at is not None else batches.active(self.engine)
+        if batch is not None:
+            with self.engine.reader.state_lock:
+                return query(batch.transaction.look(self.key(stream), view))
         return self.read_written(stream, query, at)
 
     def read_written(self, stream: str, query: Callable[[fold.State], T], at: int | None = None) -> T:

@@ -10,6 +10,7 @@ from msgspec.structs import force_setattr, replace
 
 from refold import checks
 from refold.engine import batch as batches
+from refold.engine.keys import KeyDecision, KeyMap
 from refold.engine.transaction import Decide
 from refold.errors import InvalidInput, NotFound
 from refold.event import Event, Stamp
@@ -19,6 +20,7 @@ from refold.memory.handles import Settings
 from refold.memory.options import Core, Handle, MutationOptions, core_of, mutation
 from refold.skills.format import as_list, render_skill, stripped
 from refold.skills.selection import SkillMatch, checked_phase
+from refold.views.base import Keyed
 from refold.views.skills import (
     ACTIVE,
     GENERATED,
@@ -45,6 +47,8 @@ from refold.views.skills import (
 )
 
 T = TypeVar("T")
+TOGGLES: Final[KeyMap[str]] = KeyMap(SKILLS, "toggles")
+NOTES: Final[KeyMap[str]] = KeyMap(SKILLS, "notes")
 
 # The JSON schema of a skill as a model proposes it.
 SCHEMA: Final[dict[str, Any]] = {
@@ -247,13 +251,12 @@ class SkillLibrary(Handle):
         key, switch = checks.key(name, "name"), checks.flag(enabled, "enabled")
         cited = self._cited(options)
 
-        def decide(state: State) -> Event | None:
-            toggles = state.part(SKILLS).toggles
+        def make(toggles: Keyed[str]) -> Event | None:
             if toggles.values.get(key, ON) == (ON if switch else OFF):
                 return None
             return SkillToggled(cited, toggles.prior(key)[0], key, switch)
 
-        return self._write(decide, ("toggle", key, switch), options) is not None
+        return self._write(KeyDecision(TOGGLES, key, make), ("toggle", key, switch), options) is not None
 
     # Notes.
 
@@ -271,11 +274,10 @@ class SkillLibrary(Handle):
         key, cited = checks.key(name, "name"), self._cited(options)
         note = checks.text(text, "text", SKILL_NOTE_BYTES_MAX, "SKILL_NOTE_BYTES_MAX").strip()
 
-        def decide(state: State) -> Event | None:
-            notes = state.part(SKILLS).notes
+        def make(notes: Keyed[str]) -> Event | None:
             return None if notes.values.get(key, "") == note else SkillNoted(cited, notes.prior(key)[0], key, note)
 
-        return self._write(decide, ("note", key, note), options) is not None
+        return self._write(KeyDecision(NOTES, key, make), ("note", key, note), options) is not None
 
     # Uses.
 

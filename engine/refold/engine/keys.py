@@ -1,0 +1,63 @@
+"""Decisions on one key of a stream: what they look at is that key, so that they meet nobody who writes another one."""
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from refold.event import Event, View
+from refold.fold import State
+from refold.views.base import Keyed, V
+
+E = TypeVar("E", bound=Event)
+
+
+class KeyMap(Struct, Generic[V], frozen=True):
+    """A map from key to value in the state of a stream: the view that holds it, and its name there."""
+
+    view: View[Any]
+    name: str = "entries"
+
+    def __call__(self, state: State) -> Keyed[V]:
+        """Return the map of a state."""
+        keyed: Keyed[V] = getattr(state.part(self.view), self.name)
+        return keyed
+
+
+class KeyDecision(Struct, frozen=True):
+    """A decision that looks at one key alone; a blind one promises its caller nothing of what was there before."""
+
+    keys: KeyMap[Any]
+    key: str
+    make: Callable[[Keyed[Any]], Event | None]
+    is_blind: bool = False
+
+    def __call__(self, state: State) -> Event | None:
+        """Return the event to append, ``None`` where nothing would change."""
+        return self.make(self.keys(state))
+
+
+def setting(keys: KeyMap[V], key: str, value: V, event: Callable[[int, int], Event]) -> KeyDecision:
+    """Return the decision to set a key; ``event(prior, place)`` is made only if the value is another one."""
+
+    def make(keyed: Keyed[V]) -> Event | None:
+        return None if keyed.values.get(key) == value else event(*keyed.prior(key))
+
+    return KeyDecision(keys, key, make, is_blind=True)
+
+
+def deleting(keys: KeyMap[V], key: str, event: Callable[[int, int], Event]) -> KeyDecision:
+    """Return the decision to delete a key; ``event(prior, place)`` is made only if the key is there."""
+
+    def make(keyed: Keyed[V]) -> Event | None:
+        prior, place = keyed.prior(key)
+        return event(prior, place) if prior else None
+
+    return KeyDecision(keys, key, make)
+
+
+def with_prior(event: E, prior: int, place: int) -> E:
+    """Return an event that points at another value as the one that it replaces."""
+    fields = {"prior": prior, "place": place}
+    return msgspec.structs.replace(event, **{name: fields[name] for name in fields if hasattr(event, name)})

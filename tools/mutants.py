@@ -82,7 +82,6 @@ MUTANTS = [
         "(actual := seen) != seen",
         "engine/test_batch_keys.py",
     ),
-    Mutant("engine/transaction.py", "for place in own[count:]:", "for place in own:", "engine/test_batch_keys.py"),
     Mutant(
         "engine/transaction.py",
         "not transaction.is_current():",

@@ -203,7 +203,7 @@ class TestBatches:
             with pytest.raises(WrongVersion):
                 in_batch(
                     memory,
-                    lambda: chat.scratchpad.items(),
+                    chat.scratchpad.items,
                     wait,
                     lambda: chat.scratchpad.note("decided on what was read"),
                 )

@@ -101,7 +101,7 @@ class TestTransact:
         with refused(memory, InvalidInput, "function must be a function"):
             memory.transact(wrong)
         with refused(memory, InvalidInput, "await memory.aio.transact(function)"):
-            memory.transact(later)
+            memory.transact(later)  # type: ignore[unused-coroutine]
         for attempts, error in ((0, InvalidInput), (1.5, InvalidInput), (True, InvalidInput), (10**7, LimitExceeded)):
             given: Any = attempts
             with refused(memory, error, "attempts"):

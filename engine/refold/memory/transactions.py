@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from refold import checks
 from refold.engine.batch import Batch
-from refold.errors import WrongVersion
+from refold.errors import ReadOnly, WrongVersion
 from refold.limits import ATTEMPTS_COUNT_MAX, REDO_COUNT_MAX
-from refold.memory.options import check_callables
+from refold.memory.options import check_callables, core_of
 
 if TYPE_CHECKING:
     from refold.memory.memory import Memory
@@ -32,8 +32,10 @@ def batch(self: "Memory", *, join: bool = False) -> Batch:
     ...     memory.profile().set("theme", "dark")
     ...     memory.profile().set("editor", "vi")
     """
-    self._refuse_frozen("batch")
-    return Batch(self._core.engine, joins=checks.flag(join, "join"))
+    core, at = core_of(self)
+    if at is not None:
+        raise ReadOnly(f"this memory is frozen at seq {at}; batch the live one")
+    return Batch(core.engine, joins=checks.flag(join, "join"))
 
 
 def transact(self: "Memory", function: Callable[[], R], *, attempts: int = REDO_COUNT_MAX) -> R:

@@ -46,7 +46,7 @@ MUTATIONS = [name for name in PLAIN if is_mutation(name)]
 ERASURES = ["Memory.erase", "Conversation.erase", "Project.erase", "Board.erase", "Table.erase", "Table.erase/prefix"]
 WRITERS = [*ERASURES, "Memory.batch", "Memory.load", "Memory.show", "Memory.tools", "Board.hydrate", "Skills.choose"]
 WRITERS += ["ScopedState.pop", "ScopedState.setdefault", "ScopedState.update", "Skills.maybe_generate", "Skills.remove"]
-WRITERS += ["Memory.acting"]
+WRITERS += ["Memory.acting", "Memory.transact"]
 """What appends, and takes none of the three options."""
 
 WRITES = [*MUTATIONS, *WRITERS]
@@ -88,6 +88,7 @@ SYNC_ONLY = {
     "Memory.tools",
     "Memory.load",
     "Memory.batch",
+    "Memory.transact",
     "Memory.show",
 }
 SYNC_ONLY |= {name for name in WRITES if name.startswith(("ScopedState.pop", "ScopedState.setd", "ScopedState.up"))}

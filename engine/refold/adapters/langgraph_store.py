@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
@@ -27,7 +28,7 @@ from langgraph.store.base import (
     tokenize_path,
 )
 
-from refold import Memory, WrongVersion
+from refold import Memory
 from refold.adapters.keys import part, text
 from refold.index.ranking import Ranking
 from refold.memory import Table, TableItem
@@ -155,15 +156,14 @@ class RefoldStore(BaseStore):
 
     def _done(self, ops: Sequence[Op], writes: Sequence[_Write], vectors: dict[str, Vector]) -> list[Result]:
         results = [self._answer(op, vectors) for op in ops]
-        while writes:
-            try:
-                with self.memory.acting(_ACTOR), self.memory.batch():
-                    for write in writes:
-                        self._put(write)
-            except WrongVersion:  # Somebody else wrote to an item in between.
-                continue
-            break
+        if writes:
+            with self.memory.acting(_ACTOR):
+                self.memory.transact(partial(self._put_all, writes))
         return results
+
+    def _put_all(self, writes: Sequence[_Write]) -> None:
+        for write in writes:
+            self._put(write)
 
     def _answer(self, op: Op, vectors: dict[str, Vector]) -> Result:
         if isinstance(op, GetOp):

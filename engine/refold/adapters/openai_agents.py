@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from itertools import compress
 from typing import Any, Final, TypeAlias, cast
 
-from refold import Memory, Message, WrongVersion
+from refold import Memory, Message
 
 Item: TypeAlias = dict[str, Any]
 
@@ -63,24 +64,14 @@ class RefoldSession:
 
     async def add_items(self, items: list[Any]) -> None:
         """Add items behind the others, all of them or none."""
-        while items:
-            try:
-                with self.memory.acting(_ACTOR):
-                    async with self.memory.aio.batch():
-                        await self._append([dict(item) for item in items])
-            except WrongVersion:  # Another task or process wrote since the look at the calls.
-                continue
-            return
+        if items:
+            with self.memory.acting(_ACTOR):
+                await self.memory.aio.transact(partial(self._append, [dict(item) for item in items]))
 
     async def pop_item(self) -> Any:
         """Take the newest item out and return it; the log keeps it. `None` where there is none."""
-        while True:
-            try:
-                with self.memory.acting(_ACTOR):
-                    async with self.memory.aio.batch():
-                        return await self._pop()
-            except WrongVersion:
-                continue
+        with self.memory.acting(_ACTOR):
+            return await self.memory.aio.transact(self._pop)
 
     async def clear_session(self) -> None:
         """Take all items out; the log keeps them."""

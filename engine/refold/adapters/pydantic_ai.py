@@ -1,6 +1,7 @@
 """A store of pydantic-ai's conversations: entries and records in a table, and messages in conversations of refold."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, Final, cast
 
 from pydantic import TypeAdapter
@@ -11,7 +12,7 @@ from pydantic_ai.conversation_store import (
     ConversationStore,
 )
 
-from refold import NO_STREAM, Conversation, Memory, WrongVersion
+from refold import Conversation, Memory
 from refold.adapters.keys import part
 from refold.memory import TableItem
 
@@ -82,41 +83,33 @@ class RefoldConversationStore(ConversationStore):
         expected_revision: str | None,
     ) -> None:
         """Store a record and its new entries, all of it or nothing; see the base class for what is a conflict."""
-        key, new = _record_key(record.conversation_id), {entry.id: entry for entry in new_entries}
-        while True:
-            item = await self._async_table.item(key)
-            if (None if item is None else _record(item).revision) != expected_revision:
-                raise ConversationConflict(record.conversation_id)
-            head = record.head_id
-            if head is not None and head not in new and not await self._async_table.count(_entry_key(head)):
-                raise ConversationConflict(record.conversation_id)
-            try:
-                with self.memory.acting(_ACTOR):
-                    async with self.memory.aio.batch():
-                        for entry in new_entries:
-                            message = _ENTRIES.dump_python(entry, mode="json")["message"]
-                            self._table.put((*_entry_key(entry.id), _LINK), [entry.parent_id, message["kind"]])
-                            self._table.put((*_entry_key(entry.id), _MESSAGE), message)
-                        expected = NO_STREAM if item is None else item.seq
-                        self._table.put(key, _RECORDS.dump_python(record, mode="json"), expected=expected)
-                        if self.project_messages:
-                            self._show(record, new)
-            except WrongVersion:  # Somebody else wrote since the look; if to this record, that is a conflict.
-                continue
-            return
+        new = {entry.id: entry for entry in new_entries}
+        with self.memory.acting(_ACTOR):
+            await self.memory.aio.transact(partial(self._write, record, new, expected_revision))
+
+    async def _write(
+        self, record: ConversationRecord, new: dict[str, ConversationEntry], expected_revision: str | None
+    ) -> None:
+        key, head = _record_key(record.conversation_id), record.head_id
+        item = self._table.item(key)
+        if (None if item is None else _record(item).revision) != expected_revision:
+            raise ConversationConflict(record.conversation_id)
+        if head is not None and head not in new and self._table.item((*_entry_key(head), _LINK)) is None:
+            raise ConversationConflict(record.conversation_id)
+        for entry in new.values():
+            message = _ENTRIES.dump_python(entry, mode="json")["message"]
+            self._table.put((*_entry_key(entry.id), _LINK), [entry.parent_id, message["kind"]])
+            self._table.put((*_entry_key(entry.id), _MESSAGE), message)
+        self._table.put(key, _RECORDS.dump_python(record, mode="json"))
+        if self.project_messages:
+            self._show(record, new)
 
     async def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
         """Delete a conversation, with the entries that no other one reaches."""
-        while True:
-            try:
-                with self.memory.acting(_ACTOR):
-                    async with self.memory.aio.batch():
-                        self._delete(conversation_id, expected_revision)
-            except WrongVersion:
-                continue
-            return
+        with self.memory.acting(_ACTOR):
+            await self.memory.aio.transact(partial(self._delete, conversation_id, expected_revision))
 
-    def _delete(self, conversation_id: str, expected_revision: str) -> None:
+    async def _delete(self, conversation_id: str, expected_revision: str) -> None:
         items = {item.key: item for item in self._table.scan(("record",))}
         stored = items.pop(_record_key(conversation_id), None)
         if stored is None or _record(stored).revision != expected_revision:

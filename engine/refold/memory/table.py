@@ -14,6 +14,7 @@ from msgspec import Struct
 from refold import checks
 from refold.engine import batch as batches
 from refold.engine import reader
+from refold.engine.keys import KeyDecision, KeyMap
 from refold.engine.scan import Sought
 from refold.engine.transaction import ANY, EXISTS, NO_STREAM, place_of
 from refold.errors import WrongVersion
@@ -27,6 +28,10 @@ from refold.views.table import SEPARATOR, TABLE, ItemDeleted, ItemPut, Items, It
 
 T = TypeVar("T")
 Key: TypeAlias = str | tuple[str, ...]
+Choose: TypeAlias = Callable[[Items], Iterable[str]]
+"""Returns some of the keys of a table."""
+
+ITEMS: Final[KeyMap[Any]] = KeyMap(TABLE)
 _MICROSECOND: Final = dates.timedelta(microseconds=1)
 
 
@@ -93,12 +98,12 @@ class Table(Handle):
         end_ns = self._end(expires)
         cited, check = self._cited(options), self._expecting(joined, options)
 
-        def decide(state: State) -> Event:
-            items = state.part(TABLE)
+        def put(items: Any) -> Event:
             if check is not None:
                 check(items)
-            return ItemPut(cited, items.seqs.get(joined, 0), end_ns, joined, packed)
+            return ItemPut(cited, items.prior(joined)[0], end_ns, joined, packed)
 
+        decide = KeyDecision(ITEMS, joined, put, is_blind=check is None)
         ends = None if expires is None else str(expires)
         recorded = self._write(decide, ("put", joined, packed, ends), _of_key(options))
         assert recorded is not None, "an item that is put always appends"
@@ -110,14 +115,13 @@ class Table(Handle):
         joined = joined_key(key)
         cited, check = self._cited(options), self._expecting(joined, options)
 
-        def decide(state: State) -> Event | None:
-            items = state.part(TABLE)
+        def delete(items: Any) -> Event | None:
             if check is not None:
                 check(items)
-            prior = items.seqs.get(joined, 0)
+            prior, _ = items.prior(joined)
             return ItemDeleted(cited, prior, joined) if prior else None
 
-        return self._write(decide, ("delete", joined), _of_key(options)) is not None
+        return self._write(KeyDecision(ITEMS, joined, delete), ("delete", joined), _of_key(options)) is not None
 
     @mutation
     def delete_prefix(self, prefix: Key, **options: Unpack[MutationOptions]) -> int:
@@ -138,9 +142,7 @@ class Table(Handle):
 
         return self._delete_all(ended, ("expire",), options)
 
-    def _delete_all(
-        self, choose: Callable[[Items], Iterable[str]], call: tuple[Any, ...], options: MutationOptions
-    ) -> int:
+    def _delete_all(self, choose: Choose, call: tuple[Any, ...], options: MutationOptions) -> int:
         cited = self._cited(options)
 
         def decide(state: State) -> Event | None:
@@ -177,7 +179,11 @@ class Table(Handle):
     def item(self, key: Key) -> TableItem | None:
         """Return the item under a key, ``None`` where there is none."""
         joined = joined_key(key)
-        return next(iter(self._items(lambda items: [joined] if joined in items.seqs else [])), None)
+        if self._at is None and batches.active(self._core.engine) is not None:
+            self._core.read_key(self._stream, ITEMS, joined, None)  # The batch reads this key alone.
+            places = self._core.look(self._stream, TABLE, partial(self._places, _only(joined)), None)
+            return next(iter(self._read_items(places)), None)
+        return next(iter(self._items(_only(joined))), None)
 
     def scan(
         self,
@@ -229,7 +235,7 @@ class Table(Handle):
     def _look(self, query: Callable[[Items], T]) -> T:
         return self._read(lambda state: query(state.part(TABLE)))
 
-    def _shown(self, choose: Callable[[Items], Iterable[str]], items: Items) -> Iterator[str]:
+    def _shown(self, choose: Choose, items: Items) -> Iterator[str]:
         """Yield the chosen keys, but for those whose time is over."""
         keys = choose(items)
         if not items.expires:
@@ -238,14 +244,17 @@ class Table(Handle):
         now_ns = engine.reader.now_ns() if self._at is None else reader.time_at_seq(engine.reader.log, self._at)
         return (key for key in keys if items.expires.get(key, now_ns + 1) > now_ns)
 
-    def _items(self, choose: Callable[[Items], Iterable[str]], limit: int | None = None) -> list[TableItem]:
-        def places(items: Items) -> list[tuple[str, int]]:
-            return [(key, items.seqs[key]) for key in islice(self._shown(choose, items), limit)]
+    def _items(self, choose: Choose, limit: int | None = None) -> list[TableItem]:
+        return self._read_items(self._read(partial(self._places, choose, limit=limit)))
 
+    def _places(self, choose: Choose, state: State, *, limit: int | None = None) -> list[tuple[str, int]]:
+        items = state.part(TABLE)
+        return [(key, items.seqs[key]) for key in islice(self._shown(choose, items), limit)]
+
+    def _read_items(self, places: Sequence[tuple[str, int]]) -> list[TableItem]:
         found: list[TableItem] = []
-        chosen_places = self._look(places)
-        for begin in range(0, len(chosen_places), PAGE_EVENTS):
-            page = chosen_places[begin : begin + PAGE_EVENTS]
+        for begin in range(0, len(places), PAGE_EVENTS):
+            page = places[begin : begin + PAGE_EVENTS]
             recorded = self._recorded([seq for _, seq in page])
             # What was erased since the places were looked up is gone.
             found += [_item(key, *each) for (key, _), each in zip(page, recorded, strict=True) if not each.stamp.erased]
@@ -282,7 +291,7 @@ class Table(Handle):
             expected = checks.count(expected, "expected")
 
         def check(items: Items) -> None:
-            actual = next(self._shown(lambda _: [joined] if joined in items.seqs else [], items), None)
+            actual = next(self._shown(_only(joined), items), None)
             seq = 0 if actual is None else items.seqs[actual]
             fits = not seq if expected == NO_STREAM else bool(seq) if expected == EXISTS else expected == seq
             if not fits:
@@ -329,6 +338,10 @@ def _bounds(prefix: object, after: object, before: object) -> tuple[str, str | N
         last = joined_key(before, "before")
         end = last if end is None else min(end, last)
     return first, end
+
+
+def _only(key: str) -> Choose:
+    return lambda items: [key] if key in items.seqs else []
 
 
 def _within(bounds: tuple[str, str | None], items: Items, *, reverse: bool = False) -> Iterable[str]:

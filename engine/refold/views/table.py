@@ -108,6 +108,15 @@ class Items:
         """The seqs by key: what stands for the values here."""
         return self.seqs
 
+    @property
+    def entries(self) -> "Items":
+        """The items as what decisions on a key look at."""
+        return self
+
+    def prior(self, key: str) -> tuple[int, int]:
+        """Return the seq that holds a key's value and the place in that event, (0, 0) where there is none."""
+        return self.seqs.get(key, 0), 0
+
     def put(self, key: str, seq: int, expires_ns: int) -> None:
         before = self.seqs.get(key)
         if before is None and self._order is not None:

@@ -21,11 +21,10 @@ import msgspec
 from msgspec import inspect
 
 from refold import fold
-from refold.engine.commit import CommitSeed, build_commit
 from refold.engine.origin import Origin
 from refold.engine.reader import Reader
 from refold.engine.streams import Stream
-from refold.engine.transaction import Group
+from refold.engine.transaction import CommitSeed, Group, build_commit
 from refold.event import Event
 from refold.log.record import NO_LINK, Record, erased_from, link_after
 

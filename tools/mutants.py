@@ -69,7 +69,7 @@ MUTANTS = [
     # Transactions: whom a write has to wait for, and whom it is refused.
     Mutant("engine/transaction.py", "NO_STREAM: actual == 0", "NO_STREAM: actual >= 0", "memory/test_verbs.py"),
     Mutant("engine/transaction.py", "EXISTS: actual > 0", "EXISTS: actual >= 0", "memory/test_verbs.py"),
-    Mutant("engine/transaction.py", "if actual != version:", "if actual < version:", "engine/test_batch.py"),
+    Mutant("engine/conflicts.py", "if actual != version:", "if actual < version:", "engine/test_batch.py"),
     Mutant(
         "engine/transaction.py",
         "if event.prior != prior or getattr(",
@@ -83,15 +83,15 @@ MUTANTS = [
         "engine/test_batch_keys.py",
     ),
     Mutant(
-        "engine/transaction.py",
+        "engine/conflicts.py",
         "not transaction.is_current():",
         "transaction.is_current is None:",
         "engine/test_branches.py engine/test_batch_edges.py memory/test_time.py memory/test_maintenance.py",
     ),
     Mutant(
-        "engine/transaction.py",
-        "(count := erased_count(reader)) != before",
-        "(count := before) != before",
+        "engine/conflicts.py",
+        "erased_count != before",
+        "erased_count < before",
         "memory/test_board_scopes.py memory/test_maintenance.py",
     ),
     # Writer and reader: what is durable, and as of when.
@@ -136,7 +136,7 @@ MUTANTS = [
     Mutant("engine/history.py", "if name != STORE_STREAM for", "if name for", "memory/test_time.py"),
     # Log and index.
     Mutant(
-        "engine/commit.py",
+        "engine/transaction.py",
         "stream.seq, stream.branch) for",
         "stream.seq, stream.branch and 1) for",
         "engine/test_branches.py",

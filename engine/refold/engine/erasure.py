@@ -14,7 +14,6 @@ import msgspec
 
 from refold import fold
 from refold.engine import vectors
-from refold.engine.commit import CommitSeed, build_commit
 from refold.engine.engine import Engine
 from refold.engine.origin import origin_in
 from refold.engine.reader import (
@@ -42,7 +41,7 @@ from refold.engine.streams import (
     rows_of,
     session_board,
 )
-from refold.engine.transaction import Group, Mutation
+from refold.engine.transaction import CommitSeed, Group, Mutation, build_commit
 from refold.errors import InvalidInput, StoreCorrupt, StoreError
 from refold.event import FLAG_BASE, FLAG_ERASED, Erased, Event, Forked, Restored, SnapshotNamed, unpack_json
 from refold.limits import (

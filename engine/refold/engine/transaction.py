@@ -9,13 +9,16 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
 from refold import checks, fold
+from refold.engine.commit import derived_rows, request_rows
+from refold.engine.conflicts import check_current
 from refold.engine.keys import KeyDecision, KeyMap, with_prior
 from refold.engine.origin import BY_HOST, Origin, origin_in
 from refold.engine.reader import Reader, Request, of_another_request
@@ -24,6 +27,7 @@ from refold.entry import Entry, settle_entry
 from refold.errors import LimitExceeded, WrongVersion
 from refold.event import (
     ACTOR_NUMBER_MAX,
+    ACTOR_NUMBERS,
     FLAG_BASE,
     FLAG_OCCURRED,
     NAMED_ACTORS_FROM,
@@ -35,6 +39,8 @@ from refold.event import (
     View,
 )
 from refold.limits import BATCH_EVENTS_MAX
+from refold.log.protocol import Row
+from refold.log.record import MARK_COMMAND, Columns, Sealed, StreamHead, pack
 from refold.message import Message, MessageAppended
 from refold.views.actors import ACTORS, ActorNamed
 from refold.views.profile import Note
@@ -602,7 +608,7 @@ class Group(Draft):
         if transaction.is_current is not None and self.events:
             raise Deferred
         streams = {key: self.stream(key) for key in own}
-        _check_current(reader, transaction, streams)
+        check_current(reader, transaction, streams, erased_count(reader))
         settled = self._settled(transaction)
         places = _places(reader, transaction, streams, self.opened)
         self.command = len(self.events)
@@ -690,40 +696,74 @@ def _places(
     return [place for place in places if place not in moot] if moot else places
 
 
-def _check_current(reader: Reader, transaction: Transaction, streams: dict[str, Stream]) -> None:
-    """Raise ``WrongVersion`` where something that a transaction relies on is not so any more."""
-    for request, _ in transaction.requests.values():
-        with suppress(LookupError):
-            answer = reader.answered(request)
-            raise WrongVersion(
-                "a request_id of this batch was answered while the batch was open; run the batch again",
-                expected=NO_STREAM,
-                actual=answer.stamp.version if answer else 0,
-            )
-    if transaction.is_current is not None and not transaction.is_current():
-        raise WrongVersion("the memory moved on while it was looked at; look again", expected=EXISTS, actual=0)
-    # A stream that was found open for an event that was then refused is no part of the batch.
-    for key in (transaction.opened & streams.keys()) - transaction.openings.keys():
-        if not fold.is_open(reader.live(streams[key])):
-            raise WrongVersion(
-                f"{name_of(key)} was dropped or emptied while a batch was open; run the batch again",
-                expected=EXISTS,
-                actual=streams[key].version,
-            )
-    for key, version in transaction.reads.items():
-        stream = streams.get(key) or reader.find(key)
-        actual = 0 if stream is None else stream.version
-        if actual != version:
-            raise WrongVersion(
-                f"{name_of(key)} moved from version {version} to {actual} while a batch was open; run the batch again",
-                expected=version,
-                actual=actual,
-            )
-    before = transaction.erased_count
-    if before is not None and (count := erased_count(reader)) != before:
-        # An erasure moves no version of the streams that it blanks.
-        raise WrongVersion(
-            "events were erased while a batch was open that may have read them; run the batch again",
-            expected=before,
-            actual=count,
-        )
+# The commit of a group: its records, and the rows that go beside them.
+
+
+class CommitSeed(NamedTuple):
+    """Time and random bytes of a commit: drawn before the turn, so that no caller's code runs in it."""
+
+    time_ns: int
+    salt: bytes
+    """The seed of the records' salts."""
+
+
+class Commit(Struct, frozen=True, eq=False):
+    """A group as the log takes it, and where each of its streams was before."""
+
+    group: Group
+    first_seq: int
+    time_ns: int
+    records: list[Sealed]
+    link: bytes
+    heads: list[StreamHead]
+    """The streams, in the order of ``Draft.places``."""
+    sizes: list[int]
+    """The bytes of each event."""
+    rows: list[Row]
+    """The rows of a commit besides its records: of sources, and of requests."""
+
+    def settle(self) -> None:
+        """Complete the stamps, once the events are durable; it may be done again where it was cut off.
+
+        The seq comes last: whoever sees that it is one sees the rest as well.
+        """
+        stamps, time_ns, first_seq = self.group.stamps, self.time_ns, self.first_seq
+        for head, places in zip(self.heads, self.group.places.values(), strict=True):
+            for version, place in enumerate(places, head.version + 1):
+                stamp = stamps[place]
+                force_setattr(stamp, "version", version)
+                force_setattr(stamp, "time_ns", time_ns)
+                if not stamp.flags & FLAG_OCCURRED:
+                    force_setattr(stamp, "occurred_ns", time_ns)
+                force_setattr(stamp, "seq", first_seq + place)
+
+
+_CAUSE, _ACTOR, _FLAGS_OF = map(attrgetter, ("cause", "actor", "flags"))
+
+
+def build_commit(group: Group, seed: CommitSeed, *, first_seq: int, after_ns: int, link: bytes) -> Commit:
+    """Return the commit of a group's events, from ``first_seq`` on and not before ``after_ns``."""
+    # By columns, each made in one sweep: for a batch that is half the work of going from event to event.
+    stamps, time_ns = group.stamps, max(seed.time_ns, after_ns)
+    arrays = list(map(fold.encode, group.events))
+    streams = [group.streams[key] for key in group.places]
+    heads = [StreamHead(stream.number, stream.version, stream.seq, stream.branch) for stream in streams]
+    owners: Sequence[int] = ()
+    if len(heads) > 1:
+        index_of = {key: index for index, key in enumerate(group.places)}
+        owners = list(map(index_of.__getitem__, group.keys))
+    numbers = {**ACTOR_NUMBERS, **group.named} if group.named else ACTOR_NUMBERS
+    marks = bytearray(map(_FLAGS_OF, stamps))
+    for start in group.starts:
+        if start < len(marks):
+            marks[start] |= MARK_COMMAND
+    occurred: Sequence[int] = ()
+    if group.is_dated:  # What was not said is the time of the commit.
+        occurred = [stamp.occurred_ns if stamp.flags & FLAG_OCCURRED else time_ns for stamp in stamps]
+    actors, causes = list(map(numbers.__getitem__, map(_ACTOR, stamps))), list(map(_CAUSE, stamps))
+    columns = Columns(heads, owners, marks, actors, causes, occurred, arrays)
+    packed = pack(columns, first_seq=first_seq, time_ns=time_ns, command=0, seed=seed.salt, link=link)
+    rows = derived_rows(group.events, first_seq) if group.is_citing else []
+    if group.requests:
+        rows += request_rows(group, first_seq)
+    return Commit(group, first_seq, time_ns, packed.records, packed.link, heads, list(map(len, arrays)), rows)

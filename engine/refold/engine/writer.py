@@ -16,10 +16,10 @@ import msgspec
 from msgspec import Struct
 
 from refold import fold
-from refold.engine.commit import Commit, CommitSeed, bases_of, build_commit
+from refold.engine.commit import bases_of
 from refold.engine.reader import TAGS_KEY, Reader, Request, checked_time
 from refold.engine.streams import Stream, Streams, notify, rows_of
-from refold.engine.transaction import Deferred, Group, Mutation, Transaction
+from refold.engine.transaction import Commit, CommitSeed, Deferred, Group, Mutation, Transaction, build_commit
 from refold.errors import InvalidInput, RefoldError, StoreBusy, StoreError
 from refold.event import Event, Forked, Recorded, Stamp
 from refold.limits import (

@@ -326,6 +326,22 @@ class Chats(Log):
 
         return self._chat(where, ("remove", message_id), decide, options) is not None
 
+    def conversation_pop(self, where: Any, **options: Any) -> Any:
+        """Take the newest message and its group from the window; return it."""
+
+        def decide(chat: Chat) -> Change | None:
+            if not chat.lines:
+                return None
+            newest = chat.lines[-1]
+
+            def effect(state: Chat, _: Row) -> None:
+                state.lines = [line for line in state.lines if line.leader != newest.leader]
+
+            return Change(effect, ("popped", newest.id))
+
+        row = self._chat(where, ("pop",), decide, options)
+        return {"id": row.about[1]} if row else None
+
     def conversation_pin(self, where: Any, message_id: str, *, pinned: bool = True, **options: Any) -> bool:
         """Pin a message of the window; return whether it was not."""
 

@@ -369,6 +369,7 @@ OPERATIONS: dict[str, st.SearchStrategy[Operation]] = {
     "Conversation.set_embed": operation("Conversation.set_embed", chats, st.booleans()),
     "Conversation.clear_window": operation("Conversation.clear_window", chats),
     "Conversation.remove": operation("Conversation.remove", chats, pick("message")),
+    "Conversation.pop": operation("Conversation.pop", chats),
     "Conversation.pin": operation("Conversation.pin", chats, pick("message")),
     "Conversation.unpin": operation("Conversation.unpin", chats, pick("message")),
     "Conversation.end_round": operation("Conversation.end_round", chats),

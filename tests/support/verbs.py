@@ -159,6 +159,7 @@ _CONVERSATION: Final[_Calls] = {
     "restore/bytes": lambda chat, world: chat.restore(Snapshot.from_bytes(world.known.rendered)),
     "message": lambda chat, world: chat.message(world.known.messages[0]),
     "pin": lambda chat, world: chat.pin(world.known.messages[2]),
+    "pop": lambda chat, _: chat.pop(),
     "rate": lambda chat, world: chat.rate(world.known.messages[2], 0.7),
     "recall": lambda chat, _: chat.recall("words that a recall looks for"),
     "remove": lambda chat, world: chat.remove(world.known.messages[2]),

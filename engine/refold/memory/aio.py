@@ -395,6 +395,7 @@ class AsyncConversation(AsyncHandle[Conversation]):
     set_embed = write_verb(Conversation.set_embed)
     clear_window = write_verb(Conversation.clear_window)
     remove = write_verb(Conversation.remove)
+    pop = write_verb(Conversation.pop)
     pin = write_verb(Conversation.pin)
     unpin = write_verb(Conversation.unpin)
     end_round = write_verb(Conversation.end_round)

@@ -450,6 +450,20 @@ class Conversation(Handle):
         return self._write(decide, ("remove", key), options) is not None
 
     @mutation
+    def pop(self, **options: Unpack[MutationOptions]) -> Message | None:
+        """Take the newest message out of the window and return it; ``None``, and no event, where the window is empty.
+
+        Of callers at once, no two get the same. A call of tools leaves together with its answers, as by ``remove``.
+
+        >>> _ = chat.append("user", "Never mind.")
+        >>> chat.pop().content
+        'Never mind.'
+        """
+        from refold.memory import edits  # noqa: PLC0415 - loaded only by those who pop
+
+        return edits.pop(self._core, self._stream, self._cited(options), partial(self._write, options=options))
+
+    @mutation
     def pin(self, message: Message | str | int, **options: Unpack[MutationOptions]) -> bool:
         """Keep a message in the window, with its group, and return whether that is new; ``NotFound`` if it has left.
 

@@ -144,6 +144,12 @@ class Ranks:
 
     copy = copy_slots
 
+    def forget(self, leader_id: str) -> None:
+        """Drop a group that has left."""
+        self.bases.pop(leader_id, None)
+        if self.weights.pop(leader_id, None) is not None and not self.weights:
+            self.heap = []
+
 
 class Window:
     """The live messages with their running token sum; group bookkeeping exists only once there are tool calls.
@@ -464,10 +470,24 @@ class Window:
             return next((message for message in self.live() if message.id == key), None)
         return next((message for message in self.live() if message.seq == key != self.origin), None)
 
+    def newest(self) -> Message | None:
+        """Return the newest live message, ``None`` where there is none."""
+        queued = (message for message in reversed(self.queue) if message.event.id not in self.gone)
+        return next(queued, self.passed[-1] if self.passed else None)
+
     def remove(self, message_id: str) -> None:
-        """Drop the group of a live message."""
-        leader = self.owners.get(message_id, message_id)
-        self._fill([message for message in self.live() if self.owners.get(message.id, message.id) != leader])
+        """Drop the group of a live message; without a walk of the window where it ends with that, and is not pinned."""
+        leader_id = self.owners.get(message_id, message_id)
+        newest = self.newest()
+        if newest is None or newest.event.id != message_id or leader_id in self.pinned or not self.queue:
+            self._fill([message for message in self.live() if self.owners.get(message.id, message.id) != leader_id])
+            return
+        leader = self.members[leader_id][0] if leader_id in self.members else newest
+        self.gone.add(leader_id)
+        self._drop(leader)
+        if self.ranks is not None:
+            self.ranks.forget(leader_id)
+        self._compact()
 
     def pin(self, message_id: str, *, pinned: bool) -> None:
         """Pin a live message, or take its pin off."""

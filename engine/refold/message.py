@@ -12,7 +12,17 @@ from msgspec import Struct
 
 from refold import checks
 from refold.errors import InvalidInput
-from refold.event import Event, ImportedBody, ImportedMessage, Recorded, Stamp, StateImported, decode_json, unpack_json
+from refold.event import (
+    FLAG_ERASED,
+    Event,
+    ImportedBody,
+    ImportedMessage,
+    Recorded,
+    Stamp,
+    StateImported,
+    decode_json,
+    unpack_json,
+)
 from refold.limits import VALUE_BYTES_MAX
 from refold.text import TokenCounter, countable, sha256
 
@@ -74,6 +84,41 @@ class MessageAppended(Event, frozen=True, tag=2):
         chat.append(self.role, self.content, **{name: getattr(self, name) for name in fields})
 
 
+class MessageReplaced(Event, frozen=True, tag=91):
+    """A message in the window got another content; it came with the event at ``origin``, at a place among others there.
+
+    It stays what it was otherwise: its id, its role, the call that it answers, whether it is pinned.
+    """
+
+    sentence: ClassVar[str] = "message {id!s} of {role!s} became {text}"
+    subject: ClassVar[tuple[str, str]] = ("message", "id")
+
+    id: str
+    role: Role
+    tokens: int
+    call_ids: tuple[str, ...]
+    answers: str | None
+    origin: int
+    place: int
+    text: str | None = None
+    parts: bytes | None = None
+    name: str | None = None
+    calls: bytes | None = None
+    extra: bytes | None = None
+
+    @property
+    def content(self) -> str | list[dict[str, Any]] | None:
+        """The content as it was given."""
+        return self.text if self.parts is None else unpack_json(self.parts)
+
+    def check(self, *, is_erased: bool) -> None:  # noqa: ARG002 - as of a message
+        """Raise as for a message, and for one that never came."""
+        checks.tokens(self.tokens)
+        if not self.origin:
+            checks.invalid(f"message {self.id} was replaced, and came by no event")
+        check_body(self)
+
+
 def text_of(message: "MessageAppended | Message") -> str:
     """Return the text of a message, of blocks their texts; empty where there is none."""
     content = message.content
@@ -82,7 +127,7 @@ def text_of(message: "MessageAppended | Message") -> str:
     return content or ""
 
 
-def check_body(body: MessageAppended | ImportedBody) -> None:
+def check_body(body: MessageAppended | MessageReplaced | ImportedBody) -> None:
     """Raise ``InvalidInput`` or ``msgspec.DecodeError`` for a body that no verb could have written."""
     for what, packed in (("content", body.parts), ("tool_calls", body.calls)):
         if packed is not None:
@@ -194,11 +239,26 @@ def imported_messages(event: StateImported, stamp: Stamp) -> Iterator[Message]:
 
 
 def messages_of(recorded: Recorded) -> Iterable[Message]:
-    """Return the messages that came by an event; those of boards are none."""
+    """Return the messages that came by an event, or the one that got its content by it; those of boards are none."""
     event, stamp = recorded
     if isinstance(event, MessageAppended):
         return (Message(event, stamp),)
+    if isinstance(event, MessageReplaced):
+        return (Message(_with_content(event, pinned=False), stamp),)
     return imported_messages(event, stamp) if isinstance(event, StateImported) else ()
+
+
+def replaced(message: Message, event: MessageReplaced, stamp: Stamp) -> Message:
+    """Return a message with the content that it got by an event; in an open batch, its stamp is the one it had."""
+    own = message.stamp
+    if own.erased is not stamp.erased:
+        own = msgspec.structs.replace(own, flags=own.flags ^ FLAG_ERASED)
+    return Message(_with_content(event, pinned=message.pinned), own)
+
+
+def _with_content(event: MessageReplaced, *, pinned: bool) -> MessageAppended:
+    structural = (event.id, event.role, event.tokens, pinned, event.call_ids, event.answers)
+    return MessageAppended((), *structural, event.text, event.parts, event.name, event.calls, event.extra)
 
 
 def _imported_message(skeleton: ImportedMessage, body: ImportedBody, stamp: Stamp) -> Message:

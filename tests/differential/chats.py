@@ -1,6 +1,7 @@
 """What the contract says of conversations, and of the keys and notes of profiles, journals, settings and snapshots."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, ClassVar
@@ -95,6 +96,8 @@ class Chat(State):
     budget: int = 0
     embed: bool = False
     lines: list[Line] = field(default_factory=list)
+    became: dict[str, tuple[int, Line]] = field(default_factory=dict, compare=False)
+    """Of messages that were replaced, here or not any more: when, and what they say since then."""
     entries: Values = field(default_factory=dict)
     notes: list[tuple[int, str]] = field(default_factory=list)
     values: Values = field(default_factory=dict)
@@ -147,6 +150,14 @@ class Chat(State):
             if not loose:
                 return
             self.lines = [line for line in self.lines if line.leader != loose[0]]
+
+    def enter_all(self, lines: list[Line]) -> None:
+        """Hold exactly these messages, but for answers to calls that none of them makes."""
+        self.lines = []
+        for line in lines:
+            entered = self.entering(line)
+            if entered is not None:
+                self.lines.append(entered)
 
     def live(self, message_id: str) -> Line | None:
         """The message of an id, if it is in the window."""
@@ -342,6 +353,46 @@ class Chats(Log):
         row = self._chat(where, ("pop",), decide, options)
         return {"id": row.about[1]} if row else None
 
+    def conversation_replace(
+        self, where: Any, message_id: str, content: Any, *, fields: dict[str, Any], **options: Any
+    ) -> Any:
+        """Give a message another content, with what else is given; it keeps what it answers, and its pin."""
+
+        def decide(chat: Chat) -> Change:
+            live = chat.live(message_id)
+            if live is None:
+                raise NotFound(message_id)
+            new = line_of(message_id, live.role, content, fields)
+            is_tool = live.role in ("tool", "function")
+            answers = live.answers if is_tool and new.answers is None else new.answers
+            if (None if live.role == "assistant" else answers) != live.answers:
+                raise InvalidInput(answers)
+            new = replace(
+                new,
+                answers=live.answers,
+                tool_call_id=live.answers if is_tool else None,
+                calls=new.calls if live.role == "assistant" else (),
+            )
+
+            def effect(state: Chat, row: Row) -> None:
+                now = replace(new, content=None, name=None, metadata=None, erased=True) if row.erased else new
+                state.became = {**state.became, message_id: (row.seq, now)}
+                state.enter_all([changed(line, now) if line.id == message_id else line for line in state.lines])
+                if row.seq:
+                    state.evict()
+
+            then = replace(chat, lines=list(chat.lines))
+            effect(then, Row(0, 0, "", 0, Change(effect), (), 0, 0))
+            checked(pinned_tokens(then.lines), chat.budget)
+            return Change(effect, ("became", live.seq, new), sources=(live.seq,))
+
+        asked = ("replace", message_id, repr(content), repr(fields))
+        row = self._chat(where, asked, decide, options)
+        assert row is not None
+        _, seq, new = row.about
+        said = None if row.erased else new.content
+        return {"id": message_id, "content": said, "tokens": new.tokens, "seq": self.settled(seq)}
+
     def conversation_pin(self, where: Any, message_id: str, *, pinned: bool = True, **options: Any) -> bool:
         """Pin a message of the window; return whether it was not."""
 
@@ -521,7 +572,7 @@ class Chats(Log):
             project = mine.project if mine.opened else mine.project or where[1]
 
             def effect(chat: Chat, row: Row) -> None:
-                vars(chat).update(vars(Chat(depth=chat.depth, embed=chat.embed)))
+                vars(chat).update(vars(Chat(depth=chat.depth, embed=chat.embed, became=chat.became)))
                 chat.opened, chat.budget, lines, notes, entries, values = carried
                 chat.project = None if row.erased else project
                 chat.lines = [replace(line.blanked() if row.erased else line, seq=row.seq) for line in lines]
@@ -565,15 +616,22 @@ class Chats(Log):
         if drop:
             self._chat(where, ("drop",), decide, options)
 
-    def held(self, stream: str, at: int | None = None, branch: int | None = None) -> dict[str, Line]:
-        """The messages that a conversation held by a seq, those of what it went on from too, by id."""
-        found: dict[str, Line] = {}
+    def held(self, stream: str, at: int | None = None) -> list[Line]:
+        """The messages that a conversation held by a seq, those of what it went on from too, as they are now."""
+        became = self.state(stream, at).became
+        found: list[Line] = []
+        for row, line in self._held(stream, at, None):
+            since, now = became.get(line.id, (0, line))
+            current = changed(line, now) if since > row.seq else line.blanked() if row.erased else line
+            found += [] if current.erased else [current]
+        return found
+
+    def _held(self, stream: str, at: int | None, branch: int | None) -> Iterator[tuple[Row, Line]]:
         for row in self.stream_rows(stream, at, branch):
             if row.change.base:
-                found |= self.held(row.change.base[1], row.change.base[2], row.change.base[0])
-            if row.about and row.about[0] == "said" and not row.erased:
-                found |= {line.id: line for line in row.about[1:] if not line.erased}
-        return found
+                yield from self._held(row.change.base[1], row.change.base[2], row.change.base[0])
+            if row.about and row.about[0] == "said":
+                yield from ((row, line) for line in row.about[1:])
 
     # Profiles, journals, settings.
 
@@ -624,6 +682,12 @@ def said_in(row: Row, line: Line) -> Line:
     """A message with the stamp of its row, and without its text where that is erased."""
     stamped = replace(line, seq=row.seq, time_ns=row.time_ns, occurred_ns=row.occurred_ns)
     return stamped.blanked() if row.erased else stamped
+
+
+def changed(line: Line, now: Line) -> Line:
+    """A message with what it says now, in its place."""
+    fields = ("content", "tokens", "name", "tool_calls", "tool_call_id", "metadata", "calls", "answers", "erased")
+    return replace(line, **{name: getattr(now, name) for name in fields})
 
 
 def setting(part: str, key: str, value: Any) -> Any:

@@ -549,7 +549,8 @@ class DifferentialMachine(RuleBasedStateMachine):
     def erase(self, chosen: list[int], derived: str) -> None:
         whole = [row for row in self.model.rows if not row.erased and row.about != "erasure"]
         # What replaced a value last is erased most often: the value must not come back.
-        replacing = [row for row in whole if row.about == "replaced"][-4:] or whole
+        replacing = [row for row in whole if row.about == "replaced" or (row.about and row.about[0] == "became")]
+        replacing = replacing[-4:] or whole
         if whole:
             pairs = [(place, replacing if place % 3 else whole) for place in chosen]
             seqs = sorted({rows[place % len(rows)].seq for place, rows in pairs})

@@ -251,6 +251,13 @@ def messages(draw: st.DrawFn) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return (role, content), fields
 
 
+blocks = st.one_of(
+    calls.map(lambda names: [{"type": "tool_use", "id": name} for name in names]),
+    calls.map(lambda names: [{"type": "tool_result", "tool_use_id": names[0], "content": "x"}]),
+)
+contents = st.fixed_dictionaries({"tokens": tokens}, optional={"name": st.just("m"), "metadata": st.just({"m": [2]})})
+
+
 @st.composite
 def appends(draw: st.DrawFn) -> Operation:
     """An append."""
@@ -370,6 +377,9 @@ OPERATIONS: dict[str, st.SearchStrategy[Operation]] = {
     "Conversation.clear_window": operation("Conversation.clear_window", chats),
     "Conversation.remove": operation("Conversation.remove", chats, pick("message")),
     "Conversation.pop": operation("Conversation.pop", chats),
+    "Conversation.replace": operation(
+        "Conversation.replace", chats, pick("message"), st.one_of(texts, texts, blocks), fields=contents
+    ),
     "Conversation.pin": operation("Conversation.pin", chats, pick("message")),
     "Conversation.unpin": operation("Conversation.unpin", chats, pick("message")),
     "Conversation.end_round": operation("Conversation.end_round", chats),

@@ -65,8 +65,7 @@ def check_memory(memory: Memory, model: Model, at: int | None = None, known: Kno
         state = model.state(f"conversation/{name}", at)
         if not known.has(f"conversation/{name}", state, model.state(f"project/{state.project or ''}", at)):
             _check_chat(memory.conversation(name), model, at)
-    lines = [line for row in model.seen(at) if row.stream.startswith("conversation/") for line in said(row)]
-    check_found(memory.search_messages(QUERY, top_k=10_000), {line.id: line for line in lines})
+    check_found(memory.search_messages(QUERY, top_k=10_000), said(model.seen(at)))
     for name in model.names("profile"):
         values = {key: value for key, (value, _) in model.state(f"profile/{name}", at).values.items()}
         profile = memory.profile(name)
@@ -102,15 +101,24 @@ def _check_rows(seen: Sequence[Any], model: Model, rows: list[Row]) -> None:
     assert {s.seq: (s.cause, s.actor) for _, s, _ in seen if s.seq in signed} == signed
 
 
-def said(row: Row) -> list[Line]:
-    """The messages that a row holds and that are not erased."""
-    is_said = row.about and row.about[0] == "said" and not row.erased
-    return [line for line in row.about[1:] if not line.erased] if is_said else []
+def said(rows: list[Row]) -> list[Line]:
+    """The messages that rows hold and that are not erased, each with what it said last in its conversation."""
+    rows = [row for row in rows if row.stream.startswith("conversation/") and row.about]
+    last = {(row.stream, row.about[2].id): row for row in rows if row.about[0] == "became"}
+    past = {(row.stream, row.about[2].id, row.about[1]) for row in rows if row.about[0] == "became"}
+    found = [
+        line
+        for row in rows
+        if row.about[0] == "said" and not row.erased
+        for line in row.about[1:]
+        if (row.stream, line.id, row.seq) not in past and not line.erased
+    ]
+    return found + [row.about[2] for row in last.values() if not row.erased]
 
 
-def check_found(hits: Hits, held: dict[str, Line]) -> None:
+def check_found(hits: Hits, held: list[Line]) -> None:
     """The messages that are found are those that have one of the words, the best first."""
-    found = {line.id for line in held.values() if isinstance(line.content, str) and re.search("one|long", line.content)}
+    found = {line.id for line in held if isinstance(line.content, str) and re.search("one|long", line.content)}
     assert {hit.entry.id for hit in hits} == found
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
 
@@ -149,7 +157,8 @@ def _check_chat(chat: Conversation, model: Model, at: int | None) -> None:
     hits, held = chat.search(QUERY, top_k=10_000), model.held(stream, at)
     check_found(hits, held)
     history = chat.history()
-    assert {message.id for message in history if not message.erased} == {*held}
+    kept = {(message.id, repr(message.content)) for message in history if not message.erased}
+    assert kept == {(line.id, repr(line.content)) for line in held}
     seqs = [message.seq or model.committed + 1 for message in history]
     assert seqs == sorted(seqs)
     single = [chat.message(message.id) for message in history[-2:]]

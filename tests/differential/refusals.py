@@ -120,6 +120,8 @@ CHAT_MUTATIONS: tuple[Callable[[Conversation], Any], ...] = (
     lambda chat: chat.set_window_tokens(5),
     lambda chat: chat.set_embed(embed=True),
     lambda chat: chat.clear_window(),
+    lambda chat: chat.pop(),
+    lambda chat: chat.replace("none", "x"),
     lambda chat: chat.scratchpad.set("k", "x"),
     lambda chat: chat.scratchpad.delete("k"),
     lambda chat: chat.scratchpad.note("x"),

@@ -63,6 +63,11 @@ def _forget(memory: Memory, _: Conversation, draw: Random) -> None:
     draw.choice((project.compact, lambda: project.prune(0.0), project.clear))()
 
 
+def _replace(chat: Conversation, draw: Random) -> None:
+    for message in [each for each in chat.window() if not each.pinned][-1:]:
+        chat.replace(message, "other", tokens=draw.randrange(9))
+
+
 _Act = Callable[[Memory, Conversation, Random], object]
 _OF_WINDOWS: tuple[_Act, ...] = (
     _pin,
@@ -71,6 +76,8 @@ _OF_WINDOWS: tuple[_Act, ...] = (
     _fork,
     lambda _, chat, draw: [chat.unpin(message) for message in chat.window() if draw.random() < 0.5],
     lambda _, chat, __: [chat.remove(message) for message in chat.window()[:1]],
+    lambda _, chat, draw: _replace(chat, draw),
+    lambda _, chat, __: chat.pop(),
     lambda _, chat, __: chat.clear_window(),
 )
 _OF_KEYS: tuple[_Act, ...] = (
@@ -129,6 +136,9 @@ def _change(chat: _Chat, name: str, event: Any, stamp: Any) -> None:
         chat.evict()
     elif name == "WindowCleared":
         chat.window = []
+    elif name == "MessageReplaced":
+        chat.window = [(row[0], event.tokens if row[0] == event.id else row[1], row[2]) for row in chat.window]
+        chat.evict()
     elif name == "MessageRemoved":
         chat.window = [row for row in chat.window if row[0] != event.id]
     elif name == "MessagePinned":

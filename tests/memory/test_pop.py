@@ -151,6 +151,6 @@ async def _pop_all(memory: Memory) -> list[Any]:
 
 
 def test_tasks_pop_too(memory: Memory) -> None:
-    import asyncio  # noqa: PLC0415 - of this test alone
+    import asyncio
 
     assert list(islice(asyncio.run(_pop_all(memory)), 3)) == ["two", "one", None]

@@ -160,6 +160,7 @@ _CONVERSATION: Final[_Calls] = {
     "message": lambda chat, world: chat.message(world.known.messages[0]),
     "pin": lambda chat, world: chat.pin(world.known.messages[2]),
     "pop": lambda chat, _: chat.pop(),
+    "replace": lambda chat, world: chat.replace(world.known.messages[2], "replaced", tokens=3),
     "rate": lambda chat, world: chat.rate(world.known.messages[2], 0.7),
     "recall": lambda chat, _: chat.recall("words that a recall looks for"),
     "remove": lambda chat, world: chat.remove(world.known.messages[2]),

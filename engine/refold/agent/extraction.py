@@ -414,9 +414,10 @@ def unread(chat: Conversation) -> list[Message]:
     """List the messages that no model has read yet, oldest first: in the window, or evicted before one could."""
     read = chat.session.extracted_seq()
     messages = {message.seq: message for message in chat.window() if message.seq > read}
+    said = {message.seq: message for message in chat.history(after=read)}  # As they read now, if they were replaced.
     for event, stamp in chat.events(read):
-        if isinstance(event, MessageAppended):
-            messages.setdefault(stamp.seq, Message(event, stamp))
+        if isinstance(event, MessageAppended) and stamp.seq in said:
+            messages.setdefault(stamp.seq, said[stamp.seq])
     return [messages[seq] for seq in sorted(messages)]
 
 

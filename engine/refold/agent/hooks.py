@@ -30,7 +30,7 @@ from refold.limits import HOOK_SECONDS_DEFAULT, HOOK_SECONDS_MAX
 from refold.memory.conversation import Conversation
 from refold.memory.memory import Memory
 from refold.memory.options import core_of
-from refold.message import Message, MessageAppended
+from refold.message import Message, MessageAppended, MessageReplaced
 from refold.results import SessionSummary
 from refold.views.window import WindowResized
 
@@ -330,7 +330,9 @@ class Hooks:
         stream = context.conversation.place[0]
 
         def notify(recorded: Recorded) -> None:
-            if recorded.stamp.stream == stream and isinstance(recorded.event, (MessageAppended, WindowResized)):
+            if recorded.stamp.stream == stream and isinstance(
+                recorded.event, (MessageAppended, MessageReplaced, WindowResized)
+            ):
                 self.compacted(context, recorded.stamp.seq)
 
         return self._memory.subscribe(notify)

@@ -36,12 +36,15 @@ from refold.event import (
     unpack_json,
 )
 from refold.limits import BASE_DEPTH_MAX, NAME_BYTES_MAX
-from refold.message import ROLES, MessageAppended, check_body
+from refold.message import ROLES, MessageAppended, MessageReplaced, check_body
 from refold.views.actors import ActorNamed
 from refold.views.store import ERASED_PREFIX, Branch, is_reserved
 from refold.views.window import EVICTION
 
 JSONL_FORMAT: Final = 1
+_MESSAGES: Final = (MessageAppended, MessageReplaced)
+"""The events that show their content under one name, whatever it is."""
+
 _PACKED: Final = {
     "calls": "tool_calls",
     "extra": "metadata",
@@ -169,7 +172,7 @@ def event_to_json(event: Event, names: Names, *, erased: bool) -> dict[str, Any]
             shown[field] = shown_value(unpack_json(value))
         elif value is not None and value != ():
             shown[field] = msgspec.to_builtins(value)
-    if isinstance(event, MessageAppended) and not erased:
+    if isinstance(event, _MESSAGES) and not erased:
         shown.pop("text", None)
         shown.pop("parts", None)
         shown["content"] = event.content
@@ -190,7 +193,7 @@ def event_from_json(line: Line, numbers: Numbers) -> Event:
     if event_type is None:
         raise InvalidInput(f"seq {line.seq} is of the unknown kind {line.kind!r}; upgrade refold")
     shown = dict(line.event)
-    if event_type is MessageAppended and not line.erased:
+    if event_type in _MESSAGES and not line.erased:
         content = shown.pop("content", None)
         shown["text" if content is None or isinstance(content, str) else "parts"] = content
     try:

@@ -35,6 +35,12 @@ from refold.message import MessageAppended, imported_messages
 
 def transcript(memory: Memory, conversation_id: str) -> Iterator[Message]:
     """Return every message that was appended to a conversation; a fork begins with those it was forked from."""
+    known = {(message.seq, message.id): message for message in memory.conversation(conversation_id).history()}
+    for message in _appended(memory, conversation_id):
+        yield known.get((message.seq, message.id), message)  # With its content of now, if it was replaced.
+
+
+def _appended(memory: Memory, conversation_id: str) -> Iterator[Message]:
     for event, stamp in memory.conversation(conversation_id).at(memory.head).events():
         if isinstance(event, MessageAppended):
             yield Message(event, stamp)
@@ -42,7 +48,7 @@ def transcript(memory: Memory, conversation_id: str) -> Iterator[Message]:
             yield from imported_messages(event, stamp)
         elif isinstance(event, Forked) and event.base_stream:
             _, _, base_id = stream_name(memory, event.base_stream).partition("/")
-            yield from transcript(memory.at(event.base_seq), base_id)
+            yield from _appended(memory.at(event.base_seq), base_id)
 
 
 def export_openai(memory: Memory, file: IO[bytes]) -> int:

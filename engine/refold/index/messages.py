@@ -205,6 +205,15 @@ class Look(NamedTuple):
         vectors = np.where(np.isin(self.streams, list(streams)), self.vectors, _NEVER)
         return self._replace(vectors=vectors)
 
+    def without(self, keys: Collection[tuple[int, int]]) -> NDArray[np.bool_]:
+        """Return the mask of the rows that are not of these messages, given by seq and place."""
+        mask = np.ones(len(self.seqs), np.bool_)
+        seqs = np.array([seq for seq, _ in keys], np.int64)
+        begins, ends = (np.searchsorted(self.seqs, seqs, side).tolist() for side in ("left", "right"))
+        for begin, end, (_, place) in zip(begins, ends, keys, strict=True):
+            mask[begin:end] &= self.places[begin:end] != place
+        return mask
+
     @property
     def embedded_count(self) -> int:
         """How many rows have a vector."""

@@ -396,6 +396,7 @@ class AsyncConversation(AsyncHandle[Conversation]):
     clear_window = write_verb(Conversation.clear_window)
     remove = write_verb(Conversation.remove)
     pop = write_verb(Conversation.pop)
+    replace = write_verb(Conversation.replace)
     pin = write_verb(Conversation.pin)
     unpin = write_verb(Conversation.unpin)
     end_round = write_verb(Conversation.end_round)

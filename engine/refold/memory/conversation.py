@@ -459,9 +459,39 @@ class Conversation(Handle):
         >>> chat.pop().content
         'Never mind.'
         """
-        from refold.memory import edits  # noqa: PLC0415 - loaded only by those who pop
+        from refold.memory import edits  # noqa: PLC0415 - loaded only by those who edit
 
         return edits.pop(self._core, self._stream, self._cited(options), partial(self._write, options=options))
+
+    @mutation
+    def replace(
+        self,
+        message: Message | str | int,
+        content: str | list[dict[str, Any]] | None,
+        *,
+        tokens: int | None = None,
+        name: str | None = None,
+        tool_calls: list[dict[str, Any]] | None = None,
+        tool_call_id: str | None = None,
+        metadata: dict[str, Any] | None = None,
+        **options: Unpack[MutationOptions],
+    ) -> Message:
+        """Give a message in the window another content, and return it as it is now; the log keeps what it was.
+
+        It keeps its id, seq, place, role and pin, and an answer of a tool its call; what else is not given is gone.
+        The oldest groups leave if it grew, and answers to calls that it makes no more. Reads at an earlier seq show
+        what it was. Takes a message, its id or its seq; ``NotFound`` if it has left. Raises as ``append`` does, and
+        ``InvalidInput`` for an answer to another call.
+
+        >>> said = chat.append("user", "Helo!")
+        >>> chat.replace(said, "Hello!").content
+        'Hello!'
+        """
+        from refold.memory import edits  # noqa: PLC0415 - as above
+
+        given = edits.Content(content, tokens, name, tool_calls, tool_call_id, metadata)
+        write = partial(self._write, options=options)
+        return edits.replace(self._core, self._stream, _key(message), given, self._cited(options), write)
 
     @mutation
     def pin(self, message: Message | str | int, **options: Unpack[MutationOptions]) -> bool:

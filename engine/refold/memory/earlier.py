@@ -15,7 +15,7 @@ from refold.engine.transaction import erased_count
 from refold.event import ConversationOpened, ForkDropped, Forked, Recorded, StateImported
 from refold.limits import EARLIER_EVENTS_COUNT
 from refold.memory.retractions import Retractions
-from refold.message import Message, MessageAppended, messages_of, text_of
+from refold.message import Message, MessageAppended, MessageReplaced, messages_of, text_of
 from refold.views.session import SESSION
 
 if TYPE_CHECKING:
@@ -156,6 +156,7 @@ class _Newest:
         self._scope_of: dict[str, str] = {}
         self._bases: dict[str, tuple[str, int]] = {}  # Of each fork the stream from which it went on, and the seq.
         self._dropped: dict[str, int] = {}
+        self._replaced: list[tuple[str, int, MessageReplaced]] = []  # Stream and seq of each.
         self._retractions = Retractions()
         self._questions: dict[str, int] = {}  # Of each conversation the seq of the user's last message.
         self._question_of: dict[int, int] = {}  # Of each answer that of the message which it answers.
@@ -177,7 +178,12 @@ class _Newest:
             self._dropped[stamp.stream] = stamp.seq
             self._scope_of.pop(stamp.stream, None)
             self._bases.pop(stamp.stream, None)
-        if isinstance(event, StateImported) or (isinstance(event, MessageAppended) and event.role in _ROLES):
+        if isinstance(event, MessageReplaced):
+            self._replaced.append((stamp.stream, stamp.seq, event))
+            if event.origin in self._question_of:
+                self._question_of[stamp.seq] = self._question_of[event.origin]
+        is_message = isinstance(event, (MessageAppended, MessageReplaced)) and event.role in _ROLES
+        if is_message or isinstance(event, StateImported):
             self._scopes.setdefault(self._scope_name(stamp.stream), []).append(stamp.seq)
         if isinstance(event, MessageAppended):
             if event.role == "user":
@@ -265,7 +271,16 @@ class _Newest:
         for dropped, seq in self._dropped.items():
             if seq <= end and dropped in numbers:
                 mask &= (look.streams != numbers[dropped]) | (look.seqs > seq)
-        return mask
+        return mask & look.without(self._hidden(end, shown)) if self._replaced else mask
+
+    def _hidden(self, end: int, shown: AbstractSet[int]) -> list[tuple[int, int]]:
+        """Return seq and place of the messages that had another content later on, or whose content is shown."""
+        known = [each for each in self._replaced if each[1] <= end]
+        last = {(stream, event.id): seq for stream, seq, event in known}
+        hidden = [(event.origin, event.place) for _, _, event in known]
+        return hidden + [
+            (seq, 0) for stream, seq, event in known if last[stream, event.id] != seq or event.origin in shown
+        ]
 
 
 def _project(state: Any) -> str | None:

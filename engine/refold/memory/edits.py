@@ -1,13 +1,23 @@
-"""Edits of a window by its messages: the newest one taken out."""
+"""Edits of a window by its messages: the newest one taken out, one of them with another content."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
-from refold.event import Event, Recorded
+from refold import checks
+from refold.errors import InvalidInput, LimitExceeded, NotFound
+from refold.event import Event, Recorded, StateImported
 from refold.fold import State
 from refold.memory.options import Core
-from refold.message import Message
-from refold.views.window import WINDOW, MessageRemoved
+from refold.message import (
+    TOOL_ROLES,
+    Message,
+    MessageAppended,
+    MessageReplaced,
+    imported_messages,
+    message_event,
+    replaced,
+)
+from refold.views.window import WINDOW, MessageRemoved, Window
 
 
 def pop(core: Core, stream: str, cited: tuple[int, ...], write: Callable[..., Recorded | None]) -> Message | None:
@@ -24,15 +34,110 @@ def pop(core: Core, stream: str, cited: tuple[int, ...], write: Callable[..., Re
     noted = write(decide, ("pop",))
     if noted is None:
         return None
-    message = taken[-1] if taken else _found_before(core, stream, noted)
+    removed: Any = noted.event
+    message = taken[-1] if taken else _message_before(core, stream, removed.id, noted)
     if message.stamp.seq < 0 and message.event.sources:
         core.expect_event(message)
     return message
 
 
-def _found_before(core: Core, stream: str, noted: Recorded) -> Message:
-    """Return the message that a pop took which was answered before; one that was erased since has no content."""
-    removed: Any = noted.event
-    found = core.read_around(stream, lambda state: state.part(WINDOW).find(removed.id), noted.stamp, is_before=True)
-    assert found is not None, f"seq {noted.stamp.seq} removed a message that was not there"
+def _message_before(core: Core, stream: str, message_id: str, noted: Recorded) -> Message:
+    """Return a message of a window as an event found it; one that was erased since has no content."""
+    found = core.read_around(stream, lambda state: state.part(WINDOW).find(message_id), noted.stamp, is_before=True)
+    assert found is not None, f"seq {noted.stamp.seq} is about a message that was not there"
     return found
+
+
+# Another content.
+
+
+class Content(NamedTuple):
+    """The content of a message as a caller gives it."""
+
+    content: object
+    tokens: int | None
+    name: object
+    tool_calls: object
+    tool_call_id: object
+    metadata: object
+
+    def as_event(self, core: Core, role: str) -> MessageAppended:
+        """Return the event of a message of a role with the content, checked; its tokens are counted."""
+        tokens = core.counter if self.tokens is None else checks.tokens(self.tokens)
+        given = (self.name, self.tool_calls, self.tool_call_id, self.metadata)
+        return message_event((), "", role, self.content, tokens, False, *given)  # noqa: FBT003 - a field of the row
+
+
+def replace(
+    core: Core, stream: str, key: str | int, given: Content, cited: tuple[int, ...], write: Callable[..., Any]
+) -> Message:
+    """Give a message of a window another content and return it as it is now."""
+    # Counted here, with no lock held: a message never has another role.
+    known = core.read_lightly(stream, lambda state: state.part(WINDOW).find(key), None)
+    made = given.as_event(core, known.role if known is not None else "assistant" if given.tool_calls else "tool")
+    before: list[Message] = []
+
+    def decide(state: State) -> Event:
+        window = state.part(WINDOW)
+        live = window.find(key)
+        if live is None:
+            raise NotFound(f"message {checks.shown(key)} is not in the window of {stream}; see window()")
+        new = made if made.role == live.role else given.as_event(core, live.role)
+        event = _replacing(core, window, live, new, cited)
+        before.append(live)
+        return event
+
+    call = ("replace", key, made.text, made.parts, made.name, made.calls, given.tool_call_id, made.extra, given.tokens)
+    noted = write(decide, call)
+    event: Any = noted.event
+    return replaced(before[-1] if before else _message_before(core, stream, event.id, noted), event, noted.stamp)
+
+
+def _replacing(
+    core: Core, window: Window, live: Message, new: MessageAppended, cited: tuple[int, ...]
+) -> MessageReplaced:
+    if live.id == window.summary:
+        raise InvalidInput(f"message {live.id} is the summary of what has left; summarize() writes another one")
+    answers = live.event.answers if new.answers is None and live.role in TOOL_ROLES else new.answers
+    if answers != live.event.answers:
+        raise InvalidInput(
+            f"message {live.id} answers the call {live.event.answers!r}, its new content {answers!r}; let it answer "
+            f"the same one, or remove it and append another"
+        )
+    origin = live.stamp.seq
+    event = MessageReplaced(
+        tuple(dict.fromkeys((*cited, origin))),  # What is erased of the message reaches what it became.
+        live.id,
+        live.event.role,
+        new.tokens,
+        new.call_ids,
+        answers,
+        origin,
+        _place_of(core, live) if origin == window.origin else 0,
+        new.text,
+        new.parts,
+        new.name,
+        new.calls,
+        new.extra,
+    )
+    _check_pinned(window, event, live)
+    return event
+
+
+def _check_pinned(window: Window, event: MessageReplaced, live: Message) -> None:
+    if not window.pinned:
+        return
+    then = window.copy()
+    then.replace(event, live.stamp)
+    if then.pinned_tokens > window.window_tokens:
+        raise LimitExceeded(
+            f"pinned messages would hold {then.pinned_tokens} tokens, over this window's {window.window_tokens}; "
+            f"unpin one, give a shorter content, or raise set_window_tokens"
+        )
+
+
+def _place_of(core: Core, live: Message) -> int:
+    """Return the place of a message among those of the imported state that it came with."""
+    event, stamp = core.recorded(live.stamp.seq)
+    assert isinstance(event, StateImported), f"seq {stamp.seq} imported a state"
+    return next(place for place, each in enumerate(imported_messages(event, stamp)) if each.id == live.id)

@@ -6,6 +6,7 @@ An index goes on from there the next time: an append pays nothing for it.
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from threading import Lock
 from typing import Final, NamedTuple, TypeVar
 
@@ -19,7 +20,7 @@ from refold.event import ConversationOpened, ForkDropped, Forked, Recorded, Rest
 from refold.index.messages import Look, MessageIndex, MessageRow
 from refold.limits import MESSAGES_BYTES_MAX, PAGE_EVENTS, REDO_COUNT_MAX
 from refold.memory.snapshot import is_embedded
-from refold.message import ROLES, Message, messages_of
+from refold.message import ROLES, Message, MessageReplaced, messages_of
 from refold.text import countable
 from refold.views.session import EmbeddingChanged
 
@@ -40,6 +41,18 @@ class Base(NamedTuple):
     base_seq: int
 
 
+class Replacement(NamedTuple):
+    """A message that got another content: by the event at a seq, in a stream; its id, and where it first came."""
+
+    seq: int
+    stream: str
+    id: str
+    origin: int
+    place: int
+    is_own: bool
+    """Whether it came in the same stream."""
+
+
 class _Filled:
     """An index with the seq up to which it is filled, and the conversations from which this one went on."""
 
@@ -47,6 +60,7 @@ class _Filled:
         self.index = MessageIndex()
         self.seq = 0
         self.bases: list[Base] = []
+        self.replacements: list[Replacement] = []
         self.embedded: set[str] | None = set() if is_branch else None
         """Of the index of a branch, the conversations whose messages are embedded."""
         self.model: Model | None = None
@@ -95,16 +109,18 @@ class MessageIndexes:
 
     def looks(
         self, reader: Reader, branch: int, starts: Sequence[tuple[str, int | None]], model: Model | None = None
-    ) -> list[Look]:
+    ) -> tuple[list[Look], list[Replacement]]:
         """Return the rows of conversations, each up to a seq or to the head, and of those that they went on from.
 
-        ``starts`` are their keys and seqs; the key of all conversations of a branch is that of ``branch_key``. With a
-        ``model``, rows have the vectors by it that the store has.
+        Beside them, which messages there got another content. ``starts`` are their keys and seqs; the key of all
+        conversations of a branch is that of ``branch_key``. With a ``model``, rows have the vectors by it that the
+        store has.
         """
 
-        def look() -> list[Look]:
+        def look() -> tuple[list[Look], list[Replacement]]:
             untils = self._reached(reader, branch, starts, model)
-            return [self._filled[key].look(until) for key, until in untils.items()]
+            replacements = [each for key in untils for each in self._filled[key].replacements]
+            return [self._filled[key].look(until) for key, until in untils.items()], replacements
 
         return self._whole(reader, look)
 
@@ -189,6 +205,7 @@ class MessageIndexes:
         rows: list[MessageRow] = []
         for recorded in events:
             rows += rows_of(recorded)
+            filled.replacements += replacements_of(recorded, partial(_recorded, reader))
             if len(rows) >= PAGE_EVENTS:
                 filled.index.extend(rows)
                 rows.clear()
@@ -229,6 +246,21 @@ def _embeds(reader: Reader, branch: int, recorded: Recorded) -> bool:
     if isinstance(event, (ConversationOpened, EmbeddingChanged)):
         return bool(event.embed)
     return reader.read(key_of(branch, stamp.stream), is_embedded, stamp.seq)
+
+
+def _recorded(reader: Reader, seq: int) -> Recorded:
+    with reader.state_lock:
+        return reader.loader.recorded([seq])[0]
+
+
+def replacements_of(
+    recorded: Recorded, event_at: Callable[[int], Recorded], seq_of: Callable[[int], int] = int
+) -> Iterator[Replacement]:
+    """Yield the message that got another content by an event, if one did; with seqs as an index has them."""
+    event, stamp = recorded
+    if isinstance(event, MessageReplaced):
+        is_own = event_at(event.origin).stamp.stream == stamp.stream
+        yield Replacement(seq_of(stamp.seq), stamp.stream, event.id, seq_of(event.origin), event.place, is_own)
 
 
 def rows_of(recorded: Recorded, seq: int | None = None) -> Iterator[MessageRow]:

@@ -28,7 +28,7 @@ from refold.limits import (
     REEMBEDDED_PAGE_COUNT,
 )
 from refold.memory.snapshot import is_embedded
-from refold.message import MessageAppended, messages_of
+from refold.message import MessageAppended, MessageReplaced, messages_of
 from refold.threads import Bell, Worker
 from refold.views.session import EmbeddingChanged
 
@@ -165,7 +165,7 @@ class MessageVectors:
             branch, name = split_key(key)
             if name.startswith("conversation/") and reader.read(key, is_embedded):
                 for event, stamp in reader.events(key, first - 1):
-                    if isinstance(event, MessageAppended):
+                    if isinstance(event, (MessageAppended, MessageReplaced)):
                         found.setdefault(branch, []).append((stamp.seq, 0))
                     elif isinstance(event, _TURNING):
                         self._wanted[key] = None

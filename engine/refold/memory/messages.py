@@ -8,19 +8,29 @@ from typing import Any, Final, cast
 from refold import checks
 from refold.embedders import NotEmbedded
 from refold.engine import batch as batches
+from refold.engine.scan import Sought
 from refold.engine.streams import name_of, split_key
+from refold.engine.transaction import place_of
 from refold.errors import LimitExceeded, StoreBusy
-from refold.event import Event, Recorded
+from refold.event import Event, Forked, Recorded, Restored
 from refold.fold import State
 from refold.index import messages as index
 from refold.index.messages import Match, MessageIndex
 from refold.index.project import unit
 from refold.limits import REDO_COUNT_MAX
-from refold.memory.message_indexes import ROLE_NUMBERS, bases_of, branch_key, rows_of
+from refold.memory.message_indexes import (
+    ROLE_NUMBERS,
+    Base,
+    Replacement,
+    bases_of,
+    branch_key,
+    replacements_of,
+    rows_of,
+)
 from refold.memory.message_vectors import embeddable, model_of
 from refold.memory.options import Core, Options
 from refold.memory.snapshot import is_embedded
-from refold.message import ROLES, Message, MessageAppended, messages_of
+from refold.message import ROLES, Message, MessageAppended, MessageReplaced, messages_of, replaced
 from refold.results import Hit, Hits
 from refold.views.window import WINDOW, MessagesRecalled, Window, WindowSummarized, summary_message
 
@@ -42,22 +52,33 @@ def search(
     pending = [] if at is not None else _pending(core, stream)
     starts = [(key, at)]
     fresh = MessageIndex()
+    fresh_replacements: list[Replacement] = []
     for place, recorded in enumerate(pending):
         fresh.extend(list(rows_of(recorded, _PENDING + place)))
+        fresh_replacements += replacements_of(recorded, core.recorded, _placed)
         if stream is not None:
             starts += [(base.key, base.base_seq) for base in bases_of(reader, key, recorded)]
     embeds = stream is None or core.read_lightly(stream, is_embedded, at)
     model = model_of(core) if embeds else None
+    contents = None if stream is None else _contents(core, stream, at)
     for _ in range(REDO_COUNT_MAX):
-        written = core.message_indexes.looks(reader, core.branch, starts, model)
+        written, replacements = core.message_indexes.looks(reader, core.branch, starts, model)
         looks = [*written, fresh.look(None)]
+        hidden = _hidden(contents, at, [*replacements, *fresh_replacements])
         bare_count = sum(look.pending_count for look in written) if embeds else 0
         if bare_count:
             core.message_vectors.want(key)
         embedded_count = sum(look.embedded_count for look in written) if embeds else 0
         vector = _vector_of(core, text) if embedded_count else None
         matches = index.search(
-            looks, text, numbers, count, explain=explains, vector=vector, floor_rate=core.embedding.floor_rate
+            looks,
+            text,
+            numbers,
+            count,
+            explain=explains,
+            vector=vector,
+            floor_rate=core.embedding.floor_rate,
+            among=[look.without(hidden) for look in looks] if hidden else None,
         )
         messages = _found(core, pending, matches)
         if not any(message.erased for message in messages):
@@ -68,6 +89,38 @@ def search(
             bare_count += embedded_count if vector is None else 0
             return Hits(hits, exact=True, query=text, ranking=index.RANKING.name, pending=bare_count)
     raise StoreBusy("the log was erased from faster than its messages could be found; let that end and call again")
+
+
+def _placed(seq: int) -> int:
+    """Return a seq as an index has it, where one of an open batch comes behind all others."""
+    return seq if seq >= 0 else _PENDING + place_of(seq)
+
+
+def _contents(core: Core, stream: str, at: int | None) -> dict[str, int]:
+    """Return the seqs of the events by which messages of a conversation got the content that they have, by id."""
+    return core.read_lightly(stream, lambda state: state.part(WINDOW).replaced.copy(), at)
+
+
+def _hidden(
+    contents: dict[str, int] | None, at: int | None, replacements: Sequence[Replacement]
+) -> list[tuple[int, int]]:
+    """Return seq and place of the messages in the rows of indexes that have another content at a seq.
+
+    Of a conversation ``contents`` says which they have; among those of all conversations, it is the last.
+    """
+    if contents is not None:
+        current = [_placed(contents.get(each.id, 0)) for each in replacements]
+    else:
+        replacements = [each for each in replacements if at is None or each.seq <= at]
+        last = {(each.stream, each.id): each.seq for each in replacements}
+        current = [last[each.stream, each.id] for each in replacements]
+    hidden = list[tuple[int, int]]()
+    for each, seq in zip(replacements, current, strict=True):
+        if seq != each.seq:
+            hidden.append((each.seq, 0))
+        if seq > each.origin and (contents is not None or each.is_own):
+            hidden.append((each.origin, each.place))
+    return hidden
 
 
 def _vector_of(core: Core, query: str) -> Any:
@@ -111,12 +164,14 @@ def _found(core: Core, pending: Sequence[Recorded], matches: Sequence[Match]) ->
         written = iter(reader.loader.recorded([match.seq for match in matches if match.seq < _PENDING]))
     messages: list[Message] = []
     for match in matches:
-        if match.seq < _PENDING:
-            messages.append(list(messages_of(next(written)))[match.place])
+        recorded = next(written) if match.seq < _PENDING else pending[match.seq - _PENDING]
+        event, stamp = recorded
+        if isinstance(event, MessageReplaced):
+            came = {each.id: each for each in messages_of(core.recorded(event.origin))}
+            messages.append(replaced(came[event.id], event, stamp))
             continue
-        recorded = pending[match.seq - _PENDING]
         messages.append(list(messages_of(recorded))[match.place])
-        if isinstance(recorded.event, MessageAppended):
+        if stamp.seq < 0 and isinstance(event, MessageAppended):
             core.expect_event(messages[-1])
     return messages
 
@@ -147,9 +202,21 @@ def _newest_first(core: Core, stream: str, at: int | None, after: int, until: in
     """Yield the messages of a conversation with ``after < seq <= until``, and of those that it went on from."""
     reader = core.engine.reader
     pending = _pending(core, stream) if at is None and until is None else []
+    contents = _contents(core, stream, at)
+
+    def came_by(recorded: Recorded) -> Iterator[Message]:
+        found = [] if isinstance(recorded.event, MessageReplaced) else list(messages_of(recorded))
+        for each in reversed(found):
+            seq = contents.get(each.id, 0)
+            if _placed(seq) <= _placed(each.stamp.seq):
+                yield each
+            else:
+                event, stamp = core.recorded(seq)
+                assert isinstance(event, MessageReplaced), f"seq {seq} replaced a message"
+                yield replaced(each, event, stamp)
+
     for recorded in reversed(pending):
-        yield from reversed(list(messages_of(recorded)))
-    bounds = [bound for bound in (at, until) if bound is not None]
+        yield from came_by(recorded)
     reached: dict[str, int] = {}
     """Up to where the events of a conversation are returned, or will be."""
     upcoming: list[tuple[int, str, Recorded, Iterator[Recorded]]] = []
@@ -160,21 +227,36 @@ def _newest_first(core: Core, stream: str, at: int | None, after: int, until: in
             heappush(upcoming, (-recorded.stamp.seq, key, recorded, events))
 
     def begin(key: str, end: int) -> None:
-        begin = max(after, reached.get(key, 0))
-        if end > begin:
-            reached[key] = end
-            add(key, reader.events_back(key, begin, end))
+        waiting = [(key, end)]
+        while waiting:
+            key, end = waiting.pop()
+            seen, reached[key] = reached.get(key, 0), max(reached.get(key, 0), end)
+            last = end if until is None else min(end, until)
+            # What it went on from behind the last seq counts too: a fork has what came before it.
+            later = _bases_between(core, key, max(last, seen), end)
+            waiting += [(base.key, base.base_seq) for base in later if base.base_seq > reached.get(base.key, 0)]
+            if last > max(after, seen):
+                add(key, reader.events_back(key, max(after, seen), last))
 
-    begin(core.key(stream), min(bounds) if bounds else reader.current_head())
+    begin(core.key(stream), reader.current_head() if at is None else at)
     for recorded in pending:
         for base in bases_of(reader, core.key(stream), recorded):
             begin(base.key, base.base_seq)
     while upcoming:
         _, key, recorded, events = heappop(upcoming)
-        yield from reversed(list(messages_of(recorded)))
+        yield from came_by(recorded)
         for base in bases_of(reader, key, recorded):
             begin(base.key, base.base_seq)
         add(key, events)
+
+
+def _bases_between(core: Core, key: str, after: int, until: int) -> list[Base]:
+    """Return the conversations from which one went on with the events behind one seq and up to another."""
+    if after >= until:
+        return []
+    branch, stream = split_key(key)
+    found = core.to(branch).events(Sought((), (Forked, Restored)), stream, after=after, until=until)
+    return [base for recorded in found for base in bases_of(core.engine.reader, key, recorded)]
 
 
 # Recalls and summaries.

@@ -488,7 +488,9 @@ class Core:
         return self.engine.reader.read(self.key(stream), query, at)
 
     def recorded(self, seq: int) -> Recorded:
-        """Return the event of a seq, of whatever branch."""
+        """Return the event of a seq, of whatever branch, or of a provisional seq of this context's batch."""
+        if seq < 0 and (batch := batches.active(self.engine)) is not None:
+            return batch.transaction.recorded(place_of(seq))
         with self.engine.reader.state_lock:
             return self.engine.reader.loader.recorded([seq])[0]
 
@@ -659,8 +661,8 @@ class Core:
 
 
 def _is_of(event: Event, result: Any) -> bool:
-    """Return whether a result was made of an event: of that very one, or, as a memory, of one that names its id."""
-    return event is result.event if hasattr(result, "event") else getattr(event, "id", None) == result.id
+    """Return whether a result was made of an event: of that very one, or of one that names its id."""
+    return event is getattr(result, "event", None) or getattr(event, "id", "") == getattr(result, "id", None)
 
 
 def _checked_expected(expected: object) -> object:

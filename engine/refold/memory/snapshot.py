@@ -29,7 +29,7 @@ from refold.event import (
 from refold.fold import State
 from refold.limits import BASE_DEPTH_MAX, NAME_BYTES_MAX
 from refold.memory.options import Core, Options
-from refold.message import ROLES, Message, MessageAppended, imported_messages, plain_message
+from refold.message import ROLES, Message, MessageAppended, MessageReplaced, imported_messages, plain_message
 from refold.results import Change
 from refold.text import sha256
 from refold.views.scratchpad import SCRATCH
@@ -578,7 +578,7 @@ def _is_orphan(event: MessageAppended, before: dict[str, Message]) -> bool:
 
 def _evicted(event: Event, stamp: Stamp, before: dict[str, Message], after: dict[str, Message]) -> Iterator[Message]:
     """Return the messages that a budget pushed out; a cleared window evicts nothing."""
-    if isinstance(event, (MessageAppended, WindowResized)):
+    if isinstance(event, (MessageAppended, MessageReplaced, WindowResized)):
         yield from (message for message_id, message in before.items() if message_id not in after)
     if isinstance(event, MessageAppended) and event.id not in after and not _is_orphan(event, before):
         yield Message(event, stamp)

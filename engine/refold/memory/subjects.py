@@ -13,7 +13,7 @@ from refold.event import Recorded, Stamp, StateImported, unpack_json
 from refold.memory.blame import KEY_KINDS, origins
 from refold.memory.options import Core
 from refold.memory.reasons import shortened
-from refold.message import Message, MessageAppended, messages_of, text_of
+from refold.message import Message, MessageAppended, MessageReplaced, messages_of, text_of
 from refold.results import Hit
 from refold.views.board import BoardChanged
 from refold.views.profile import JournalAppended, Note
@@ -53,6 +53,8 @@ def subjects_of(recorded: Recorded, text: str = "") -> list[Subject]:
             Subject("scratchpad", stream, key, seq) for key, value in event.entries if text in value or text == key
         ]
         return found if text else [Subject("event", stream, "", seq)]
+    if isinstance(event, MessageReplaced):
+        return [Subject("message", stream, event.id, event.origin)]
     if isinstance(event, BoardChanged):
         return [Subject("board", stream, field, seq) for field in event.fields]
     kind, field = event.subject
@@ -261,9 +263,14 @@ def _fill(state: fold.State) -> Fill:
 def eviction_text(recorded: Recorded, message_id: str, room: Fill | None) -> str:
     """Return why a message left its window with an event, empty where the event says all of it itself."""
     event, stamp = recorded
-    if room is None or not isinstance(event, (MessageAppended, WindowResized)):
+    if room is None or not isinstance(event, (MessageAppended, MessageReplaced, WindowResized)):
         return ""
     by = f"eviction policy {room.policy}"
+    if isinstance(event, MessageReplaced):
+        return (
+            f"it left the window: {event.role} message {event.id} became one of {event.tokens} tokens, and the window "
+            f"held {room.tokens} of {room.budget} ({by})"
+        )
     if isinstance(event, WindowResized):
         return (
             f"it left the window: the budget became {event.window_tokens} tokens, and the window held {room.tokens} "

@@ -14,12 +14,13 @@ from refold.errors import InvalidInput, NotFound
 from refold.event import FLAG_BASE, Erased, Event, Recorded, StateImported
 from refold.fold import State
 from refold.index.ranking import DEFAULT, ranking_of
-from refold.memory.blame import KEY_KINDS, causes_of, revisions, setter_of
+from refold.memory.blame import KEY_KINDS, causes_of, origins, revisions, setter_of
 from refold.memory.exposure import PARTS, Display, exposures, skill_name
 from refold.memory.options import Core, core_of
 from refold.memory.reasons import Reason, Why, reason_of, shortened
 from refold.memory.search import DEFAULTS
 from refold.memory.subjects import Stay, Subject, event_at, eviction_text, holds, name_of, resolved, stays
+from refold.message import MessageReplaced
 from refold.results import Hits
 from refold.views.episodes import EPISODES
 from refold.views.facts import FACTS
@@ -121,6 +122,10 @@ def _erasures(core: Core, after: int, at: int) -> Iterator[tuple[Recorded, tuple
 
 def _message_life(core: Core, subject: Subject, own: Sequence[Stay], at: int) -> Iterator[Reason]:
     yield from _came(core, event_at(core, subject.seq, at), at)
+    for stream, until in reversed(list(origins(core, subject.stream, at))):
+        for recorded in core.events(Sought((), (MessageReplaced,)), stream, after=subject.seq, until=until):
+            if getattr(recorded.event, "id", None) == subject.key:
+                yield reason_of("changed", recorded)
     for stay in reversed(own):
         if stay.came != subject.seq:
             text = "it came into the window with an earlier state"

@@ -18,7 +18,15 @@ from refold import checks
 from refold.errors import StoreVersion
 from refold.event import ConversationOpened, Event, ForkDropped, Located, Stamp, StateImported, View
 from refold.limits import PAGE_EVENTS
-from refold.message import Message, MessageAppended, imported_messages, message_digest, plain_message
+from refold.message import (
+    Message,
+    MessageAppended,
+    MessageReplaced,
+    imported_messages,
+    message_digest,
+    plain_message,
+    replaced,
+)
 from refold.views.base import copy_slots
 
 POLICY: Final = 1
@@ -173,6 +181,7 @@ class Window:
         "queue",
         "ranks",
         "repinned",
+        "replaced",
         "summarized",
         "summary",
         "tokens",
@@ -203,6 +212,8 @@ class Window:
         self.pinned_tokens = 0
         self.repinned: set[str] = set()
         """Ids of the live messages that are pinned and were not when they were appended, or the other way round."""
+        self.replaced: dict[str, int] = {}
+        """Id of a message, live or not -> the seq of the event by which it got the content that it has."""
 
     def copy(self) -> "Window":
         other = copy_slots(self)  # That of the ranks goes on by itself too: they have a copy of their own.
@@ -494,6 +505,13 @@ class Window:
         self.repinned ^= {message_id}
         self._fill([_repinned(message, pinned) if message.id == message_id else message for message in self.live()])
 
+    def replace(self, event: MessageReplaced, stamp: Stamp) -> None:
+        """Give a message another content in its place; answers to calls that it makes no more leave."""
+        self.replaced[event.id] = stamp.seq
+        live = self.live()
+        if any(message.id == event.id for message in live):
+            self._fill([replaced(each, event, stamp) if each.id == event.id else each for each in live])
+
     def pinned_with(self, event: MessageAppended) -> int:
         """Return the tokens of the pinned groups after an append of the event."""
         leader = event.id
@@ -509,7 +527,10 @@ class Window:
         return self.pinned_tokens + event.tokens + sum(member.event.tokens for member in self.members.get(leader, ()))
 
     def pack(self) -> tuple[Any, list[int]]:
-        """Return budget and seqs; messages of an imported state, always the oldest, by its seq and their ids."""
+        """Return budget and seqs; messages of an imported state, always the oldest, by its seq and their ids.
+
+        The seqs of the contents of live messages that were replaced come last.
+        """
         live = self.live()
         imported = [message.event.id for message in live if message.stamp.seq == self.origin]
         origin = self.origin if imported else 0
@@ -517,7 +538,11 @@ class Window:
         inline = [self.window_tokens, self.counter, self.policy, origin, imported]
         repinned = sorted(message.id for message in live if message.id in self.repinned) if self.repinned else []
         more = self._more()
-        if repinned or more:
+        if self.replaced:
+            inline += [repinned, *(more or [None]), self.replaced]
+            contents = ((self.replaced.get(message.id, 0), message.stamp.seq) for message in live)
+            seqs += [seq for seq, own in contents if seq > own]
+        elif repinned or more:
             inline += [repinned, *more]
         return inline, [origin, *seqs] if origin else seqs
 
@@ -528,19 +553,25 @@ class Window:
             inline[:_INLINE_COUNT], _INLINE
         )
         window.govern(policy, window_tokens)
-        window.repinned = set(msgspec.convert(inline[_INLINE_COUNT], list[str])) if inline[_INLINE_COUNT:] else set()
+        rest = inline[_INLINE_COUNT:]
+        repinned, more, window.replaced = msgspec.convert([*rest, *([], None, {})[len(rest) :]], _REST)
+        window.repinned = set(repinned)
+        contents: dict[str, tuple[MessageReplaced, Stamp]] = {}
+        if window.replaced:
+            contents = {event.id: (event, stamp) for event, stamp in events if isinstance(event, MessageReplaced)}
+            events = [each for each in events if not isinstance(each[0], MessageReplaced)]
         if window.origin:
             event, stamp = events[0]
             assert isinstance(event, StateImported), f"seq {stamp.seq} was packed as an imported state"
             live = set(imported)
             for message in imported_messages(event, stamp):
                 if message.event.id in live:
-                    window._enter_packed(message)
+                    window._enter_packed(message, contents)
         queue, tokens = window.queue, 0
-        is_plain = window.ranks is None and not window.repinned
+        is_plain = window.ranks is None and not window.repinned and not contents
         for event, stamp in events[1:] if window.origin else events:
             if isinstance(event, WindowSummarized):
-                window._enter_packed(summary_message(event, stamp))
+                window._enter_packed(summary_message(event, stamp), contents)
                 continue
             assert isinstance(event, MessageAppended), f"seq {stamp.seq} was packed as a message"
             message = Message(event, stamp)
@@ -548,12 +579,12 @@ class Window:
                 queue.append(message)  # What enter comes down to for a message that belongs to no group.
                 tokens += event.tokens
             else:
-                window._enter_packed(message)
+                window._enter_packed(message, contents)
         window.tokens += tokens
         if window.ranks is not None:
-            window._restore_ranks(window.ranks, inline[_INLINE_COUNT + 1])
-        elif inline[_INLINE_COUNT + 1 :]:
-            window.summary, window.summarized = msgspec.convert(inline[_INLINE_COUNT + 1], tuple[str, int])
+            window._restore_ranks(window.ranks, more)
+        elif more is not None:
+            window.summary, window.summarized = msgspec.convert(more, tuple[str, int])
         return window
 
     def _more(self) -> list[Any]:
@@ -562,8 +593,11 @@ class Window:
             return [self._rank_rows(self.ranks)]
         return [[self.summary, self.summarized]] if self.policy == POLICIES["summary"] else []
 
-    def _enter_packed(self, message: Message) -> None:
-        self.enter(_repinned(message, not message.pinned) if message.id in self.repinned else message)
+    def _enter_packed(self, message: Message, contents: dict[str, tuple[MessageReplaced, Stamp]]) -> None:
+        if message.id in self.repinned:
+            message = _repinned(message, not message.pinned)
+        content = contents.get(message.id)
+        self.enter(message if content is None else replaced(message, *content))
 
     def logical(self, digest_of: Callable[[Message], bytes] = message_digest) -> Any:
         if not self.policy:
@@ -616,7 +650,10 @@ def summary_message(event: WindowSummarized, stamp: Stamp) -> Message:
 
 _INLINE: TypeAlias = tuple[int, str, int, int, list[str]]
 _INLINE_COUNT: Final = 5
-"""How many of the packed values every window has; a sixth lists what was pinned or unpinned later."""
+"""How many of the packed values every window has."""
+
+_REST: Final[Any] = tuple[list[str], Any, dict[str, int]]
+"""The others: what was pinned or unpinned later, the state of the policy, what was replaced."""
 
 
 def _repinned(message: Message, pinned: bool) -> Message:  # noqa: FBT001 - the value of the field
@@ -680,6 +717,13 @@ def _message_removed(window: Window, stamp: Stamp, event: MessageRemoved) -> Non
     window.remove(event.id)
 
 
+@WINDOW.on(MessageReplaced)
+def _message_replaced(window: Window, stamp: Stamp, event: MessageReplaced) -> None:
+    window.replace(event, stamp)
+    if window.tokens > window.limit:
+        EVICTION[window.policy](window)
+
+
 @WINDOW.on(MessagePinned)
 def _message_pinned(window: Window, stamp: Stamp, event: MessagePinned) -> None:
     window.pin(event.id, pinned=event.pinned)
@@ -724,5 +768,5 @@ def _state_imported(window: Window, stamp: Stamp, event: StateImported) -> None:
 @WINDOW.on(ForkDropped)
 def _fork_dropped(window: Window, stamp: Stamp, event: ForkDropped) -> None:
     window.clear()
-    window.counter = ""
+    window.counter, window.replaced = "", {}
     window.govern(0, 0)

@@ -605,16 +605,21 @@ class Chats(Log):
         self.note(f"conversation/{twin}", ("fork", stream, at), decide, Options(**options))
 
     def conversation_close(self, where: Any, *, drop: bool = False, **options: Any) -> None:
-        def effect(chat: Chat, _: Row) -> None:
-            vars(chat).update(vars(Chat()))
-
         def decide(chat: Chat) -> Change:
             if not chat.depth:
                 raise InvalidInput(where)
-            return Change(effect)
+            return DROP
 
         if drop:
-            self._chat(where, ("drop",), decide, options)
+            self._chat(where, ("close",), decide, options)
+
+    def conversation_drop(self, where: Any, **options: Any) -> None:
+        self._chat(where, ("drop",), lambda chat: DROP if chat.opened or chat.depth else None, options)
+
+    def conversations(self, at: int | None = None, *, dropped: bool = False) -> list[str]:
+        """The sorted names of those that were not dropped, or of those that were."""
+        last = {row.stream: row.about == DROPPED for row in self.seen(at) if row.stream.startswith("conversation/")}
+        return sorted(stream.partition("/")[2] for stream, is_dropped in last.items() if is_dropped is dropped)
 
     def held(self, stream: str, at: int | None = None) -> list[Line]:
         """The messages that a conversation held by a seq, those of what it went on from too, as they are now."""
@@ -627,7 +632,9 @@ class Chats(Log):
         return found
 
     def _held(self, stream: str, at: int | None, branch: int | None) -> Iterator[tuple[Row, Line]]:
-        for row in self.stream_rows(stream, at, branch):
+        rows = self.stream_rows(stream, at, branch)
+        ends = [place for place, row in enumerate(rows, 1) if row.about == DROPPED]
+        for row in rows[ends[-1] if ends else 0 :]:
             if row.change.base:
                 yield from self._held(row.change.base[1], row.change.base[2], row.change.base[0])
             if row.about and row.about[0] == "said":
@@ -682,6 +689,15 @@ def said_in(row: Row, line: Line) -> Line:
     """A message with the stamp of its row, and without its text where that is erased."""
     stamped = replace(line, seq=row.seq, time_ns=row.time_ns, occurred_ns=row.occurred_ns)
     return stamped.blanked() if row.erased else stamped
+
+
+def _empty(chat: Chat, _: Row) -> None:
+    vars(chat).update(vars(Chat()))
+
+
+DROPPED = ("dropped",)
+DROP = Change(_empty, DROPPED)
+"""What becomes of a conversation that is dropped."""
 
 
 def changed(line: Line, now: Line) -> Line:

@@ -394,6 +394,7 @@ OPERATIONS: dict[str, st.SearchStrategy[Operation]] = {
         pick("fork"),
         at=st.one_of(st.none(), pick("at")),
     ),
+    "Conversation.drop": operation("Conversation.drop", chats),
     "Conversation.close": operation("Conversation.close", chats, drop=st.sampled_from([True, True, False])),
     "Scratchpad.set": operation("Scratchpad.set", chats, keys, texts),
     "Scratchpad.delete": operation("Scratchpad.delete", chats, keys),

@@ -11,7 +11,7 @@ from refold.evaluation.retrieval import BASELINES
 from refold.memory import Files, SessionMemory, Table
 from refold.skills import SkillLibrary
 from tests.differential.boards import Both, Whose
-from tests.differential.chats import SETTINGS, Chat, Line, day_of
+from tests.differential.chats import DROPPED, SETTINGS, Chat, Line, day_of
 from tests.differential.log import STORE, Row
 from tests.differential.model import Model
 from tests.differential.operations import BOARDS
@@ -44,7 +44,9 @@ def check_memory(memory: Memory, model: Model, at: int | None = None, known: Kno
     known = known or Known()
     seen_at = model.committed if at is None else at
     assert memory.head == seen_at
-    assert memory.conversations() == model.names("conversation", seen_at)
+    assert memory.conversations() == model.conversations(seen_at)
+    assert memory.conversations(dropped=True) == model.conversations(seen_at, dropped=True)
+    assert memory.conversations(after="a", limit=2) == [each for each in model.conversations(seen_at) if each > "a"][:2]
     assert memory.projects() == model.names("project", seen_at)
     assert memory.profiles() == model.names("profile", seen_at)
     assert memory.journals() == model.names("journal", seen_at)
@@ -104,6 +106,8 @@ def _check_rows(seen: Sequence[Any], model: Model, rows: list[Row]) -> None:
 def said(rows: list[Row]) -> list[Line]:
     """The messages that rows hold and that are not erased, each with what it said last in its conversation."""
     rows = [row for row in rows if row.stream.startswith("conversation/") and row.about]
+    dropped = {row.stream: row.seq for row in rows if row.about == DROPPED}
+    rows = [row for row in rows if row.seq > dropped.get(row.stream, 0)]
     last = {(row.stream, row.about[2].id): row for row in rows if row.about[0] == "became"}
     past = {(row.stream, row.about[2].id, row.about[1]) for row in rows if row.about[0] == "became"}
     found = [

@@ -134,6 +134,7 @@ CHAT_MUTATIONS: tuple[Callable[[Conversation], Any], ...] = (
     lambda chat: chat.restore(chat.snapshot()),
     lambda chat: chat.fork("frozen"),
     lambda chat: chat.close(drop=True),
+    lambda chat: chat.drop(),
 )
 
 MEMORY_MUTATIONS: tuple[Callable[[Memory], Any], ...] = (

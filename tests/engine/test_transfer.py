@@ -80,6 +80,7 @@ def travel(memory: Memory, chat: Conversation, snapshot: Snapshot) -> None:
     other.conversation("o").scratchpad.set("a", "b")
     chat.restore(Snapshot.from_bytes(other.conversation("o").snapshot().to_bytes()))
     chat.pin(chat.append("user", "kept", tokens=1))
+    chat.replace(chat.append("user", "said", tokens=1), "meant", tokens=1)
     brief = memory.conversation("brief", window_tokens=6, eviction="summary")
     said = [brief.append("user", f"said {number}", tokens=3) for number in range(3)]
     brief.rate(said[-1], 0.5)

@@ -220,7 +220,7 @@ def test_a_batch_replaces_what_it_appended(memory: Memory, chat: Conversation) -
     with memory.batch():
         said = chat.append("user", "the cow", tokens=10)
         new = chat.replace(said, "the elk", tokens=10)
-        assert new.seq is None
+        assert not new.seq
         assert new.content == "the elk"
         assert texts(chat.window())[3:] == texts(chat.history())[3:] == ["the elk"]
         assert (found(chat, "elk"), found(chat, "cow")) == (["the elk"], [])

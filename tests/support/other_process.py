@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self
 import refold
 from refold import Board, Conversation, Journal, Memory, Profile, Project, RefoldError, Snapshot
 from refold.memory import Files, SessionMemory, Settings, Table
-from refold.memory.conversation import Scratchpad
+from refold.memory.scratchpad import Scratchpad
 from refold.skills import SkillLibrary, Skills
 from tests.support.bounds import Clock, lowered, seeded_bytes
 from tests.support.paths import ROOT

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from refold.engine.subscriptions import Subscription as Subscription
-    from refold.memory.conversation import Scratchpad as Scratchpad
     from refold.memory.files import FileEntry as FileEntry
     from refold.memory.files import Files as Files
     from refold.memory.handles import SessionMemory as SessionMemory
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from refold.memory.scenario import Scenario as Scenario
     from refold.memory.scenario import ScenarioDiff as ScenarioDiff
     from refold.memory.scenario import WindowDifference as WindowDifference
+    from refold.memory.scratchpad import Scratchpad as Scratchpad
     from refold.memory.table import Table as Table
     from refold.memory.table import TableItem as TableItem
     from refold.memory.watches import Departure as Departure
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "refold.engine.subscriptions": "Subscription",
-    "refold.memory.conversation": "Scratchpad",
+    "refold.memory.scratchpad": "Scratchpad",
     "refold.memory.files": "FileEntry Files",
     "refold.memory.handles": "SessionMemory Settings",
     "refold.memory.scenario": "RecallDifference Regret Scenario ScenarioDiff WindowDifference",

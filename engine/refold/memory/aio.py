@@ -16,12 +16,13 @@ from refold.errors import WrongVersion
 from refold.limits import REDO_COUNT_MAX
 from refold.memory import memory
 from refold.memory.board import Board
-from refold.memory.conversation import Conversation, Scratchpad, with_former_verbs
+from refold.memory.conversation import Conversation, with_former_verbs
 from refold.memory.extensions import call_extension
 from refold.memory.files import Files
 from refold.memory.handles import Journal, Profile, ScopedState, SessionMemory, Settings
 from refold.memory.options import Core, MutationOptions, mutation
 from refold.memory.project import Project
+from refold.memory.scratchpad import Scratchpad
 from refold.memory.snapshot import Snapshot
 from refold.memory.table import Table
 from refold.memory.transactions import Attempt
@@ -405,6 +406,7 @@ class AsyncConversation(AsyncHandle[Conversation]):
     _restore = write_verb(Conversation.restore)
     _restore_and_resize = thread_verb(Conversation.restore)
     close = write_verb(Conversation.close)
+    drop = write_verb(Conversation.drop)
     snapshot = thread_verb(Conversation.snapshot)
     erase = thread_verb(Conversation.erase)
     window = read_verb(Conversation.window)

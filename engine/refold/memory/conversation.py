@@ -9,7 +9,6 @@ import msgspec
 
 from refold import checks
 from refold.engine import batch as batches
-from refold.engine.keys import KeyMap, deleting, setting
 from refold.engine.origin import BY_HOST, Origin
 from refold.engine.transaction import Decide
 from refold.errors import LimitExceeded, NotFound
@@ -17,8 +16,8 @@ from refold.event import ConversationEnded, ConversationOpened, Event, Recorded
 from refold.fold import State
 from refold.memory import snapshot as memory_snapshot
 from refold.memory import wires
+from refold.memory.claims import Claims
 from refold.memory.options import (
-    Claims,
     Core,
     Handle,
     MutationOptions,
@@ -28,10 +27,11 @@ from refold.memory.options import (
     seq_at,
 )
 from refold.memory.questions import bisect
+from refold.memory.scratchpad import Scratchpad
 from refold.memory.snapshot import Snapshot, steps
 from refold.message import PROMPT_ROLES, ROLES, Message, MessageAppended, message_event
 from refold.results import Receipt
-from refold.views.scratchpad import SCRATCH, NoteAdded, Scratch, ScratchpadCleared, ScratchpadDeleted, ScratchpadSet
+from refold.views.scratchpad import SCRATCH
 from refold.views.session import SESSION, EmbeddingChanged
 from refold.views.state import STATE, RoundEnded
 from refold.views.window import (
@@ -50,11 +50,11 @@ if TYPE_CHECKING:
     import datetime
 
     from refold.memory.handles import ScopedState, SessionMemory
-    from refold.memory.reasons import Revision
     from refold.memory.snapshot import Step
     from refold.results import Hits
 
 T = TypeVar("T")
+H = TypeVar("H", bound=Handle)
 
 _BY_ROLE: Final = dict.fromkeys(ROLES, BY_HOST) | {
     "user": Origin.of("user"),
@@ -529,7 +529,7 @@ class Conversation(Handle):
     @property
     def scratchpad(self) -> "Scratchpad":
         """The keys and notes of the conversation."""
-        return Scratchpad(self._core, self._stream, self._at, self._opening, self._claims)
+        return self._alike(Scratchpad(self._core, self._stream, self._at, self._opening, self._claims))
 
     @property
     def state(self) -> "ScopedState":
@@ -540,14 +540,19 @@ class Conversation(Handle):
         project = self._core.look(
             self._stream, SESSION, lambda state: memory_snapshot.project_of(state, self._opening), self._at
         )
-        return ScopedState(self._core, self._stream, self._opening, project, self._at)
+        return self._alike(ScopedState(self._core, self._stream, self._opening, project, self._at))
 
     @property
     def session(self) -> "SessionMemory":
         """The work of the session so far: its task, files, findings and calls of tools."""
         from refold.memory.handles import SessionMemory  # noqa: PLC0415 - as above
 
-        return SessionMemory(self._core, self._stream, self._opening, self._at)
+        return self._alike(SessionMemory(self._core, self._stream, self._opening, self._at))
+
+    def _alike(self, handle: H) -> H:
+        """Return a handle on a part of the conversation, as old as this one."""
+        handle._since = self._since  # noqa: SLF001 - its own kind
+        return handle
 
     @mutation
     def end_round(self, **options: Unpack[MutationOptions]) -> None:
@@ -645,9 +650,16 @@ class Conversation(Handle):
 
     @mutation
     def fork(
-        self, new_id: str, *, at: "int | datetime.datetime | None" = None, **options: Unpack[MutationOptions]
+        self,
+        new_id: str,
+        *,
+        at: "int | datetime.datetime | None" = None,
+        replace: bool = False,
+        **options: Unpack[MutationOptions],
     ) -> "Conversation":
         """Begin another conversation from this one's state, now or at a seq; one event, nothing is copied.
+
+        With ``replace`` a conversation that has the id is dropped first, in the same commit; else ``InvalidInput``.
 
         >>> _ = chat.fork("chat-43").append("user", "Another way.")
         >>> len(chat.fork("chat-44").window()) == len(chat.window())
@@ -656,20 +668,39 @@ class Conversation(Handle):
         self._core.refuse_frozen(self._stream, self._at)
         seq = None if at is None else seq_at(self._core.engine, at)
         stream = f"conversation/{checks.name(new_id, 'new_id')}"
-        memory_snapshot.fork(self._core, self._stream, stream, self._opening, seq, chosen(options))
+        replaces = checks.flag(replace, "replace")
+        memory_snapshot.fork(self._core, self._stream, stream, self._opening, seq, replaces, chosen(options))
         return Conversation(self._core, new_id, self._core.opening(), None)
 
     @mutation
     def close(self, *, drop: bool = False, **options: Unpack[MutationOptions]) -> None:
         """Release the handle; with ``drop=True``, end a fork for good: its state is empty from then on."""
         if checks.flag(drop, "drop"):
-            decide = memory_snapshot.dropping(self._stream, self._cited(options))
-            board = memory_snapshot.board_of(self._stream)
+            self._drop(memory_snapshot.dropping(self._stream, self._cited(options)), ("close", drop), options)
 
-            def go_on() -> None:
-                self._core.write(board, memory_snapshot.dropped_board, at=None, call=())
+    @mutation
+    def drop(self, **options: Unpack[MutationOptions]) -> None:
+        """Close the conversation for good: it is empty, not listed, and the board of its session too.
 
-            self._write_with(decide, ("close", drop), options, go_on if self._core.version(board) else None)
+        Its past stays readable with ``at``. Whoever took a handle before gets ``Closed`` for what he writes; a new
+        handle of the id begins it anew, empty. Nothing is written where there is nothing to drop.
+
+        >>> from refold import Memory
+        >>> memory = Memory()
+        >>> _ = memory.conversation("chat-46").append("user", "Hello!")
+        >>> memory.conversation("chat-46").drop()
+        >>> memory.conversations(), memory.conversations(dropped=True)
+        ([], ['chat-46'])
+        """
+        self._drop(memory_snapshot.drop(self._cited(options)), ("drop",), options)
+
+    def _drop(self, decide: Decide, call: tuple[Any, ...], options: MutationOptions) -> None:
+        board = memory_snapshot.board_of(self._stream)
+
+        def go_on() -> None:
+            self._core.write(board, memory_snapshot.dropped_board, at=None, call=())
+
+        self._write_with(decide, call, options, go_on if self._core.version(board) else None)
 
     def replay(self, *, after: int = 0, until: int | None = None) -> "Iterator[Step]":
         """Return the steps with ``after < seq <= until``: event, changes, evictions, and the states around each.
@@ -694,87 +725,3 @@ class Conversation(Handle):
         2
         """
         return bisect(self._core, self.at, predicate, after=after, until=until, at=self._at)
-
-
-ENTRIES: Final[KeyMap[str]] = KeyMap(SCRATCH)
-
-
-class Scratchpad(Handle):
-    """The keys and notes of one conversation: values are ``str``, keys are sorted, notes stay in order.
-
-    A key has at most ``KEY_BYTES_MAX`` = 4,096 bytes of UTF-8, a value or a note ``VALUE_BYTES_MAX`` = 16 MiB; else
-    ``LimitExceeded``.
-
-    >>> from refold import Memory
-    >>> scratchpad = Memory().conversation("chat-42").scratchpad
-    >>> scratchpad.set("user_name", "Alice")
-    >>> scratchpad.note("Likes tea.")
-    >>> scratchpad.to_json()
-    '{"entries":{"user_name":"Alice"},"notes":["Likes tea."]}'
-    """
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        counts = self._core.counts(lambda: f"keys={len(self.keys())}, notes={len(self.notes())}")
-        return f"Scratchpad({self._stream!r}, {counts})"
-
-    def _look(self, query: Callable[[Scratch], T]) -> T:
-        return self._read(lambda state: query(state.part(SCRATCH)))
-
-    @mutation
-    def set(self, key: str, value: str, **options: Unpack[MutationOptions]) -> None:
-        """Set a key; setting the value that it has appends nothing."""
-        key, value, cited = checks.key(key), checks.text(value, "value"), self._cited(options)
-        decide = setting(ENTRIES, key, value, lambda prior, place: ScratchpadSet(cited, prior, place, key, value))
-        self._write(decide, ("set", key, value), options)
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """Return the value of a key, or ``default``."""
-        value = self._core.read_key(self._stream, ENTRIES, checks.key(key), self._at)
-        return default if value is None else value
-
-    @mutation
-    def delete(self, key: str, **options: Unpack[MutationOptions]) -> bool:
-        """Remove a key; return whether it was there."""
-        key, cited = checks.key(key), self._cited(options)
-        decide = deleting(ENTRIES, key, lambda prior, place: ScratchpadDeleted(cited, prior, place, key))
-        return self._write(decide, ("delete", key), options) is not None
-
-    def blame(self, key: str) -> "list[Revision]":
-        """Return every value that a key ever had, oldest first, with its writer and the turn that led to it."""
-        from refold.memory.blame import revisions  # noqa: PLC0415 - loaded only by those who ask
-
-        return revisions(self._core, self._stream, "scratchpad", checks.key(key), self._at)
-
-    def keys(self) -> list[str]:
-        """Return the keys, sorted."""
-        return self._look(lambda scratch: sorted(scratch.entries.values))
-
-    def items(self) -> list[tuple[str, str]]:
-        """Return keys and values, sorted by key."""
-        return self._look(lambda scratch: sorted(scratch.entries.values.items()))
-
-    @mutation
-    def note(self, text: str, **options: Unpack[MutationOptions]) -> None:
-        """Add a free-form note."""
-        text = checks.text(text, "text")
-        self._write(NoteAdded(self._cited(options), text), ("note", text), options)
-
-    def notes(self) -> list[str]:
-        """Return the notes, oldest first."""
-        return self._look(lambda scratch: [text for _, text in scratch.notes])
-
-    @mutation
-    def clear(self, **options: Unpack[MutationOptions]) -> None:
-        """Drop every key and note."""
-        event = ScratchpadCleared(self._cited(options))
-        self._write(lambda state: None if state.part(SCRATCH).is_empty else event, ("clear",), options)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return ``entries``, sorted by key, and ``notes``, both as of one moment."""
-        return self._look(SCRATCH.plain)
-
-    def to_json(self) -> str:
-        """Return ``to_dict`` as one JSON object."""
-        return msgspec.json.encode(self.to_dict()).decode()

@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Concatenate, Final, NoReturn, ParamSpec, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, Self, TypeVar, Unpack
 
 from refold import checks
 from refold.engine import batch as batches
@@ -16,9 +16,10 @@ from refold.errors import NotFound, ReadOnly
 from refold.event import Recorded
 from refold.limits import MEMORY_BYTES_DEFAULT, VERIFY_JOBS_COUNT_MAX, WINDOW_TOKENS_DEFAULT
 from refold.memory import options, questions, store, transactions
+from refold.memory.claims import Claims
 from refold.memory.conversation import Conversation
 from refold.memory.extensions import call_extension
-from refold.memory.options import Claims, Core, MutationOptions, Progress, chosen, mutation, seq_at, zone
+from refold.memory.options import Core, MutationOptions, Progress, chosen, mutation, seq_at, zone
 from refold.memory.snapshot import Snapshot
 from refold.results import Backup, Change, Hits, Loaded, Receipt, Report, Stats
 from refold.text import ByteClassCounter, TokenCounter
@@ -61,10 +62,6 @@ class Shortcut:
         from refold.memory.project import Project
 
         return getattr(Project if memory is None else memory.project(), self._name)
-
-
-_COUNTED_MAX: Final = 1_000
-"""Conversations that ``repr`` counts: it is made wherever something is shown, however many there are."""
 
 
 def listing(kind: str, sentence: str) -> "Callable[..., list[str]]":
@@ -173,11 +170,7 @@ class Memory:
         return f"Memory({self._core.path!r}{frozen}, {self._core.counts(self._counts)})"
 
     def _counts(self) -> str:
-        core = self._core
-        fork = f"fork={core.engine.reader.branch_name(core.branch)!r}, " if core.branch else ""
-        count = len(self.conversations(limit=_COUNTED_MAX + 1))
-        shown = count if count <= _COUNTED_MAX else f"more than {_COUNTED_MAX}"
-        return f"{fork}events={self.head}, conversations={shown}"
+        return store.counts(self._core, self._at)
 
     def _refuse_frozen(self, verb: str) -> None:
         if self._at is not None:
@@ -293,9 +286,14 @@ class Memory:
 
         return messages.search(self._core, None, self._at, query, top_k=top_k, roles=roles, explain=explain)
 
-    def conversations(self, *, prefix: str = "", after: str | None = None, limit: int | None = None) -> list[str]:
-        """Return the ids of the conversations, sorted: those with ``prefix``, behind ``after``, at most ``limit``."""
-        return store.names(self._core, self._at, "conversation", prefix, after, limit)
+    def conversations(
+        self, *, prefix: str = "", after: str | None = None, limit: int | None = None, dropped: bool = False
+    ) -> list[str]:
+        """Return the ids of the conversations, sorted: those with ``prefix``, behind ``after``, at most ``limit``.
+
+        Dropped ones are left out; with ``dropped`` it returns those alone, until they are begun anew.
+        """
+        return store.conversations(self._core, self._at, prefix, after, limit, dropped)
 
     projects = listing(
         "project", "Return the ids of the projects ever written to, emptied ones too, sorted; paged alike."
@@ -756,7 +754,7 @@ class Memory:
 
     def stats(self) -> Stats:
         """Return counts of events, streams and bytes."""
-        return history.stats(self._core.engine, self._core.branch, self._core.path, self._at)
+        return store.stats(self._core, self._at)
 
     def flush(self) -> None:
         """Store checkpoints of what has changed, so that the next opening is quick; nothing depends on it."""

@@ -10,6 +10,9 @@ from functools import partial
 from threading import Lock
 from typing import Final, NamedTuple, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from refold.engine import vectors
 from refold.engine.reader import Reader
 from refold.engine.streams import key_of, split_key
@@ -61,6 +64,8 @@ class _Filled:
         self.seq = 0
         self.bases: list[Base] = []
         self.replacements: list[Replacement] = []
+        self.drops: list[tuple[int, str]] = []
+        """Seq and stream of each conversation that was dropped."""
         self.embedded: set[str] | None = set() if is_branch else None
         """Of the index of a branch, the conversations whose messages are embedded."""
         self.model: Model | None = None
@@ -77,6 +82,16 @@ class _Filled:
     def look(self, until: int | None) -> Look:
         look, streams = self.index.look(until), self.streams
         return look if self.model is None or streams is None else look.of(streams)
+
+    def mask(self, look: Look, until: int | None) -> NDArray[np.bool_] | None:
+        """Return the mask of the rows that came after their conversation was dropped last, ``None`` for all."""
+        drops = [(seq, stream) for seq, stream in self.drops if until is None or seq <= until]
+        if not drops:
+            return None
+        mask = np.ones(len(look.seqs), np.bool_)
+        for seq, stream in drops:
+            mask &= (look.streams != self.index.numbers.get(stream, -1)) | (look.seqs > seq)
+        return mask
 
     def load(self, reader: Reader, model: Model) -> None:
         """Take the vectors that the store has of messages that it was not asked for yet."""
@@ -109,18 +124,20 @@ class MessageIndexes:
 
     def looks(
         self, reader: Reader, branch: int, starts: Sequence[tuple[str, int | None]], model: Model | None = None
-    ) -> tuple[list[Look], list[Replacement]]:
+    ) -> tuple[list[Look], list[NDArray[np.bool_] | None], list[Replacement]]:
         """Return the rows of conversations, each up to a seq or to the head, and of those that they went on from.
 
-        Beside them, which messages there got another content. ``starts`` are their keys and seqs; the key of all
-        conversations of a branch is that of ``branch_key``. With a ``model``, rows have the vectors by it that the
-        store has.
+        Beside them, the masks of those that were not dropped, and which got another content. ``starts`` are their keys
+        and seqs; the key of all conversations of a branch is that of ``branch_key``. With a ``model``, rows have the
+        vectors by it that the store has.
         """
 
-        def look() -> tuple[list[Look], list[Replacement]]:
+        def look() -> tuple[list[Look], list[NDArray[np.bool_] | None], list[Replacement]]:
             untils = self._reached(reader, branch, starts, model)
             replacements = [each for key in untils for each in self._filled[key].replacements]
-            return [self._filled[key].look(until) for key, until in untils.items()], replacements
+            looks = [self._filled[key].look(until) for key, until in untils.items()]
+            pairs = zip(looks, untils.items(), strict=True)
+            return looks, [self._filled[key].mask(each, until) for each, (key, until) in pairs], replacements
 
         return self._whole(reader, look)
 
@@ -193,7 +210,9 @@ class MessageIndexes:
             filled = self._reach(reader, branch, key, until)
             if model is not None:
                 filled.load(reader, model)
-            waiting += [(base.key, base.base_seq) for base in filled.bases if until is None or base.seq <= until]
+            bases = [base for base in filled.bases if until is None or base.seq <= until]
+            dropped = [seq for seq, _ in filled.drops if until is None or seq <= until]
+            waiting += [(base.key, base.base_seq) for base in bases if not dropped or base.seq > dropped[-1]]
         return untils
 
     def _reach(self, reader: Reader, branch: int, key: str, until: int | None) -> _Filled:
@@ -209,6 +228,8 @@ class MessageIndexes:
             if len(rows) >= PAGE_EVENTS:
                 filled.index.extend(rows)
                 rows.clear()
+            if isinstance(recorded.event, ForkDropped):
+                filled.drops.append((recorded.stamp.seq, recorded.stamp.stream))
             if filled.embedded is None:
                 filled.bases += bases_of(reader, key, recorded)
             elif type(recorded.event) in _EMBEDDING and recorded.stamp.stream.startswith("conversation/"):

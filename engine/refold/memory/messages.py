@@ -12,10 +12,10 @@ from refold.engine.scan import Sought
 from refold.engine.streams import name_of, split_key
 from refold.engine.transaction import place_of
 from refold.errors import LimitExceeded, StoreBusy
-from refold.event import Event, Forked, Recorded, Restored
+from refold.event import Event, ForkDropped, Forked, Recorded, Restored
 from refold.fold import State
 from refold.index import messages as index
-from refold.index.messages import Match, MessageIndex
+from refold.index.messages import Look, Match, MessageIndex
 from refold.index.project import unit
 from refold.limits import REDO_COUNT_MAX
 from refold.memory.message_indexes import (
@@ -62,8 +62,8 @@ def search(
     model = model_of(core) if embeds else None
     contents = None if stream is None else _contents(core, stream, at)
     for _ in range(REDO_COUNT_MAX):
-        written, replacements = core.message_indexes.looks(reader, core.branch, starts, model)
-        looks = [*written, fresh.look(None)]
+        written, masks, replacements = core.message_indexes.looks(reader, core.branch, starts, model)
+        looks, masks = [*written, fresh.look(None)], [*masks, None]
         hidden = _hidden(contents, at, [*replacements, *fresh_replacements])
         bare_count = sum(look.pending_count for look in written) if embeds else 0
         if bare_count:
@@ -78,7 +78,7 @@ def search(
             explain=explains,
             vector=vector,
             floor_rate=core.embedding.floor_rate,
-            among=[look.without(hidden) for look in looks] if hidden else None,
+            among=_among(looks, masks, hidden),
         )
         messages = _found(core, pending, matches)
         if not any(message.erased for message in messages):
@@ -121,6 +121,14 @@ def _hidden(
         if seq > each.origin and (contents is not None or each.is_own):
             hidden.append((each.origin, each.place))
     return hidden
+
+
+def _among(looks: Sequence[Look], masks: Sequence[Any], hidden: Sequence[tuple[int, int]]) -> list[Any] | None:
+    """Return the masks of the rows that may be found, ``None`` for all of them."""
+    if not hidden and all(mask is None for mask in masks):
+        return None
+    shown = [look.without(hidden) for look in looks]
+    return [own if mask is None else own & mask for own, mask in zip(shown, masks, strict=True)]
 
 
 def _vector_of(core: Core, query: str) -> Any:
@@ -233,9 +241,9 @@ def _newest_first(core: Core, stream: str, at: int | None, after: int, until: in
             seen, reached[key] = reached.get(key, 0), max(reached.get(key, 0), end)
             last = end if until is None else min(end, until)
             # What it went on from behind the last seq counts too: a fork has what came before it.
-            later = _bases_between(core, key, max(last, seen), end)
+            later, is_dropped = _bases_between(core, key, max(last, seen), end)
             waiting += [(base.key, base.base_seq) for base in later if base.base_seq > reached.get(base.key, 0)]
-            if last > max(after, seen):
+            if last > max(after, seen) and not is_dropped:
                 add(key, reader.events_back(key, max(after, seen), last))
 
     begin(core.key(stream), reader.current_head() if at is None else at)
@@ -244,19 +252,25 @@ def _newest_first(core: Core, stream: str, at: int | None, after: int, until: in
             begin(base.key, base.base_seq)
     while upcoming:
         _, key, recorded, events = heappop(upcoming)
+        if isinstance(recorded.event, ForkDropped):
+            continue  # What was before is no more of it.
         yield from came_by(recorded)
         for base in bases_of(reader, key, recorded):
             begin(base.key, base.base_seq)
         add(key, events)
 
 
-def _bases_between(core: Core, key: str, after: int, until: int) -> list[Base]:
-    """Return the conversations from which one went on with the events behind one seq and up to another."""
+def _bases_between(core: Core, key: str, after: int, until: int) -> tuple[list[Base], bool]:
+    """Return from which others a conversation went on behind one seq and up to another, and whether it was dropped."""
     if after >= until:
-        return []
+        return [], False
     branch, stream = split_key(key)
-    found = core.to(branch).events(Sought((), (Forked, Restored)), stream, after=after, until=until)
-    return [base for recorded in found for base in bases_of(core.engine.reader, key, recorded)]
+    found, sought = list[Base](), Sought((), (Forked, Restored, ForkDropped))
+    for recorded in core.to(branch).events(sought, stream, after=after, until=until, backwards=True):
+        if isinstance(recorded.event, ForkDropped):
+            return found, True
+        found += bases_of(core.engine.reader, key, recorded)
+    return found, False
 
 
 # Recalls and summaries.

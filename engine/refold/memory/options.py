@@ -28,7 +28,7 @@ from refold.engine.transaction import (
 )
 from refold.entry import EmbedderSwitched
 from refold.errors import Closed, InvalidInput, NotFound, ReadOnly
-from refold.event import ConversationOpened, Event, Recorded, Stamp, View, pack_json
+from refold.event import ConversationOpened, Event, ForkDropped, Recorded, Stamp, View, pack_json
 from refold.fold import State
 from refold.limits import NAME_BYTES_MAX, TIME_NS_MAX, VECTOR_DIMENSIONS_MAX
 from refold.log.protocol import Log
@@ -36,14 +36,15 @@ from refold.message import Message
 from refold.text import TokenCounter
 from refold.views.base import V
 from refold.views.profile import Note
-from refold.views.session import SESSION
-from refold.views.window import NAMES, POLICY, WINDOW
+from refold.views.window import POLICY
 
 if TYPE_CHECKING:
     from refold.embedders import Embedder, Embedding
     from refold.engine.aio import AsyncWriter
     from refold.engine.scan import Sought
     from refold.index.ranking import Ranking
+    from refold.memory.claims import Claims
+    from refold.memory.drops import Drops
     from refold.memory.earlier import EarlierMessages
     from refold.memory.message_indexes import MessageIndexes
     from refold.memory.message_vectors import MessageVectors
@@ -262,6 +263,7 @@ class Core:
     __slots__ = (
         "__weakref__",
         "_async_writer",
+        "_drops",
         "_earlier_messages",
         "_embedding",
         "_main",
@@ -314,6 +316,7 @@ class Core:
         self._message_indexes: MessageIndexes | None = None
         self._message_vectors: MessageVectors | None = None
         self._earlier_messages: EarlierMessages | None = None
+        self._drops: Drops | None = None
         self._main = self if main is None else main
 
     @property
@@ -356,6 +359,16 @@ class Core:
 
             main._earlier_messages = EarlierMessages(lambda: main.message_indexes)  # noqa: SLF001
         return main._earlier_messages  # noqa: SLF001
+
+    @property
+    def drops(self) -> "Drops":
+        """The conversations of all branches that were ever dropped; none before the first look."""
+        main = self._main
+        if main._drops is None:  # noqa: SLF001 - its own kind
+            from refold.memory.drops import Drops  # noqa: PLC0415 - loaded only where something was dropped
+
+            main._drops = Drops()  # noqa: SLF001
+        return main._drops  # noqa: SLF001
 
     @property
     def embedding(self) -> "Embedding":
@@ -673,58 +686,6 @@ def _checked_expected(expected: object) -> object:
     return expected
 
 
-class Claims:
-    """A caller's claims on a conversation when it took the handle: project, budget, embedding, eviction policy."""
-
-    __slots__ = ("embed", "is_settled", "policy", "project", "window_tokens")
-
-    def __init__(
-        self,
-        project: str | None,
-        window_tokens: int | None,
-        embed: bool | None,  # noqa: FBT001 - as they are recorded
-        policy: int | None,
-    ) -> None:
-        self.policy = policy
-        self.project = project
-        self.window_tokens = window_tokens
-        self.embed = embed
-        self.is_settled = False
-
-    def check(self, core: Core, stream: str, at: int | None) -> None:
-        """Raise ``InvalidInput`` if the conversation was opened with other values.
-
-        Opening a handle, and an append through it, count as no read of the state by an open batch.
-        """
-        known, window = core.read_lightly(stream, lambda state: (state.part(SESSION), state.part(WINDOW)), at)
-        budget, policy = window.window_tokens, window.policy
-        if not known.opened:
-            return
-        if self.project is not None and self.project != known.project and not known.unknown:
-            raise InvalidInput(
-                f"{stream} belongs to project {known.project!r}, not {self.project!r}; leave project= out"
-            )
-        if self.window_tokens is not None and self.window_tokens != budget:
-            raise InvalidInput(
-                f"{stream} has a budget of {budget} tokens, not {self.window_tokens}; "
-                f"use set_window_tokens to change it"
-            )
-        if self.embed is not None and self.embed is not known.embed:
-            raise InvalidInput(
-                f"{stream} was opened with embed={known.embed}, not {self.embed}; use set_embed to change it"
-            )
-        if self.policy is not None and self.policy != policy:
-            raise InvalidInput(
-                f"{stream} was opened with eviction={NAMES.get(policy)!r}, not {NAMES[self.policy]!r}, which stays; "
-                f"look at it under another policy with memory.what_if"
-            )
-
-    def settle(self, core: Core, stream: str, at: int | None) -> None:
-        """Check once more, at the first mutation: another handle may have opened the conversation since."""
-        self.check(core, stream, at)
-        self.is_settled = True
-
-
 def core_of(handle: Any) -> tuple[Core, int | None]:
     """Return the core of a handle and the seq at which it is frozen, for the layers above."""
     return handle._core, handle._at  # noqa: SLF001 - no part of what users of a handle need
@@ -733,10 +694,10 @@ def core_of(handle: Any) -> tuple[Core, int | None]:
 class Handle:
     """The base of every handle on a stream: the core, the stream's name, the seq at which it is frozen."""
 
-    __slots__ = ("_at", "_claims", "_core", "_key", "_opening", "_stream")
+    __slots__ = ("_at", "_claims", "_core", "_key", "_opening", "_since", "_stream")
 
     def __init__(
-        self, core: Core, stream: str, at: int | None, opening: Any = None, claims: Claims | None = None
+        self, core: Core, stream: str, at: int | None, opening: Any = None, claims: "Claims | None" = None
     ) -> None:
         self._core = core
         self._stream = stream
@@ -744,6 +705,7 @@ class Handle:
         self._at = at
         self._opening = opening
         self._claims = claims
+        self._since = core.engine.reader.head if opening is not None else 0
 
     def _read(self, query: Callable[[State], T]) -> T:
         return self._core.read(self._stream, query, self._at)
@@ -774,6 +736,10 @@ class Handle:
             from refold.memory.watches import warn  # noqa: PLC0415 - loaded only by those who watch
 
             warn(core, self._stream, make, self._opening)
+        if isinstance(self._opening, ConversationOpened) and ForkDropped in engine.reader.types_written:
+            from refold.memory.drops import guarded  # noqa: PLC0415 - loaded only where something was dropped
+
+            make = guarded(core, self._stream, self._since, make)
         if not engine.reader.is_writable:
             engine.reader.check_writable()
         if options:

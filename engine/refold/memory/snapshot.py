@@ -11,6 +11,7 @@ from refold.engine import batch as batches
 from refold.engine.engine import Engine
 from refold.engine.history import changes_between
 from refold.engine.streams import STORE_STREAM, Stream, key_of, name_of, reports_damage, session_board
+from refold.engine.transaction import ANY
 from refold.errors import InvalidInput, LimitExceeded, NotFound, ReadOnly, StoreVersion
 from refold.event import (
     ConversationOpened,
@@ -423,13 +424,22 @@ def _content(snapshot: Snapshot) -> Carried:
     return _content(Snapshot.from_bytes(snapshot.to_bytes()))
 
 
-def fork(core: Core, parent: str, stream: str, opening: ConversationOpened, seq: int | None, options: Options) -> None:
+def fork(
+    core: Core,
+    parent: str,
+    stream: str,
+    opening: ConversationOpened,
+    seq: int | None,
+    replaces: bool,  # noqa: FBT001 - as the verb has it
+    options: Options,
+) -> None:
     """Begin a conversation from a state of another one, now or at a seq."""
     engine, sources = core.engine, core.sources(options.sources)
 
     def decide(_: State) -> Event:
-        if engine.reader.version(core.key(stream)):
-            raise InvalidInput(f"{stream} already exists; fork to an id that is new")
+        known = engine.reader.version(core.key(stream))
+        if known and not replaces:
+            raise InvalidInput(f"{stream} already exists; fork to an id that is new, or give replace=True")
         base = pointer(core, parent, seq)
         # The project is what the conversation is, not what it was at a seq: even a fork at 0 is in it.
         project = core.read_written(parent, lambda state: project_of(state, opening))
@@ -438,19 +448,25 @@ def fork(core: Core, parent: str, stream: str, opening: ConversationOpened, seq:
             raise LimitExceeded(
                 f"{parent} is already {depth} forks deep, BASE_DEPTH_MAX = {BASE_DEPTH_MAX}; fork an ancestor"
             )
-        return Forked(sources, *base, depth + 1, project)
+        return (Restored if known else Forked)(sources, *base, depth + 1, project)
 
-    request, (expected, request_id, _) = ("fork", parent, seq), options
+    request, (expected, request_id, _) = ("fork", parent, seq, *(["replace"] if replaces else [])), options
     batches.refuse(engine, "a fork")
     board = board_pointer(core, parent, seq)
     is_answered = request_id is not None and core.answered(request_id, stream, request) is not None
-    if is_answered or not board[1]:
+    if is_answered or not (board[1] or replaces):
         core.write(stream, decide, at=None, call=request, expected=expected, request_id=request_id)
         return
     with batches.Batch(engine):
+        if replaces:
+            core.write(stream, drop(()), at=None, call=(), expected=expected)
+            expected = ANY
         core.write(stream, decide, at=None, call=request, expected=expected, request_id=request_id)
         is_new = not core.version(board_of(stream))
-        core.write(board_of(stream), (Forked if is_new else Restored)((), *board, 1), at=None, call=())
+        if board[1]:
+            core.write(board_of(stream), (Forked if is_new else Restored)((), *board, 1), at=None, call=())
+        elif not is_new:
+            core.write(board_of(stream), dropped_board, at=None, call=())
 
 
 def _depth_at(core: Core, stream: str, seq: int) -> int:
@@ -475,6 +491,16 @@ def dropping(stream: str, sources: tuple[int, ...]) -> Callable[[State], Event |
         if not session.depth:
             raise InvalidInput(f"{stream} is not a fork, so it cannot be dropped; clear it, or erase it")
         return ForkDropped(sources)
+
+    return decide
+
+
+def drop(sources: tuple[int, ...]) -> Callable[[State], Event | None]:
+    """Return the decision to close a conversation for good; nothing changes where nothing is there."""
+
+    def decide(state: State) -> Event | None:
+        session = state.part(SESSION)
+        return ForkDropped(sources) if session.opened or session.depth else None
 
     return decide
 

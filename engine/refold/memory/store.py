@@ -17,7 +17,7 @@ from refold.engine.reader import Request, Side
 from refold.engine.streams import STORE_STREAM
 from refold.engine.transaction import ANY, Transaction
 from refold.errors import InvalidInput, LimitExceeded, NotFound, ReadOnly, StoreBusy, WrongVersion
-from refold.event import BranchForked, Event, Recorded, Restored, SnapshotNamed
+from refold.event import BranchForked, Event, ForkDropped, Recorded, Restored, SnapshotNamed
 from refold.fold import State
 from refold.limits import (
     BASE_DEPTH_MAX,
@@ -29,7 +29,6 @@ from refold.limits import (
 )
 from refold.log.protocol import Log
 from refold.memory import snapshot as memory_snapshot
-from refold.memory.conversation import Scratchpad
 from refold.memory.options import (
     Core,
     Options,
@@ -40,8 +39,9 @@ from refold.memory.options import (
     seq_at,
     seq_in,
 )
+from refold.memory.scratchpad import Scratchpad
 from refold.memory.snapshot import Snapshot
-from refold.results import Backup, Receipt, Recovered
+from refold.results import Backup, Receipt, Recovered, Stats
 from refold.text import TokenCounter
 from refold.views.scratchpad import SCRATCH
 from refold.views.session import SESSION
@@ -296,6 +296,46 @@ def named(core: Core, name: str) -> Snapshot:
             f"those of the memory without a stream"
         )
     return Snapshot("", match.seq, name, core.engine, core.branch)
+
+
+_COUNTED_MAX: Final = 1_000
+"""So many conversations are counted to show a memory; of more it says that there are."""
+
+
+def conversations(
+    core: Core, at: int | None, prefix: object, after: str | None, limit: int | None, dropped: object
+) -> list[str]:
+    """Return the ids of conversations, sorted and paged: of those that are there, or of the dropped ones."""
+    wants_dropped = checks.flag(dropped, "dropped")
+    gone = core.drops.names(core, at) if ForkDropped in core.engine.reader.types_written else frozenset[str]()
+    if wants_dropped:
+        start = checks.text(prefix, "prefix", NAME_BYTES_MAX, "NAME_BYTES_MAX")
+        after, limit = paged(after, limit)
+        return sorted(each for each in gone if each.startswith(start) and (after is None or each > after))[:limit]
+    found: list[str] = []
+    while True:
+        page = names(core, at, "conversation", prefix, after, limit)
+        found += [each for each in page if each not in gone]
+        if limit is None or len(page) < limit or len(found) >= limit:
+            return found[:limit]
+        after = page[-1]
+
+
+def counts(core: Core, at: int | None) -> str:
+    """Return the counts by which a memory is shown."""
+    reader = core.engine.reader
+    fork = f"fork={reader.branch_name(core.branch)!r}, " if core.branch else ""
+    count = len(conversations(core, at, "", None, _COUNTED_MAX + 1, dropped=False))
+    shown = count if count <= _COUNTED_MAX else f"more than {_COUNTED_MAX}"
+    return f"{fork}events={reader.current_head() if at is None else at}, conversations={shown}"
+
+
+def stats(core: Core, at: int | None) -> Stats:
+    """Return counts of events, streams and bytes, dropped conversations left out."""
+    counted = history.stats(core.engine, core.branch, core.path, at)
+    if ForkDropped not in core.engine.reader.types_written:
+        return counted
+    return replace(counted, conversations=counted.conversations - len(core.drops.names(core, at)))
 
 
 def names(core: Core, at: int | None, kind: str, prefix: object, after: str | None, limit: int | None) -> list[str]:

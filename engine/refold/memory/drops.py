@@ -1,0 +1,62 @@
+"""Conversations that were dropped: which they are, and the refusal of what older handles write."""
+
+from threading import Lock
+
+from refold.engine.scan import Sought
+from refold.engine.transaction import Decide, erased_count
+from refold.errors import Closed
+from refold.event import Event, ForkDropped
+from refold.fold import State
+from refold.memory.options import Core
+
+_CONVERSATION = "conversation/"
+
+
+class Drops:
+    """The streams of each branch that were ever dropped, and when last, read from the log as far as somebody looked."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._known: dict[int, tuple[int, dict[str, int]]] = {}
+        self._erased_count = 0
+
+    def names(self, core: Core, at: int | None) -> frozenset[str]:
+        """Return the ids of the conversations of a branch whose last event by a seq is that they were dropped."""
+        streams = [stream for stream in self.seqs(core) if stream.startswith(_CONVERSATION)]
+        return frozenset(each.removeprefix(_CONVERSATION) for each in streams if _is_dropped(core, each, at))
+
+    def seqs(self, core: Core) -> dict[str, int]:
+        """Return the seqs at which streams of a branch were dropped last."""
+        with self._lock:
+            count = erased_count(core.engine.reader)
+            if count != self._erased_count:  # An erased conversation has another name.
+                self._known.clear()
+                self._erased_count = count
+            seq, streams = self._known.get(core.branch, (0, {}))
+            head = core.engine.reader.current_head()
+            if seq < head:
+                found = core.events(Sought((), (ForkDropped,)), after=seq, until=head)
+                streams = streams | {stamp.stream: stamp.seq for _, stamp in found}
+                self._known[core.branch] = (head, streams)
+            return streams
+
+
+def _is_dropped(core: Core, stream: str, at: int | None) -> bool:
+    reader = core.engine.reader
+    last = reader.last_seq(core.key(stream), reader.current_head() if at is None else at)
+    return bool(last) and isinstance(core.recorded(last).event, ForkDropped)
+
+
+def guarded(core: Core, stream: str, since: int, make: Event | Decide) -> Event | Decide:
+    """Return what a handle writes, or the refusal of it if the conversation was dropped since it was taken."""
+    seq = core.drops.seqs(core).get(stream, 0)
+    if seq <= since:
+        return make
+
+    def refuse(_: State) -> Event | None:  # A request that was answered before is answered first.
+        raise Closed(
+            f"{stream} was dropped at seq {seq}, after this handle was taken; take another one with "
+            f"memory.conversation(id) to begin it anew"
+        )
+
+    return refuse

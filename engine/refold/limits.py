@@ -21,7 +21,7 @@ REQUEST_BYTES_MAX: Final = 1_024  # A request id, in UTF-8. Only its keyed hash 
 # A JSON document that an import reads: a conversation, or a file that is one document. It is in RAM at once.
 DOCUMENT_BYTES_MAX: Final = 512 * 1024 * 1024
 BATCH_EVENTS_MAX: Final = 1_000_000  # Events of one batch: they are in RAM until the block ends.
-# Forks of forks of forks: how many may lie between a conversation, or a whole memory, and its origin.
+# Forks of forks of whole memories: how many may lie between one and its origin.
 BASE_DEPTH_MAX: Final = 64
 TIME_NS_MAX: Final = 2**63 - 1  # A time in nanoseconds since 1970, as a signed number of 64 bits.
 

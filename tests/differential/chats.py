@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 from refold import InvalidInput, LimitExceeded, NotFound
 from tests.differential.log import (
-    DEPTH_MAX,
     STORE,
     Change,
     Effect,
@@ -596,8 +595,6 @@ class Chats(Log):
             base, live = self.state(stream, at), self.state(stream)
             if self.stream_rows(f"conversation/{twin}"):
                 raise InvalidInput(twin)
-            if base.depth >= DEPTH_MAX:
-                raise LimitExceeded(twin)
             project = live.project if live.opened else live.project or where[1]
             start = (self.branch, stream, self.last_seq(stream, at))
             return Change(moved(base.depth + 1, project), base=start)

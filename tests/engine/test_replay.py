@@ -10,9 +10,10 @@ from random import Random
 
 import pytest
 
-from refold import InvalidInput, LimitExceeded, Memory, Snapshot
+from refold import InvalidInput, Memory, Snapshot
 from refold.engine.streams import APPLIED_KEY
-from refold.limits import BASE_DEPTH_MAX, CHECKPOINT_EVENTS
+from refold.importers import transcript
+from refold.limits import CHECKPOINT_EVENTS
 from refold.log.protocol import scan
 from tests.support.blanks import blank
 from tests.support.bounds import Clock, lowered, seeded_bytes
@@ -184,20 +185,37 @@ def test_restores_that_each_point_at_the_one_before(memory: Memory, reopen: Call
     assert memory.conversation("a").scratchpad.notes() == [f"note {place}" for place in range(300)]
 
 
-def test_forks_of_forks_to_the_bound_and_no_further(memory: Memory, reopen: Callable[[], Memory]) -> None:
-    chat = memory.conversation("fork 0")
-    for depth in range(1, BASE_DEPTH_MAX + 1):
-        chat.append("user", f"depth {depth - 1}", tokens=1)
-        chat = chat.fork(f"fork {depth}")
-    head = memory.head
-    with pytest.raises(LimitExceeded, match="BASE_DEPTH_MAX"):
-        chat.fork("one too many")
-    assert memory.head == head
-    memory = reopen()
-    deepest = memory.conversation(f"fork {BASE_DEPTH_MAX}")
-    assert [message.content for message in deepest.window()] == [f"depth {place}" for place in range(BASE_DEPTH_MAX)]
-    with pytest.raises(LimitExceeded, match="BASE_DEPTH_MAX"):
-        deepest.fork("one too many")
+def test_forks_of_forks_of_any_depth(tmp_path: Path) -> None:
+    depth = 300
+    with Memory(tmp_path / "store") as memory:
+        chat = memory.conversation("fork 0", window_tokens=10_000)
+        for place in range(1, depth + 1):
+            chat.append("user", f"depth {place - 1}", tokens=1)
+            chat = chat.fork(f"fork {place}")
+        chat.replace(chat.window()[0], "replaced", tokens=1)
+    expected = ["replaced", *(f"depth {place}" for place in range(1, depth))]
+    with Memory(tmp_path / "store") as memory:
+        deepest = memory.conversation(f"fork {depth}")
+        assert [message.content for message in deepest.window()] == expected
+        assert [message.content for message in deepest.history()] == expected
+        assert [message.content for message in deepest.history(limit=2, before=deepest.window()[9].seq)] == expected[
+            7:9
+        ]
+        assert [message.content for message in transcript(memory, deepest.id)] == expected
+        found = deepest.search("depth 7 replaced", top_k=2)
+        assert {hit.entry.content for hit in found} == {"replaced", "depth 7"}
+        assert memory.why("depth 5", conversation=deepest).present
+        assert "depth 299" in str(memory.context(deepest, query="depth 299"))
+        assert memory.state_hash() == memory.replay_hash()
+        assert memory.verify().ok
+        deepest.fork("one more").drop()
+        hashed = memory.state_hash()
+        memory.export(tmp_path / "export")
+    with Memory() as other:
+        other.load(tmp_path / "export")
+        assert other.state_hash() == hashed
+        assert other.conversation("fork 0").erase(forks="erase").seqs
+        assert other.verify().ok
 
 
 def test_a_dropped_fork_is_empty_and_its_id_can_be_used_again(memory: Memory, reopen: Callable[[], Memory]) -> None:

@@ -28,7 +28,12 @@ def test_it_is_empty_and_not_listed(memory: Memory, reopen: Callable[[], Memory]
     memory.conversation("b").append("user", "another")
     before = memory.head
     chat.drop()
-    for now in (each() for each in (lambda: memory, reopen)):
+
+    def live() -> Memory:
+        return memory
+
+    for opened in (live, reopen):
+        now = opened()
         gone = now.conversation("a")
         assert (gone.window(), gone.scratchpad.keys(), dict(gone.state.items())) == ([], [], {})
         assert (gone.session.findings(), gone.history(), list(gone.search("fox"))) == ([], [], [])

@@ -35,7 +35,7 @@ from refold.event import (
     pack_json,
     unpack_json,
 )
-from refold.limits import BASE_DEPTH_MAX, NAME_BYTES_MAX
+from refold.limits import NAME_BYTES_MAX
 from refold.message import ROLES, MessageAppended, MessageReplaced, check_body
 from refold.views.actors import ActorNamed
 from refold.views.store import ERASED_PREFIX, Branch, is_reserved
@@ -533,8 +533,6 @@ def _values(event: Event) -> Iterator[str]:
         checks.name(event.counter, "counter")
         if event.policy not in EVICTION:
             yield f"the eviction policy {event.policy} is unknown; upgrade refold"
-    if getattr(event, "depth", 0) > BASE_DEPTH_MAX:
-        yield f"its depth is over BASE_DEPTH_MAX = {BASE_DEPTH_MAX}"
     if isinstance(event, _OPENING) and event.project is not None:
         checks.name(event.project, "project")
     if isinstance(event, StateImported):

@@ -6,7 +6,7 @@ after an interruption, or because it has grown. Known messages are left alone.
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, BinaryIO, Final, TypeAlias, TypeVar
 
@@ -41,14 +41,18 @@ def transcript(memory: Memory, conversation_id: str) -> Iterator[Message]:
 
 
 def _appended(memory: Memory, conversation_id: str) -> Iterator[Message]:
-    for event, stamp in memory.conversation(conversation_id).at(memory.head).events():
+    frozen = [memory.conversation(conversation_id).at(memory.head)]
+    while True:  # Down to what it was forked from first, however many forks that is.
+        first = next((event for event, _ in frozen[-1].events()), None)
+        if not isinstance(first, Forked) or not first.base_stream:
+            break
+        _, _, base_id = stream_name(memory, first.base_stream).partition("/")
+        frozen.append(memory.at(first.base_seq).conversation(base_id))
+    for event, stamp in chain.from_iterable(each.events() for each in reversed(frozen)):
         if isinstance(event, MessageAppended):
             yield Message(event, stamp)
         elif isinstance(event, StateImported):
             yield from imported_messages(event, stamp)
-        elif isinstance(event, Forked) and event.base_stream:
-            _, _, base_id = stream_name(memory, event.base_stream).partition("/")
-            yield from _appended(memory.at(event.base_seq), base_id)
 
 
 def export_openai(memory: Memory, file: IO[bytes]) -> int:

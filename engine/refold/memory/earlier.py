@@ -203,19 +203,26 @@ class _Newest:
 
     def _scope_name(self, stream: str) -> str:
         """Name the scope of a conversation, which may have begun before all that was read."""
-        if stream not in self._scope_of:
-            key = key_of(self._branch, stream)
-            with self._reader.state_lock:
-                slot = self._reader.slot(key)
-                seq = next(iter(() if slot is None else self._reader.loader.seqs_between(slot, 0, slot.seq)), None)
-                first = None if seq is None else self._reader.loader.recorded([seq])[0]
-            if first is None:
-                return stream
+        unmet: list[Recorded] = []  # A fork behind what it was forked from, however many forks that is.
+        name = stream
+        while name not in self._scope_of and (first := self._first(name)) is not None:
+            unmet.append(first)
+            if not isinstance(first.event, Forked) or not first.event.base_stream:
+                break
+            name = self._reader.names().stream(first.event.base_stream)
+        for first in reversed(unmet):
             if isinstance(first.event, ConversationOpened):
                 self._meet(first, first.event.project)
             else:  # A fork that was dropped may have begun anew, elsewhere.
+                key = key_of(self._branch, first.stamp.stream)
                 self._meet(first, self._reader.read(key, _project, self.after))
-        return self._scope_of[stream]
+        return self._scope_of.get(stream, stream)
+
+    def _first(self, stream: str) -> Recorded | None:
+        with self._reader.state_lock:
+            slot = self._reader.slot(key_of(self._branch, stream))
+            seq = next(iter(() if slot is None else self._reader.loader.seqs_between(slot, 0, slot.seq)), None)
+            return None if seq is None else self._reader.loader.recorded([seq])[0]
 
     def _root(self, stream: str) -> str:
         while stream in self._bases:

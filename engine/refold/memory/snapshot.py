@@ -12,7 +12,7 @@ from refold.engine.engine import Engine
 from refold.engine.history import changes_between
 from refold.engine.streams import STORE_STREAM, Stream, key_of, name_of, reports_damage, session_board
 from refold.engine.transaction import ANY
-from refold.errors import InvalidInput, LimitExceeded, NotFound, ReadOnly, StoreVersion
+from refold.errors import InvalidInput, NotFound, ReadOnly, StoreVersion
 from refold.event import (
     ConversationOpened,
     Event,
@@ -28,7 +28,7 @@ from refold.event import (
     unpack_json,
 )
 from refold.fold import State
-from refold.limits import BASE_DEPTH_MAX, NAME_BYTES_MAX
+from refold.limits import NAME_BYTES_MAX
 from refold.memory.options import Core, Options
 from refold.message import ROLES, Message, MessageAppended, MessageReplaced, imported_messages, plain_message
 from refold.results import Change
@@ -444,10 +444,6 @@ def fork(
         # The project is what the conversation is, not what it was at a seq: even a fork at 0 is in it.
         project = core.read_written(parent, lambda state: project_of(state, opening))
         depth = _depth_at(core, parent, base[1]) if base[1] else 0
-        if depth >= BASE_DEPTH_MAX:
-            raise LimitExceeded(
-                f"{parent} is already {depth} forks deep, BASE_DEPTH_MAX = {BASE_DEPTH_MAX}; fork an ancestor"
-            )
         return (Restored if known else Forked)(sources, *base, depth + 1, project)
 
     request, (expected, request_id, _) = ("fork", parent, seq, *(["replace"] if replaces else [])), options

@@ -15,6 +15,7 @@ from refold import (
     ANY,
     EXISTS,
     NO_STREAM,
+    Closed,
     InvalidInput,
     Memory,
     Message,
@@ -332,6 +333,9 @@ class TestAnotherWriter:
                     lambda: fork.append("user", "mine", tokens=1),
                     lambda: elsewhere(lambda: memory.conversation("fork").close(drop=True)),
                 )
+            with pytest.raises(Closed):
+                fork.append("user", "after", tokens=1)
+            fork = memory.conversation("fork")
             fork.append("user", "after", tokens=1)
             assert fork.window()[-1].content == "after"
 

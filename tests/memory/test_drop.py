@@ -189,6 +189,21 @@ def test_many_drop_and_begin_at_once(memory: Memory) -> None:
     assert memory.state_hash() == memory.replay_hash()
 
 
+def test_a_batch_sees_what_it_dropped(memory: Memory, chat: Conversation) -> None:
+    with memory.batch():
+        memory.journal().append("in front")
+        chat.append("user", "the elk", tokens=5)
+        chat.drop()
+        assert (chat.window(), chat.history(), chat.history(before=memory.head)) == ([], [], [])
+        assert (list(chat.search("fox elk")), list(memory.search_messages("fox elk"))) == ([], [])
+        chat.append("user", "the hen", tokens=5)
+        chat.replace(chat.window()[0], "the cow", tokens=5)
+        assert texts(chat.window()) == texts(chat.history()) == ["the cow"]
+        for search in (chat.search, memory.search_messages):
+            assert texts([hit.entry for hit in search("fox elk hen cow")]) == ["the cow"]
+    assert texts(memory.conversation("a").history()) == ["the cow"]
+
+
 def test_tasks_drop_too(memory: Memory) -> None:
     async def run() -> list[str]:
         await memory.aio.conversation("a").append("user", "hello")

@@ -5,7 +5,7 @@ An index goes on from there the next time: an append pays nothing for it.
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from threading import Lock
 from typing import Final, NamedTuple, TypeVar
@@ -83,9 +83,13 @@ class _Filled:
         look, streams = self.index.look(until), self.streams
         return look if self.model is None or streams is None else look.of(streams)
 
-    def mask(self, look: Look, until: int | None) -> NDArray[np.bool_] | None:
-        """Return the mask of the rows that came after their conversation was dropped last, ``None`` for all."""
+    def mask(self, look: Look, until: int | None, gone: Collection[str]) -> NDArray[np.bool_] | None:
+        """Return the mask of the rows that came after their conversation was dropped last, ``None`` for all.
+
+        None of those of the conversations that are ``gone`` did.
+        """
         drops = [(seq, stream) for seq, stream in self.drops if until is None or seq <= until]
+        drops += [(self.seq, stream) for stream in gone]
         if not drops:
             return None
         mask = np.ones(len(look.seqs), np.bool_)
@@ -123,7 +127,12 @@ class MessageIndexes:
             self._filled.clear()
 
     def looks(
-        self, reader: Reader, branch: int, starts: Sequence[tuple[str, int | None]], model: Model | None = None
+        self,
+        reader: Reader,
+        branch: int,
+        starts: Sequence[tuple[str, int | None]],
+        model: Model | None,
+        gone: Collection[str],
     ) -> tuple[list[Look], list[NDArray[np.bool_] | None], list[Replacement]]:
         """Return the rows of conversations, each up to a seq or to the head, and of those that they went on from.
 
@@ -137,7 +146,7 @@ class MessageIndexes:
             replacements = [each for key in untils for each in self._filled[key].replacements]
             looks = [self._filled[key].look(until) for key, until in untils.items()]
             pairs = zip(looks, untils.items(), strict=True)
-            return looks, [self._filled[key].mask(each, until) for each, (key, until) in pairs], replacements
+            return looks, [self._filled[key].mask(each, until, gone) for each, (key, until) in pairs], replacements
 
         return self._whole(reader, look)
 

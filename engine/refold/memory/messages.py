@@ -49,12 +49,12 @@ def search(
     count = checks.integer(top_k, "top_k", 1, _TOP_COUNT_MAX, "the most hits of a search")
     numbers, explains = _checked_roles(roles), checks.flag(explain, "explain")
     reader, key = core.engine.reader, branch_key(core.branch) if stream is None else core.key(stream)
-    pending = [] if at is not None else _pending(core, stream)
-    starts = [(key, at)]
+    pending, dropped = ([], frozenset[str]()) if at is not None else _pending(core, stream)
+    starts = [] if stream in dropped else [(key, at)]
     fresh = MessageIndex()
     fresh_replacements: list[Replacement] = []
-    for place, recorded in enumerate(pending):
-        fresh.extend(list(rows_of(recorded, _PENDING + place)))
+    for recorded in pending:
+        fresh.extend(list(rows_of(recorded, _placed(recorded.stamp.seq))))
         fresh_replacements += replacements_of(recorded, core.recorded, _placed)
         if stream is not None:
             starts += [(base.key, base.base_seq) for base in bases_of(reader, key, recorded)]
@@ -62,7 +62,7 @@ def search(
     model = model_of(core) if embeds else None
     contents = None if stream is None else _contents(core, stream, at)
     for _ in range(REDO_COUNT_MAX):
-        written, masks, replacements = core.message_indexes.looks(reader, core.branch, starts, model)
+        written, masks, replacements = core.message_indexes.looks(reader, core.branch, starts, model, dropped)
         looks, masks = [*written, fresh.look(None)], [*masks, None]
         hidden = _hidden(contents, at, [*replacements, *fresh_replacements])
         bare_count = sum(look.pending_count for look in written) if embeds else 0
@@ -154,16 +154,25 @@ def _checked_roles(roles: object) -> Collection[int] | None:
     return [number for role, number in ROLE_NUMBERS.items() if role in given]
 
 
-def _pending(core: Core, stream: str | None) -> list[Recorded]:
-    """Return the events that this context's open batch has added, which counts as a read of their conversation."""
+def _pending(core: Core, stream: str | None) -> tuple[list[Recorded], frozenset[str]]:
+    """Return the events that this context's open batch has added, which counts as a read of their conversation.
+
+    Beside them, which conversations it dropped: of those, only what came since.
+    """
     batch = batches.active(core.engine)
     if batch is None:
-        return []
+        return [], frozenset()
     if stream is not None:
         core.read(stream, lambda _: None, None)
     keys = enumerate(batch.transaction.keys)
     own = [place for place, key in keys if split_key(key)[0] == core.branch and stream in (None, name_of(key))]
-    return [batch.transaction.recorded(place) for place in own]
+    pending = list(map(batch.transaction.recorded, own))
+    dropped = {recorded.stamp.stream: -recorded.stamp.seq for recorded in pending if _drops(recorded)}
+    return [each for each in pending if -each.stamp.seq > dropped.get(each.stamp.stream, 0)], frozenset(dropped)
+
+
+def _drops(recorded: Recorded) -> bool:
+    return isinstance(recorded.event, ForkDropped)
 
 
 def _found(core: Core, pending: Sequence[Recorded], matches: Sequence[Match]) -> list[Message]:
@@ -171,8 +180,9 @@ def _found(core: Core, pending: Sequence[Recorded], matches: Sequence[Match]) ->
     with reader.state_lock:
         written = iter(reader.loader.recorded([match.seq for match in matches if match.seq < _PENDING]))
     messages: list[Message] = []
+    fresh = {_placed(recorded.stamp.seq): recorded for recorded in pending}
     for match in matches:
-        recorded = next(written) if match.seq < _PENDING else pending[match.seq - _PENDING]
+        recorded = next(written) if match.seq < _PENDING else fresh[match.seq]
         event, stamp = recorded
         if isinstance(event, MessageReplaced):
             came = {each.id: each for each in messages_of(core.recorded(event.origin))}
@@ -209,22 +219,10 @@ def message(core: Core, stream: str, at: int | None, key: str | int) -> Message 
 def _newest_first(core: Core, stream: str, at: int | None, after: int, until: int | None) -> Iterator[Message]:
     """Yield the messages of a conversation with ``after < seq <= until``, and of those that it went on from."""
     reader = core.engine.reader
-    pending = _pending(core, stream) if at is None and until is None else []
+    pending, dropped = _pending(core, stream) if at is None else ([], frozenset[str]())
     contents = _contents(core, stream, at)
-
-    def came_by(recorded: Recorded) -> Iterator[Message]:
-        found = [] if isinstance(recorded.event, MessageReplaced) else list(messages_of(recorded))
-        for each in reversed(found):
-            seq = contents.get(each.id, 0)
-            if _placed(seq) <= _placed(each.stamp.seq):
-                yield each
-            else:
-                event, stamp = core.recorded(seq)
-                assert isinstance(event, MessageReplaced), f"seq {seq} replaced a message"
-                yield replaced(each, event, stamp)
-
-    for recorded in reversed(pending):
-        yield from came_by(recorded)
+    for recorded in reversed(pending if until is None else ()):
+        yield from _came(core, recorded, contents)
     reached: dict[str, int] = {}
     """Up to where the events of a conversation are returned, or will be."""
     upcoming: list[tuple[int, str, Recorded, Iterator[Recorded]]] = []
@@ -246,18 +244,32 @@ def _newest_first(core: Core, stream: str, at: int | None, after: int, until: in
             if last > max(after, seen) and not is_dropped:
                 add(key, reader.events_back(key, max(after, seen), last))
 
-    begin(core.key(stream), reader.current_head() if at is None else at)
+    if stream not in dropped:
+        begin(core.key(stream), reader.current_head() if at is None else at)
     for recorded in pending:
         for base in bases_of(reader, core.key(stream), recorded):
             begin(base.key, base.base_seq)
     while upcoming:
         _, key, recorded, events = heappop(upcoming)
-        if isinstance(recorded.event, ForkDropped):
+        if _drops(recorded):
             continue  # What was before is no more of it.
-        yield from came_by(recorded)
+        yield from _came(core, recorded, contents)
         for base in bases_of(reader, key, recorded):
             begin(base.key, base.base_seq)
         add(key, events)
+
+
+def _came(core: Core, recorded: Recorded, contents: dict[str, int]) -> Iterator[Message]:
+    """Yield the messages that came by an event, the newest first, each with the content that it has."""
+    found = [] if isinstance(recorded.event, MessageReplaced) else list(messages_of(recorded))
+    for each in reversed(found):
+        seq = contents.get(each.id, 0)
+        if _placed(seq) <= _placed(each.stamp.seq):
+            yield each
+        else:
+            event, stamp = core.recorded(seq)
+            assert isinstance(event, MessageReplaced), f"seq {seq} replaced a message"
+            yield replaced(each, event, stamp)
 
 
 def _bases_between(core: Core, key: str, after: int, until: int) -> tuple[list[Base], bool]:

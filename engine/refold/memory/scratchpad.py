@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 import msgspec
 
 from refold import checks
+from refold.engine.keys import KeyMap, deleting, setting
 from refold.memory.options import Handle, MutationOptions, mutation
 from refold.views.scratchpad import SCRATCH, NoteAdded, Scratch, ScratchpadCleared, ScratchpadDeleted, ScratchpadSet
 

@@ -410,13 +410,21 @@ class Boards(Tables):
         self._jointly(lambda: self.fork_of(where, twin, at, options), bring, options)
 
     def conversation_close(self, where: Any, *, drop: bool = False, **options: Any) -> None:
+        self._drop(
+            where, lambda: super(Boards, self).conversation_close(where, drop=drop, **options), options, drops=drop
+        )
+
+    def conversation_drop(self, where: Any, **options: Any) -> None:
+        self._drop(where, lambda: super(Boards, self).conversation_drop(where, **options), options)
+
+    def _drop(self, where: Any, act: Callable[[], None], options: Any, *, drops: bool = True) -> None:
         mine = f"board/session/{where[0]}"
 
         def bring() -> None:
-            if drop and not self.state(mine).is_empty:
+            if drops and not self.state(mine).is_empty:
                 self.append(mine, Change(emptied))
 
-        self._jointly(lambda: super(Boards, self).conversation_close(where, drop=drop, **options), bring, options)
+        self._jointly(act, bring, options)
 
     def _jointly(self, act: Callable[[], None], bring: Callable[[], None], options: Any) -> None:
         """Do both in one commit; what was answered before is not done again."""

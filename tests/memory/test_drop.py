@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from refold import Closed, Conversation, InvalidInput, Memory, Message, ReadOnly
+from tests.support.memories import assert_sound
 
 
 def texts(messages: Sequence[Message]) -> list[Any]:
@@ -211,3 +212,17 @@ def test_tasks_drop_too(memory: Memory) -> None:
         return memory.conversations(dropped=True)
 
     assert asyncio.run(run()) == ["a"]
+
+
+def test_a_restore_brings_back_what_was_said_before_the_drop(memory: Memory) -> None:
+    memory.conversation("chat").append("user", "before the drop")
+    memory.snapshot("then")
+    memory.conversation("chat").append("user", "not in the snapshot")
+    memory.conversation("chat").drop()
+    memory.conversation("chat").append("user", "behind the drop")
+    memory.restore("then")
+    chat = memory.conversation("chat")
+    assert [message.content for message in chat.window()] == ["before the drop"]
+    assert [message.content for message in chat.history()] == ["before the drop", "behind the drop"]
+    assert {hit.entry.content for hit in chat.search("drop snapshot")} == {"before the drop", "behind the drop"}
+    assert_sound(memory)

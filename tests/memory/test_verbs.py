@@ -61,7 +61,13 @@ UNBATCHED = {*OF_A_STORE, "Memory.restore", "Memory.snapshot", "Memory.show", "M
     "Conversation.fork",
     "Conversation.summarize",
 }
-UNBATCHED |= {"Conversation.fork/alone", "Conversation.close", "Conversation.snapshot", "Skills.edit"}
+UNBATCHED |= {
+    "Conversation.fork/alone",
+    "Conversation.fork/replace",
+    "Conversation.close",
+    "Conversation.snapshot",
+    "Skills.edit",
+}
 """What a batch refuses; ``tests/engine/test_batch_edges.py`` has the words."""
 
 LIVE_ONLY = {"Memory.backup", "Memory.subscribe", "Memory.mirror", "Memory.fork/read", "Board.subscribe"}
@@ -140,7 +146,7 @@ UNAWAITED |= {
         "verify",
     )
 }
-UNAWAITED |= {"Memory.at/occurred", "Memory.sweep", "Memory.what_if"}
+UNAWAITED |= {"Memory.at/occurred", "Memory.conversations/dropped", "Memory.sweep", "Memory.what_if"}
 UNAWAITED |= {"Conversation.place", "Conversation.snapshot/bytes", *(name for name in READS if name[:5] == "Skill")}
 """Reads that the handles for asyncio do not have."""
 

@@ -37,7 +37,7 @@ _EMBEDDING: Final = frozenset((ConversationOpened, EmbeddingChanged, ForkDropped
 
 
 class Base(NamedTuple):
-    """A state of another conversation from which one went on: the seq of the event that says so, its key, its seq."""
+    """A state from which a conversation went on: the seq of the event that says so, whose state it is, its seq."""
 
     seq: int
     key: str
@@ -83,11 +83,19 @@ class _Filled:
         look, streams = self.index.look(until), self.streams
         return look if self.model is None or streams is None else look.of(streams)
 
-    def mask(self, look: Look, until: int | None, gone: Collection[str]) -> NDArray[np.bool_] | None:
+    def begin(self, until: int | None) -> int:
+        """Return when a conversation was dropped last by a seq, 0 for never: what was before is no more of it."""
+        if self.embedded is not None:
+            return 0  # Of a branch, each conversation has its own.
+        return max((seq for seq, _ in self.drops if until is None or seq <= until), default=0)
+
+    def mask(self, look: Look, begin: int, until: int | None, gone: Collection[str]) -> NDArray[np.bool_] | None:
         """Return the mask of the rows that came after their conversation was dropped last, ``None`` for all.
 
-        None of those of the conversations that are ``gone`` did.
+        None of those of the conversations that are ``gone`` did. Of a conversation, ``begin`` says when that was.
         """
+        if self.embedded is None:
+            return look.seqs > begin if begin else None
         drops = [(seq, stream) for seq, stream in self.drops if until is None or seq <= until]
         drops += [(self.seq, stream) for stream in gone]
         if not drops:
@@ -142,11 +150,14 @@ class MessageIndexes:
         """
 
         def look() -> tuple[list[Look], list[NDArray[np.bool_] | None], list[Replacement]]:
-            untils = self._reached(reader, branch, starts, model)
-            replacements = [each for key in untils for each in self._filled[key].replacements]
-            looks = [self._filled[key].look(until) for key, until in untils.items()]
-            pairs = zip(looks, untils.items(), strict=True)
-            return looks, [self._filled[key].mask(each, until, gone) for each, (key, until) in pairs], replacements
+            reached = self._reached(reader, branch, starts, model)
+            replacements = [each for key in {key for key, _ in reached} for each in self._filled[key].replacements]
+            looks = [self._filled[key].look(until) for (key, _), until in reached.items()]
+            masks = [
+                self._filled[key].mask(each, begin, until, gone)
+                for each, ((key, begin), until) in zip(looks, reached.items(), strict=True)
+            ]
+            return looks, masks, replacements
 
         return self._whole(reader, look)
 
@@ -175,10 +186,10 @@ class MessageIndexes:
         """Return seq and place of messages under a key that have no vector by a model yet, the newest of them."""
 
         def pending() -> list[tuple[int, int]]:
-            found: list[tuple[int, int]] = []
-            for reached, until in self._reached(reader, split_key(key)[0], [(key, None)], model).items():
+            found = set[tuple[int, int]]()
+            for (reached, _), until in self._reached(reader, split_key(key)[0], [(key, None)], model).items():
                 filled = self._filled[reached]
-                found += filled.index.without_vector(count, filled.streams, until)
+                found.update(filled.index.without_vector(count, filled.streams, until))
             return sorted(found)[-count:]
 
         return self._whole(reader, pending)
@@ -206,22 +217,25 @@ class MessageIndexes:
 
     def _reached(
         self, reader: Reader, branch: int, starts: Sequence[tuple[str, int | None]], model: Model | None
-    ) -> dict[str, int | None]:
-        """Fill the indexes of conversations and of those that they went on from; return up to where each counts."""
-        untils: dict[str, int | None] = {}
+    ) -> dict[tuple[str, int], int | None]:
+        """Fill the indexes of conversations and of those that they went on from; return up to where each counts.
+
+        With its key goes from where: a conversation that was dropped and restored counts from two places.
+        """
+        untils: dict[tuple[str, int], int | None] = {}
         waiting = [*starts]
         while waiting:
             key, until = waiting.pop()
-            known = untils.get(key, 0)
+            filled = self._reach(reader, branch, key, until)
+            begin = filled.begin(until)
+            known = untils.get((key, begin), 0)
             if known is None or (until is not None and until <= known):
                 continue
-            untils[key] = until
-            filled = self._reach(reader, branch, key, until)
+            untils[key, begin] = until
             if model is not None:
                 filled.load(reader, model)
-            bases = [base for base in filled.bases if until is None or base.seq <= until]
-            dropped = [seq for seq, _ in filled.drops if until is None or seq <= until]
-            waiting += [(base.key, base.base_seq) for base in bases if not dropped or base.seq > dropped[-1]]
+            bases = [base for base in filled.bases if base.seq > begin and (until is None or base.seq <= until)]
+            waiting += [(base.key, base.base_seq) for base in bases]
         return untils
 
     def _reach(self, reader: Reader, branch: int, key: str, until: int | None) -> _Filled:
@@ -240,7 +254,7 @@ class MessageIndexes:
             if isinstance(recorded.event, ForkDropped):
                 filled.drops.append((recorded.stamp.seq, recorded.stamp.stream))
             if filled.embedded is None:
-                filled.bases += bases_of(reader, key, recorded)
+                filled.bases += bases_of(reader, recorded)
             elif type(recorded.event) in _EMBEDDING and recorded.stamp.stream.startswith("conversation/"):
                 stream = recorded.stamp.stream
                 (filled.embedded.add if _embeds(reader, branch, recorded) else filled.embedded.discard)(stream)
@@ -260,14 +274,13 @@ def branch_key(branch: int) -> str:
     return f"{branch}:"
 
 
-def bases_of(reader: Reader, key: str, recorded: Recorded) -> Iterator[Base]:
-    """Return the conversation from which one goes on by an event, if that is another one."""
+def bases_of(reader: Reader, recorded: Recorded) -> Iterator[Base]:
+    """Yield the state from which a conversation goes on by an event, if it does: of another one, or its own."""
     event = recorded.event
     if isinstance(event, (Forked, Restored)) and event.base_stream:
         names = reader.names()
         base = key_of(names.branch_of(event.base_stream), names.stream(event.base_stream))
-        if base != key:
-            yield Base(recorded.stamp.seq, base, event.base_seq)
+        yield Base(recorded.stamp.seq, base, event.base_seq)
 
 
 def _embeds(reader: Reader, branch: int, recorded: Recorded) -> bool:

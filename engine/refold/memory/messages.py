@@ -57,7 +57,7 @@ def search(
         fresh.extend(list(rows_of(recorded, _placed(recorded.stamp.seq))))
         fresh_replacements += replacements_of(recorded, core.recorded, _placed)
         if stream is not None:
-            starts += [(base.key, base.base_seq) for base in bases_of(reader, key, recorded)]
+            starts += [(base.key, base.base_seq) for base in bases_of(reader, recorded)]
     embeds = stream is None or core.read_lightly(stream, is_embedded, at)
     model = model_of(core) if embeds else None
     contents = None if stream is None else _contents(core, stream, at)
@@ -219,12 +219,13 @@ def message(core: Core, stream: str, at: int | None, key: str | int) -> Message 
 def _newest_first(core: Core, stream: str, at: int | None, after: int, until: int | None) -> Iterator[Message]:
     """Yield the messages of a conversation with ``after < seq <= until``, and of those that it went on from."""
     reader = core.engine.reader
-    pending, dropped = _pending(core, stream) if at is None else ([], frozenset[str]())
+    pending, gone = _pending(core, stream) if at is None else ([], frozenset[str]())
     contents = _contents(core, stream, at)
     for recorded in reversed(pending if until is None else ()):
         yield from _came(core, recorded, contents)
-    reached: dict[str, int] = {}
-    """Up to where the events of a conversation are returned, or will be."""
+    reached: dict[tuple[str, int], int] = {}
+    """Up to where the events of a conversation behind one of its drops are returned, or will be."""
+    drops = _DropsOf(core)
     upcoming: list[tuple[int, str, Recorded, Iterator[Recorded]]] = []
 
     def add(key: str, events: Iterator[Recorded]) -> None:
@@ -236,25 +237,26 @@ def _newest_first(core: Core, stream: str, at: int | None, after: int, until: in
         waiting = [(key, end)]
         while waiting:
             key, end = waiting.pop()
-            seen, reached[key] = reached.get(key, 0), max(reached.get(key, 0), end)
+            dropped = drops.last(key, end)
+            seen = reached.get((key, dropped), dropped)
+            if end <= seen:
+                continue
+            reached[key, dropped] = end
             last = end if until is None else min(end, until)
             # What it went on from behind the last seq counts too: a fork has what came before it.
-            later, is_dropped = _bases_between(core, key, max(last, seen), end)
-            waiting += [(base.key, base.base_seq) for base in later if base.base_seq > reached.get(base.key, 0)]
-            if last > max(after, seen) and not is_dropped:
+            waiting += [(base.key, base.base_seq) for base in _bases_between(core, key, max(last, seen), end)]
+            if last > max(after, seen):
                 add(key, reader.events_back(key, max(after, seen), last))
 
-    if stream not in dropped:
+    if stream not in gone:
         begin(core.key(stream), reader.current_head() if at is None else at)
     for recorded in pending:
-        for base in bases_of(reader, core.key(stream), recorded):
+        for base in bases_of(reader, recorded):
             begin(base.key, base.base_seq)
     while upcoming:
         _, key, recorded, events = heappop(upcoming)
-        if _drops(recorded):
-            continue  # What was before is no more of it.
         yield from _came(core, recorded, contents)
-        for base in bases_of(reader, key, recorded):
+        for base in bases_of(reader, recorded):
             begin(base.key, base.base_seq)
         add(key, events)
 
@@ -272,17 +274,29 @@ def _came(core: Core, recorded: Recorded, contents: dict[str, int]) -> Iterator[
             yield replaced(each, event, stamp)
 
 
-def _bases_between(core: Core, key: str, after: int, until: int) -> tuple[list[Base], bool]:
-    """Return from which others a conversation went on behind one seq and up to another, and whether it was dropped."""
+def _bases_between(core: Core, key: str, after: int, until: int) -> list[Base]:
+    """Return the states from which a conversation went on behind one seq and up to another."""
     if after >= until:
-        return [], False
+        return []
     branch, stream = split_key(key)
-    found, sought = list[Base](), Sought((), (Forked, Restored, ForkDropped))
-    for recorded in core.to(branch).events(sought, stream, after=after, until=until, backwards=True):
-        if isinstance(recorded.event, ForkDropped):
-            return found, True
-        found += bases_of(core.engine.reader, key, recorded)
-    return found, False
+    events = core.to(branch).events(Sought((), (Forked, Restored)), stream, after=after, until=until)
+    return [base for recorded in events for base in bases_of(core.engine.reader, recorded)]
+
+
+class _DropsOf:
+    """When conversations were dropped, read of each once."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._seqs: dict[str, list[int]] = {}
+
+    def last(self, key: str, until: int) -> int:
+        """Return when a conversation was dropped last by a seq, 0 for never: what was before is no more of it."""
+        if key not in self._seqs:
+            branch, stream = split_key(key)
+            events = self._core.to(branch).events(Sought((), (ForkDropped,)), stream)
+            self._seqs[key] = [stamp.seq for _, stamp in events]
+        return max((seq for seq in self._seqs[key] if seq <= until), default=0)
 
 
 # Recalls and summaries.

@@ -72,6 +72,8 @@ VERBS: dict[str, tuple[object, ...]] = {
     "review": ("--project", EVIL),
     "search": (EVIL, "--project", EVIL),
     "settings list": (),
+    "table list": ("t", "--full"),
+    "table show": ("t", "k"),
     "settings set": (EVIL, EVIL),
     "show": (EVIL, "--context"),
     "skills delete": (EVIL,),
@@ -120,6 +122,7 @@ def evil(tmp_path: Path, refold: Run, monkeypatch: pytest.MonkeyPatch) -> Path: 
         chat.state.set(EVIL, EVIL)
         memory.profile().set(EVIL, EVIL)
         memory.journal().append(EVIL)
+        memory.table("t").put("k", {EVIL: EVIL})
         memory.files().create("/memories/a", EVIL)
         memory.project(EVIL).add(EVIL, status="pending_review")
         memory.show(memory.context(chat))

@@ -163,6 +163,32 @@ class TestWhatOutlivesConversations:
         assert refold("profile", "delete", "theme").out == "theme deleted\n"
         assert refold("profile", "list", "--name", "other", "--json").json == {"profile": "other", "facts": {}}
 
+    def test_a_table(self, refold: Run, store: Path) -> None:
+        with Memory(store) as memory:
+            table = memory.table("jobs")
+            table.put(("mail", "7"), {"state": "sent", "raw": b"\x00\xff"})
+            table.put(("mail", "7"), {"state": "seen"})
+            table.put("other", LONG)
+        assert refold("table", "list").out == "        2  jobs\n"
+        listed = refold("table", "list", "jobs")
+        assert listed.out.startswith('mail/7 = {"state":"seen"}\n')
+        assert "last line" not in listed.out
+        assert "last line" in refold("table", "list", "jobs", "--full").out
+        assert refold("table", "list", "jobs", "--limit", "1").out.endswith(
+            "1 more; see them with --limit or --prefix\n"
+        )
+        assert [
+            item["key"] for item in refold("table", "list", "jobs", "--prefix", "mail/7", "--json").json["items"]
+        ] == [["mail", "7"]]
+        shown = refold("table", "show", "jobs", "mail", "7")
+        assert [line.split(None, 1)[1] for line in shown.out.splitlines()] == [
+            '{"state":"sent","raw":{"$bytes":"AP8="}}',
+            '{"state":"seen"}',
+        ]
+        missing = refold("table", "show", "jobs", "othre")
+        assert (missing.code, "other" in missing.err) == (1, True), missing.err
+        assert refold("table", "list", "jbos").code == 1
+
     @pytest.mark.usefixtures("store")
     def test_a_journal(self, refold: Run) -> None:
         assert refold("journal", "append", "Chose LMDB.", "--day", "2026-11-21").out == "2026-11-21  Chose LMDB.\n"

@@ -8,10 +8,12 @@ import click
 from refold.cli import output
 from refold.cli.output import Line
 from refold.cli.root import Moment, Output, cli, nearest, past_options, seq_of, verb
+from refold.engine.jsonl import shown_value
 from refold.errors import InvalidInput, NotFound
 
 if TYPE_CHECKING:
     from refold import Memory
+    from refold.memory import Table, TableItem
 
 
 def _nothing() -> None:
@@ -131,6 +133,79 @@ def files_show(memory: "Memory", path: str, name: str, at: Moment) -> Output:
         close = nearest(path, [file.path for file in files.list()])
         raise NotFound(f"there is no file {path}{close}; `refold files list` shows those that there are") from error
     return Output({"path": path, "text": text}, [(text,)])
+
+
+# Tables.
+
+_tables = _group("table", "Show the tables in which programs keep records of their own.")
+
+
+@verb(
+    "list",
+    click.argument("name", required=False),
+    click.option("--prefix", default="", metavar="TEXT", help="Only keys that begin so; several parts as A/B."),
+    click.option(
+        "--limit", type=click.IntRange(min=1), default=50, metavar="N", help="Items at most.", show_default=True
+    ),
+    _FULL,
+    _at,
+    group=_tables,
+)
+def table_list(memory: "Memory", name: str | None, prefix: str, limit: int, at: Moment, *, full: bool) -> Output:
+    """List the tables, or the items of the one that is called NAME, in the order of their keys."""
+    then = _then(memory, at)
+    if name is None:
+        counts = {known: then.table(known).count() for known in then.tables()}
+        return Output(
+            {"tables": counts}, [((f"{count:>9,}  ", "dim"), (known, "bold")) for known, count in counts.items()]
+        )
+    table = _known_table(then, name)
+    begin = tuple(prefix.split("/")) if "/" in prefix else prefix
+    items, count = table.scan(begin, limit=limit), table.count(begin)
+    lines = list(_pair_lines([("/".join(_parts(item)), _json_of(item)) for item in items], full=full))
+    if count > len(items):
+        lines.append(((f"{count - len(items):,} more; see them with --limit or --prefix", "dim"),))
+    return Output({"table": name, "count": count, "items": list(map(_item_json, items))}, lines)
+
+
+@verb("show", click.argument("name"), click.argument("key", nargs=-1, required=True), _at, group=_tables)
+def table_show(memory: "Memory", name: str, key: tuple[str, ...], at: Moment) -> Output:
+    """Show all that was ever put under a KEY of the table NAME, whole, the oldest first; several parts are one key."""
+    table = _known_table(_then(memory, at), name)
+    items = table.history(key)
+    if not items:
+        known = table.keys()
+        close = nearest("/".join(key), ["/".join(each) if isinstance(each, tuple) else each for each in known])
+        raise NotFound(f"table {name} has no key {'/'.join(key)!r}{close}; `refold table list {name}` shows its keys")
+    lines = [line for item in items for line in output.block((f"{item.seq:>6}  ", "dim"), _json_of(item), full=True)]
+    return Output({"table": name, "items": list(map(_item_json, items))}, lines)
+
+
+def _known_table(memory: "Memory", name: str) -> "Table":
+    known = memory.tables()
+    if name not in known:
+        raise NotFound(
+            f"there is no table {name!r}{nearest(name, known)}; `refold table list` shows those that there are"
+        )
+    return memory.table(name)
+
+
+def _parts(item: "TableItem") -> tuple[str, ...]:
+    return item.key if isinstance(item.key, tuple) else (item.key,)
+
+
+def _json_of(item: "TableItem") -> str:
+    return output.json_text(shown_value(item.value))
+
+
+def _item_json(item: "TableItem") -> dict[str, Any]:
+    return {
+        "key": list(_parts(item)),
+        "value": shown_value(item.value),
+        "seq": item.seq,
+        "time_ns": item.time_ns,
+        "expires_ns": item.expires_ns,
+    }
 
 
 # Settings.

@@ -274,7 +274,7 @@ def test_old_messages_are_neither_dumped_nor_read_for_a_new_one(monkeypatch: pyt
         )
         dumped: list[Any] = []
         dumps = saver.serde.dumps_typed
-        monkeypatch.setattr(saver.serde, "dumps_typed", lambda value: dumped.append(value) or dumps(value))
+        monkeypatch.setattr(saver.serde, "dumps_typed", lambda value: (dumped.append(value), dumps(value))[1])
         reads = counted_reads(memory, monkeypatch)
         saver.put(
             config(cid=cid_of(2)), checkpoint(3, {"messages": messages}, {"messages": "3"}), {}, {"messages": "3"}
@@ -302,7 +302,7 @@ def test_the_first_read_of_a_long_thread_reads_no_other_checkpoint(
         found = RefoldSaver(memory).get_tuple(config())
         assert found is not None
         assert found.checkpoint["channel_values"]["step"] == 3_000
-        assert sum(reads) < 1_000, print(reads)
+        assert sum(reads) < 100
 
 
 def test_a_window_with_a_budget_keeps_evicting(memory: Memory) -> None:
@@ -517,7 +517,7 @@ def test_the_events_say_who_wrote_them(memory: Memory) -> None:
     saver = RefoldSaver(memory)
     grow(saver, [said(1)])
     saver.put_writes(config(cid=cid_of(1)), [("step", 1)], "task")
-    written = [recorded for recorded in memory.events() if not type(recorded.event).__name__.endswith("Opened")]
+    _, *written = memory.events()  # The first one names the actor.
     assert {recorded.stamp.actor for recorded in written} == {"langgraph"}
 
 

@@ -34,7 +34,7 @@ def cid_of(number: int) -> str:
 
 
 def checkpoint(number: int, values: Mapping[str, Any], versions: Mapping[str, Any]) -> Checkpoint:
-    return empty_checkpoint() | {  # type: ignore[return-value]
+    return empty_checkpoint() | {
         "id": cid_of(number),
         "channel_values": dict(values),
         "channel_versions": dict(versions),
@@ -90,7 +90,7 @@ class Steps:
         self.random = Random(seed)
         self.ours, self.model = RefoldSaver(memory), InMemorySaver()
         self.made: list[tuple[str, str, str]] = []
-        self.versions: dict[tuple[str, str, str], dict[str, str]] = {}
+        self.versions: dict[tuple[str, str, str], dict[str, Any]] = {}
         self.values: dict[tuple[str, str, str], dict[str, Any]] = {}
         self.number = 0
 
@@ -181,7 +181,7 @@ class Steps:
         }
         ours, model = ([*map(comparable, saver.list(newest, **options))] for saver in (self.ours, self.model))
         assert ours == model
-        asked = {"config": random.choice([newest, one]), "channels": ["messages", "step", "never"]}
+        asked: dict[str, Any] = {"config": random.choice([newest, one]), "channels": ["messages", "step", "never"]}
         assert self.ours.get_delta_channel_history(**asked) == self.model.get_delta_channel_history(**asked)
 
 
@@ -274,7 +274,12 @@ def test_old_messages_are_neither_dumped_nor_read_for_a_new_one(monkeypatch: pyt
         )
         dumped: list[Any] = []
         dumps = saver.serde.dumps_typed
-        monkeypatch.setattr(saver.serde, "dumps_typed", lambda value: (dumped.append(value), dumps(value))[1])
+
+        def counting(value: Any) -> tuple[str, bytes]:
+            dumped.append(value)
+            return dumps(value)
+
+        monkeypatch.setattr(saver.serde, "dumps_typed", counting)
         reads = counted_reads(memory, monkeypatch)
         saver.put(
             config(cid=cid_of(2)), checkpoint(3, {"messages": messages}, {"messages": "3"}), {}, {"messages": "3"}
@@ -292,8 +297,8 @@ def test_the_first_read_of_a_long_thread_reads_no_other_checkpoint(
         parent: str | None = None
         for number in range(1, 3_001):
             values = {"step": number, "messages": [said(number // 100)]}
-            versions = {"step": str(number), "messages": str(number // 100)}
-            new = versions if not number % 100 or number == 1 else {"step": str(number)}
+            versions: dict[str, Any] = {"step": str(number), "messages": str(number // 100)}
+            new: dict[str, Any] = versions if not number % 100 or number == 1 else {"step": str(number)}
             made = saver.put(config(cid=parent), checkpoint(number, values, versions), {"step": number}, new)
             saver.put_writes(made, [("step", number)], "task")
             parent = made["configurable"]["checkpoint_id"]
@@ -345,7 +350,8 @@ def test_each_kind_of_message_is_shown(memory: Memory) -> None:
 
 
 def test_only_the_chosen_channel_of_the_outer_graph_is_shown(memory: Memory) -> None:
-    values, versions = {"messages": [said(1)], "talk": [said(2)]}, {"messages": "1", "talk": "1"}
+    values = {"messages": [said(1)], "talk": [said(2)]}
+    versions: dict[str, Any] = {"messages": "1", "talk": "1"}
     for thread, option in (("a", True), ("b", "talk"), ("c", False)):
         saver = RefoldSaver(memory, project_messages=option)
         saver.put(config(thread), checkpoint(1, values, versions), {}, versions)

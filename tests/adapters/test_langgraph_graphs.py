@@ -128,7 +128,7 @@ def test_a_subgraph_is_interrupted_and_goes_on() -> None:
         outer.add_edge(START, "inner")
         graph = outer.compile(checkpointer=RefoldSaver(memory))
         graph.invoke({"messages": [HumanMessage("go")]}, TRIP)
-        within = graph.get_state(TRIP, subgraphs=True).tasks[0].state
+        within: Any = graph.get_state(TRIP, subgraphs=True).tasks[0].state
         assert within.config["configurable"]["checkpoint_ns"].startswith("inner:")
         assert within.next == ("ask",)
         assert shown(memory) == ["go"]
@@ -199,7 +199,7 @@ def steps(saver: BaseCheckpointSaver[str], wait: Any) -> Any:
         wait()
         return {"messages": [AIMessage("second")]}
 
-    builder = StateGraph(MessagesState)
+    builder: Any = StateGraph(MessagesState)
     builder.add_node("first", lambda _: {"messages": [AIMessage("first")]})
     builder.add_node("second", second)
     builder.add_edge(START, "first")

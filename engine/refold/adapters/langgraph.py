@@ -28,11 +28,11 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from refold import ANY, NO_STREAM, Conversation, Memory, Message, Snapshot, WrongVersion
+from refold.adapters.keys import part
 from refold.adapters.langchain_messages import are_messages, show, without_gaps
+from refold.memory import Table, TableItem
 
-Key: TypeAlias = tuple[str, ...]
-Table: TypeAlias = Any  # `refold.memory.Table` and `TableItem`, which have no public name.
-Item: TypeAlias = Any
+Key: TypeAlias = str | tuple[str, ...]
 Names: TypeAlias = list[str]
 Values: TypeAlias = list[Any]
 Writes: TypeAlias = list[PendingWrite]
@@ -56,7 +56,19 @@ _VALUE: Final = "v"  # Namespace, channel, version.
 _LIST: Final = "l"  # Digest of the digests of messages.
 _MESSAGE: Final = "m"  # Digest.
 _THREAD: Final = "t"  # None. The id of the thread, where the name of its table is not made of it alone.
+_CUT: Final = "\x01-"  # What no part holds that is a whole text.
 _REGULAR: Final = "r"  # The slot of the writes of all other channels.
+
+
+class _Move(NamedTuple):
+    """How a conversation comes to show the messages of a checkpoint, from the version where it was."""
+
+    version: int
+    back: Snapshot | None
+    """Where it goes back to first."""
+    before: Names
+    after: Names
+    """The digests of what it shows then, and of what it has to show."""
 
 
 class _Step(NamedTuple):
@@ -69,10 +81,7 @@ class _Step(NamedTuple):
     lists: Values
     """The digests that values consist of."""
     messages: dict[str, BaseMessage]
-    back: Snapshot | None
-    """Where the conversation goes back to before it shows ``after`` in the place of ``before``."""
-    before: Names
-    after: Names
+    move: _Move | None
 
 
 class RefoldSaver(BaseCheckpointSaver[str]):
@@ -143,12 +152,12 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         asked = _asked(config)
         ns, only = asked.get("checkpoint_ns"), asked.get("checkpoint_id")
         end = get_checkpoint_id(before) if before else None
-        within = (_CHECKPOINT,) if ns is None else (_CHECKPOINT, _part(ns))
+        within = (_CHECKPOINT,) if ns is None else (_CHECKPOINT, _bounded(ns))
         found = [
             (key[2], thread, key)
             for thread in ([str(asked["thread_id"])] if "thread_id" in asked else self._threads())
             for key in self._table(thread).keys(within)
-            if not (only and key[2] != _part(only)) and not (end and key[2] >= _part(end))
+            if not (only and key[2] != _bounded(only)) and not (end and key[2] >= _bounded(end))
         ]
         found.sort(reverse=True)
         left = len(found) if limit is None else limit
@@ -203,7 +212,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
 
         def write() -> None:
             step = self._step(config, checkpoint, metadata, new_versions)
-            with self.memory.batch():
+            with self.memory.batch(join=True):
                 self._put(step)
 
         self._redo(write)
@@ -305,7 +314,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
             step = await asyncio.to_thread(self._step, config, checkpoint, metadata, new_versions)
             try:
                 with self.memory.acting(_ACTOR):
-                    async with self.memory.aio.batch():
+                    async with self.memory.aio.batch(join=True):
                         self._put(step)
             except WrongVersion:
                 continue
@@ -350,7 +359,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
     # Names.
 
     def _name(self, thread: str) -> str:
-        return self.prefix + _part(thread, _NAME_BYTES_MAX - len(self.prefix.encode()))
+        return self.prefix + _bounded(thread, _NAME_BYTES_MAX - len(self.prefix.encode()))
 
     def _table(self, thread: str) -> Table:
         return self.memory.table(self._name(thread))
@@ -372,7 +381,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
             after = page[-1]
             for name in page:
                 rest = name.removeprefix(self.prefix)
-                thread = self.memory.table(name).get(_THREAD) if _ESCAPE in rest else rest
+                thread = rest if part(rest) == rest else self.memory.table(name).get(_THREAD)
                 found += [] if thread is None else [thread]
         return found
 
@@ -390,7 +399,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
 
     def _commit(self, function: Callable[[], object]) -> None:
         def batch() -> None:
-            with self.memory.batch():
+            with self.memory.batch(join=True):
                 function()
 
         self._redo(batch)
@@ -403,14 +412,14 @@ class RefoldSaver(BaseCheckpointSaver[str]):
     def _load(self, held: Sequence[Any]) -> Any:
         return self.serde.loads_typed((held[0], held[1]))
 
-    def _metadata(self, item: Item) -> CheckpointMetadata:
+    def _metadata(self, item: TableItem) -> CheckpointMetadata:
         return cast("CheckpointMetadata", self._load(item.value["metadata"]))
 
-    def _fits(self, item: Item, wanted: Mapping[str, Any]) -> bool:
+    def _fits(self, item: TableItem, wanted: Mapping[str, Any]) -> bool:
         metadata: Mapping[str, Any] = cast("Mapping[str, Any]", self._metadata(item)) if wanted else {}
         return all(metadata.get(key) == value for key, value in wanted.items())
 
-    def _tuple(self, thread: str, table: Table, item: Item) -> CheckpointTuple | None:
+    def _tuple(self, thread: str, table: Table, item: TableItem) -> CheckpointTuple | None:
         """Return a checkpoint; ``None`` where it was deleted, or written anew, while its values were read."""
         record = item.value
         checkpoint: Checkpoint = self._load(record["checkpoint"])
@@ -426,7 +435,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         now = table.item(item.key)
         return found if now is not None and now.seq == item.seq else None
 
-    def _values(self, table: Table, item: Item, checkpoint: Checkpoint, channels: Iterable[str]) -> dict[str, Any]:
+    def _values(self, table: Table, item: TableItem, checkpoint: Checkpoint, channels: Iterable[str]) -> dict[str, Any]:
         """Return the values of those channels that have one at a checkpoint."""
         values: dict[str, Any] = {}
         for channel, version in checkpoint["channel_versions"].items():
@@ -455,7 +464,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         for number, (channel, value) in enumerate(writes):
             place = WRITES_IDX_MAP.get(channel, number)
             slot = _REGULAR if place >= 0 else str(place)
-            key = (_WRITES, _part(ns), _part(_asked(config)["checkpoint_id"]), _part(task_id), slot)
+            key = (_WRITES, _bounded(ns), _bounded(_asked(config)["checkpoint_id"]), _bounded(task_id), slot)
             rows.setdefault(key, []).append([task_id, task_path, place, channel, *self._dump(value)])
         return rows
 
@@ -528,48 +537,37 @@ class RefoldSaver(BaseCheckpointSaver[str]):
             "checkpoint": self._dump({key: value for key, value in checkpoint.items() if key != "channel_values"}),
             "metadata": self._dump(get_checkpoint_metadata(config, metadata)),
         }
-        back: Snapshot | None = None
-        before: Names = []
-        after: Names = []
-        if self._channel in versions and not ns:
-            record["shown"] = str(versions[self._channel])
+        move: _Move | None = None
         if self._channel is not None and not ns:
-            back, base = self._base(thread, table, parent)
-            before = self._shown(table, base)
-            if self._channel in lists:
-                after = lists[self._channel]
-            elif self._channel not in new_versions:
-                after = self._shown(table, record)
-        place = (_CHECKPOINT, _part(ns), _part(checkpoint["id"]))
-        return _Step(thread, place, record, values, [*lists.values()], messages, back, before, after)
+            record["shown"] = str(versions[self._channel]) if self._channel in versions else None
+            shown = lists.get(self._channel, [] if self._channel in new_versions else self._shown(table, record))
+            move = self._move(self._chat(thread), table, parent, shown)
+        place = (_CHECKPOINT, _bounded(ns), _bounded(checkpoint["id"]))
+        return _Step(thread, place, record, values, [*lists.values()], messages, move)
 
-    def _base(self, thread: str, table: Table, parent: str | None) -> tuple[Snapshot | None, Mapping[str, Any]]:
-        """Return where the conversation goes back to, and the record of the checkpoint that it then shows."""
-        newest = _find(table, "", None)
-        if newest is None:
-            return None, {}
-        item = _find(table, "", parent) if parent else None
+    def _move(self, chat: Conversation, table: Table, parent: str | None, after: Names) -> _Move | None:
+        """Return how a conversation comes to show the messages of a new checkpoint."""
+        version, newest = chat.version, _find(table, "", None)
+        base = _find(table, "", parent) if parent else None
+        back: Snapshot | None = None
         # What was copied shows nothing of its own: its conversation begins with the copy.
-        if item is None or item.seq == newest.seq or "copied" in item.value:
-            return None, newest.value
-        chat = self._chat(thread)
-        return (chat.at(item.seq).snapshot() if chat.version else None), item.value
+        if base is None or newest is None or base.seq == newest.seq or "copied" in base.value:
+            base = newest
+        elif version:
+            back = chat.at(base.seq).snapshot()
+        before = [] if base is None else self._shown(table, base.value)
+        return None if back is None and before == after else _Move(version, back, before, after)
 
     def _shown(self, table: Table, record: Mapping[str, Any]) -> Names:
         """Return the digests of the messages that a conversation shows at a checkpoint."""
-        held = table.get(_value_key("", str(self._channel), record["shown"])) if "shown" in record else None
+        held = table.get(_value_key("", str(self._channel), record["shown"])) if record.get("shown") else None
         return _digests(table, held) if _is_list(held) else []
 
     def _put(self, step: _Step) -> None:
         """Write a step within the open batch."""
         table, chat = self._table(step.thread), self._chat(step.thread)
 
-        def find(digest: str) -> BaseMessage | None:
-            return step.messages.get(digest) or self._messages(table, [digest])[0]
-
-        if step.back is not None:
-            chat.restore(step.back, keep_budget=True)
-        said = show(chat, step.before, step.after, find) if step.before != step.after else {}
+        said: Mapping[str, Message] = {} if step.move is None else self._show(chat, table, step.move, step.messages)
         for digests in step.lists:
             full = len(digests) // _LIST_COUNT * _LIST_COUNT
             for begin in range(0, full, _LIST_COUNT):
@@ -586,6 +584,21 @@ class RefoldSaver(BaseCheckpointSaver[str]):
                 table.put(place, value)
         table.put(step.key, step.record)
         self._name_thread(step.thread)
+
+    def _show(
+        self, chat: Conversation, table: Table, move: _Move, messages: Mapping[str, BaseMessage]
+    ) -> Mapping[str, Message]:
+        """Lead a conversation to the messages of a checkpoint; return by their digests those that are new there."""
+        if chat.version != move.version:
+            text = f"{chat.id} is at version {chat.version}, not at {move.version}; look at it again"
+            raise WrongVersion(text, expected=move.version, actual=chat.version)
+        if move.back is not None:
+            chat.restore(move.back, keep_budget=True)
+
+        def find(digest: str) -> BaseMessage | None:
+            return messages[digest] if digest in messages else self._messages(table, [digest])[0]
+
+        return show(chat, move.before, move.after, find)
 
     def _keep(
         self, table: Table, digests: Sequence[str], messages: Mapping[str, BaseMessage], said: Mapping[str, Message]
@@ -608,18 +621,21 @@ class RefoldSaver(BaseCheckpointSaver[str]):
             gone = {item.key for item in items} - {item.key for item in kept}
             if not gone:
                 return
-            before = self._shown(table, newest.value) if (newest := _find(table, "", None)) else []
+            before = self._newest_shown(table)
             for key in gone:
                 table.delete(key)
                 table.delete_prefix((_WRITES, *key[1:]))
             if self._channel is not None:
-                after = self._shown(table, newest.value) if (newest := _find(table, "", None)) else []
-                show(chat, before, after, lambda digest: self._messages(table, [digest])[0])
+                self._show(chat, table, _Move(chat.version, None, before, self._newest_shown(table)), {})
             self._sweep(table, kept)
 
         self._commit(drop)
 
-    def _sweep(self, table: Table, kept: Iterable[Item]) -> None:
+    def _newest_shown(self, table: Table) -> Names:
+        newest = _find(table, "", None)
+        return [] if newest is None else self._shown(table, newest.value)
+
+    def _sweep(self, table: Table, kept: Iterable[TableItem]) -> None:
         """Delete values that no checkpoint refers to, and the messages of none of the others."""
         used: set[Key] = set()
         for item in kept:
@@ -640,7 +656,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         kept: dict[Key, Any] = {}
         for newest in {item.key[1]: item for item in items}.values():
             missing = set(self._metadata(newest).get("counters_since_delta_snapshot", ()))
-            item: Item | None = newest
+            item: TableItem | None = newest
             while item is not None:
                 kept[item.key] = item
                 record = item.value
@@ -651,21 +667,17 @@ class RefoldSaver(BaseCheckpointSaver[str]):
                     if channel not in versions or not table.keys(_value_key(record["ns"], channel, versions[channel]))
                 }
                 parent = record["parent"]
-                item = by_key.get((*newest.key[:2], _part(parent))) if missing and parent else None
+                item = by_key.get((*newest.key[:2], _bounded(parent))) if missing and parent else None
         return [*kept.values()]
 
 
-_ESCAPE: Final = "\1"
-
-
-def _part(text: str, bytes_max: int = _PART_BYTES_MAX) -> str:
-    """Return a part of a key for any text; parts sort as the texts do, as far as they are not cut."""
-    part = text.replace(_ESCAPE, "\1\2").replace("\0", "\1\1") or _ESCAPE
-    encoded = part.encode()
-    if len(encoded) <= bytes_max:
-        return part
-    digest = blake2b(encoded, digest_size=_DIGEST_BYTES).hexdigest()
-    return f"{encoded[: bytes_max - len(digest) - 2].decode(errors='ignore')}{_ESCAPE}\3{digest}"
+def _bounded(text: str, bytes_max: int = _PART_BYTES_MAX) -> str:
+    """Return the part of a key for a text; of one that is too long the beginning and a digest."""
+    whole = part(text).encode()
+    if len(whole) <= bytes_max:
+        return whole.decode()
+    digest = blake2b(whole, digest_size=_DIGEST_BYTES).hexdigest()
+    return f"{whole[: bytes_max - len(_CUT) - len(digest)].decode(errors='ignore')}{_CUT}{digest}"
 
 
 def _asked(config: RunnableConfig | None) -> dict[str, Any]:
@@ -682,15 +694,15 @@ def _config(thread: str, ns: str, cid: str) -> RunnableConfig:
     return {"configurable": {"thread_id": thread, "checkpoint_ns": ns, "checkpoint_id": cid}}
 
 
-def _find(table: Table, ns: str, cid: str | None) -> Item | None:
+def _find(table: Table, ns: str, cid: str | None) -> TableItem | None:
     """Return the item of a checkpoint, or of the newest one."""
     if cid:
-        return table.item((_CHECKPOINT, _part(ns), _part(cid)))
-    return next(iter(table.scan((_CHECKPOINT, _part(ns)), reverse=True, limit=1)), None)
+        return table.item((_CHECKPOINT, _bounded(ns), _bounded(cid)))
+    return next(iter(table.scan((_CHECKPOINT, _bounded(ns)), reverse=True, limit=1)), None)
 
 
 def _value_key(ns: str, channel: str, version: object) -> Key:
-    return _VALUE, _part(ns), _part(channel), _part(str(version))
+    return _VALUE, _bounded(ns), _bounded(channel), _bounded(str(version))
 
 
 def _slots(table: Table, rows: Mapping[Key, Values]) -> list[tuple[Key, Values, Any]]:

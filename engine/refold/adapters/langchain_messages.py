@@ -108,6 +108,9 @@ def without_gaps(messages: Sequence[BaseMessage | None]) -> list[BaseMessage]:
 
     Of an erased call of a tool the results go, too; an erased result is empty.
     """
+    there = [each for each in messages if each is not None]
+    if len(there) == len(messages):
+        return there
     calls = {call["id"] for each in messages if isinstance(each, AIMessage) for call in each.tool_calls}
     answered = {each.tool_call_id for each in messages if isinstance(each, ToolMessage)}
     whole: list[BaseMessage] = []

@@ -2,7 +2,7 @@
 
 import asyncio
 import marshal
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
@@ -61,9 +61,11 @@ _REGULAR: Final = "r"  # The slot of the writes of all other channels.
 
 
 class _Move(NamedTuple):
-    """How a conversation comes to show the messages of a checkpoint, from the version where it was."""
+    """How a conversation comes to show the messages of a checkpoint, from the version where it is."""
 
     version: int
+    base: Key | None
+    """The key of the checkpoint whose messages it shows then."""
     back: Snapshot | None
     """Where it goes back to first."""
     before: Names
@@ -82,6 +84,7 @@ class _Step(NamedTuple):
     """The digests that values consist of."""
     messages: dict[str, BaseMessage]
     move: _Move | None
+    """``None`` for one that is not shown."""
 
 
 class RefoldSaver(BaseCheckpointSaver[str]):
@@ -545,7 +548,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         place = (_CHECKPOINT, _bounded(ns), _bounded(checkpoint["id"]))
         return _Step(thread, place, record, values, [*lists.values()], messages, move)
 
-    def _move(self, chat: Conversation, table: Table, parent: str | None, after: Names) -> _Move | None:
+    def _move(self, chat: Conversation, table: Table, parent: str | None, after: Names) -> _Move:
         """Return how a conversation comes to show the messages of a new checkpoint."""
         version, newest = chat.version, _find(table, "", None)
         base = _find(table, "", parent) if parent else None
@@ -556,7 +559,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         elif version:
             back = chat.at(base.seq).snapshot()
         before = [] if base is None else self._shown(table, base.value)
-        return None if back is None and before == after else _Move(version, back, before, after)
+        return _Move(version, None if base is None else base.key, back, before, after)
 
     def _shown(self, table: Table, record: Mapping[str, Any]) -> Names:
         """Return the digests of the messages that a conversation shows at a checkpoint."""
@@ -566,17 +569,20 @@ class RefoldSaver(BaseCheckpointSaver[str]):
     def _put(self, step: _Step) -> None:
         """Write a step within the open batch."""
         table, chat = self._table(step.thread), self._chat(step.thread)
-
-        said: Mapping[str, Message] = {} if step.move is None else self._show(chat, table, step.move, step.messages)
+        said: Mapping[str, Message] = {}
+        before: Names = []
+        if step.move is not None:
+            said, before = self._show(chat, table, step.move, step.messages), step.move.before
+        there = set(before)  # The checkpoint before holds them, so the table does.
         for digests in step.lists:
             full = len(digests) // _LIST_COUNT * _LIST_COUNT
             for begin in range(0, full, _LIST_COUNT):
-                part = digests[begin : begin + _LIST_COUNT]
-                key = (_LIST, _digest_of(part))
-                if not table.keys(key):
-                    self._keep(table, part, step.messages, said)
-                    table.put(key, _packed(part))
-            self._keep(table, digests[full:], step.messages, said)
+                piece = digests[begin : begin + _LIST_COUNT]
+                key = (_LIST, _digest_of(piece))
+                if piece != before[begin : begin + _LIST_COUNT] and not table.keys(key):
+                    self._keep(table, piece, there, step.messages, said)
+                    table.put(key, _packed(piece))
+            self._keep(table, digests[full:], there, step.messages, said)
         for place, value in step.values.items():
             if value is None:
                 table.delete(place)
@@ -589,9 +595,10 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         self, chat: Conversation, table: Table, move: _Move, messages: Mapping[str, BaseMessage]
     ) -> Mapping[str, Message]:
         """Lead a conversation to the messages of a checkpoint; return by their digests those that are new there."""
-        if chat.version != move.version:
-            text = f"{chat.id} is at version {chat.version}, not at {move.version}; look at it again"
-            raise WrongVersion(text, expected=move.version, actual=chat.version)
+        actual = chat.version
+        if actual != move.version or (move.base is not None and not table.keys(move.base)):
+            text = f"{chat.id} is at version {actual}, not at {move.version}, or its checkpoint has gone; look again"
+            raise WrongVersion(text, expected=move.version, actual=actual)
         if move.back is not None:
             chat.restore(move.back, keep_budget=True)
 
@@ -601,11 +608,16 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         return show(chat, move.before, move.after, find)
 
     def _keep(
-        self, table: Table, digests: Sequence[str], messages: Mapping[str, BaseMessage], said: Mapping[str, Message]
+        self,
+        table: Table,
+        digests: Sequence[str],
+        there: Container[str],
+        messages: Mapping[str, BaseMessage],
+        said: Mapping[str, Message],
     ) -> None:
         """Put the messages that the table lacks."""
         for digest in digests:
-            if not table.keys((_MESSAGE, digest)):
+            if digest not in there and not table.keys((_MESSAGE, digest)):
                 sources = [said[digest]] if digest in said else []
                 table.put((_MESSAGE, digest), self._dump(messages[digest]), sources=sources)
 
@@ -626,7 +638,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
                 table.delete(key)
                 table.delete_prefix((_WRITES, *key[1:]))
             if self._channel is not None:
-                self._show(chat, table, _Move(chat.version, None, before, self._newest_shown(table)), {})
+                self._show(chat, table, _Move(chat.version, None, None, before, self._newest_shown(table)), {})
             self._sweep(table, kept)
 
         self._commit(drop)

@@ -4,6 +4,7 @@ import asyncio
 import marshal
 from collections.abc import AsyncIterator, Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self, TypeAlias, TypeGuard, cast
@@ -27,7 +28,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from refold import ANY, NO_STREAM, Conversation, Memory, Message, Snapshot, WrongVersion
+from refold import Conversation, Memory, Message, Snapshot, WrongVersion
 from refold.adapters.keys import part
 from refold.adapters.langchain_messages import are_messages, show, without_gaps
 from refold.memory import Table, TableItem
@@ -76,6 +77,7 @@ class _Move(NamedTuple):
 class _Step(NamedTuple):
     """What a checkpoint adds to its thread."""
 
+    config: RunnableConfig
     thread: str
     key: Key
     record: dict[str, Any]
@@ -212,25 +214,20 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Write a checkpoint with the values that are new in it, and lead the conversation to its messages."""
-
-        def write() -> None:
+        while True:
             step = self._step(config, checkpoint, metadata, new_versions)
-            with self.memory.batch(join=True):
-                self._put(step)
-
-        self._redo(write)
-        return _config(*_place(config), checkpoint["id"])
+            try:
+                self._transact(partial(self._put, step))
+            except WrongVersion:  # Somebody else moved the conversation since it was looked at.
+                continue
+            return step.config
 
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         """Write what a task wrote to channels; of regular channels what is there already stays."""
-        table = self._table(_place(config)[0])
-        rows = self._encoded(config, writes, task_id, task_path)
-        if len(rows) == 1:
-            self._redo(lambda: [table.put(key, value, expected=seq) for key, value, seq in _slots(table, rows)])
-        else:
-            self._commit(lambda: [table.put(key, value, expected=seq) for key, value, seq in _slots(table, rows)])
+        rows = self._rows(config, writes, task_id, task_path)
+        self._transact(partial(_put_rows, self._table(_place(config)[0]), rows))
 
     def delete_thread(self, thread_id: str) -> None:
         """Delete a thread, and empty its conversation; the log keeps both until they are erased."""
@@ -242,7 +239,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
             if self._channel is not None and chat.version:
                 chat.restore(empty)
 
-        self._commit(drop)
+        self._transact(drop)
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete the checkpoints of runs, and their writes."""
@@ -278,7 +275,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
             if self._channel is not None and said.version:
                 chat.restore(now)
 
-        self._commit(copy)
+        self._transact(copy)
 
     # For asyncio: reads on threads; writes travel with those of all tasks of the loop.
 
@@ -316,32 +313,17 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         while True:
             step = await asyncio.to_thread(self._step, config, checkpoint, metadata, new_versions)
             try:
-                with self.memory.acting(_ACTOR):
-                    async with self.memory.aio.batch(join=True):
-                        self._put(step)
+                await self._atransact(partial(self._put, step))
             except WrongVersion:
                 continue
-            return _config(*_place(config), checkpoint["id"])
+            return step.config
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         """Do what `put_writes` does."""
-        name = self._table(_place(config)[0]).name
-        table = self.memory.aio.table(name)
-        rows = self._encoded(config, writes, task_id, task_path)
-        if len(rows) != 1:
-            await asyncio.to_thread(self.put_writes, config, writes, task_id, task_path)
-            return
-        while True:
-            slots = await asyncio.to_thread(_slots, table.plain, rows)
-            try:
-                with self.memory.acting(_ACTOR):
-                    for key, value, seq in slots:
-                        await table.put(key, value, expected=seq)
-            except WrongVersion:
-                continue
-            return
+        rows = await asyncio.to_thread(self._rows, config, writes, task_id, task_path)
+        await self._atransact(partial(_put_rows, self._table(_place(config)[0]), rows))
 
     async def adelete_thread(self, thread_id: str) -> None:
         """Do what `delete_thread` does."""
@@ -361,8 +343,8 @@ class RefoldSaver(BaseCheckpointSaver[str]):
 
     # Names.
 
-    def _name(self, thread: str) -> str:
-        return self.prefix + _bounded(thread, _NAME_BYTES_MAX - len(self.prefix.encode()))
+    def _name(self, thread: object) -> str:
+        return self.prefix + _bounded(str(thread), _NAME_BYTES_MAX - len(self.prefix.encode()))
 
     def _table(self, thread: str) -> Table:
         return self.memory.table(self._name(thread))
@@ -373,7 +355,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
     def _name_thread(self, thread: str) -> None:
         """Keep the id of a thread that the name of its table does not say."""
         table = self._table(thread)
-        if table.name != self.prefix + thread and not table.keys(_THREAD):
+        if table.name != self.prefix + thread and table.get(_THREAD) is None:
             table.put(_THREAD, thread)
 
     def _threads(self) -> Names:
@@ -388,24 +370,18 @@ class RefoldSaver(BaseCheckpointSaver[str]):
                 found += [] if thread is None else [thread]
         return found
 
-    # One transaction.
+    # Transactions.
 
-    def _redo(self, function: Callable[[], object]) -> None:
-        """Do something again whenever others wrote to what it read."""
-        while True:
-            try:
-                with self.memory.acting(_ACTOR):
-                    function()
-            except WrongVersion:
-                continue
-            return
+    def _transact(self, function: Callable[[], None]) -> None:
+        with self.memory.acting(_ACTOR):
+            self.memory.transact(function)
 
-    def _commit(self, function: Callable[[], object]) -> None:
-        def batch() -> None:
-            with self.memory.batch(join=True):
-                function()
+    async def _atransact(self, function: Callable[[], None]) -> None:
+        async def write() -> None:
+            function()
 
-        self._redo(batch)
+        with self.memory.acting(_ACTOR):
+            await self.memory.aio.transact(write)
 
     # Values.
 
@@ -458,7 +434,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         rows.sort(key=lambda row: row[0])
         return [(order[1], channel, self._load(held)) for order, channel, held in rows]
 
-    def _encoded(
+    def _rows(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
     ) -> dict[Key, Values]:
         """Return the writes of a task by the keys of their slots."""
@@ -546,7 +522,8 @@ class RefoldSaver(BaseCheckpointSaver[str]):
             shown = lists.get(self._channel, [] if self._channel in new_versions else self._shown(table, record))
             move = self._move(self._chat(thread), table, parent, shown)
         place = (_CHECKPOINT, _bounded(ns), _bounded(checkpoint["id"]))
-        return _Step(thread, place, record, values, [*lists.values()], messages, move)
+        made = _config(thread, ns, checkpoint["id"])
+        return _Step(made, thread, place, record, values, [*lists.values()], messages, move)
 
     def _move(self, chat: Conversation, table: Table, parent: str | None, after: Names) -> _Move:
         """Return how a conversation comes to show the messages of a new checkpoint."""
@@ -579,7 +556,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
             for begin in range(0, full, _LIST_COUNT):
                 piece = digests[begin : begin + _LIST_COUNT]
                 key = (_LIST, _digest_of(piece))
-                if piece != before[begin : begin + _LIST_COUNT] and not table.keys(key):
+                if piece != before[begin : begin + _LIST_COUNT] and table.get(key) is None:
                     self._keep(table, piece, there, step.messages, said)
                     table.put(key, _packed(piece))
             self._keep(table, digests[full:], there, step.messages, said)
@@ -596,7 +573,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
     ) -> Mapping[str, Message]:
         """Lead a conversation to the messages of a checkpoint; return by their digests those that are new there."""
         actual = chat.version
-        if actual != move.version or (move.base is not None and not table.keys(move.base)):
+        if actual != move.version or (move.base is not None and table.get(move.base) is None):
             text = f"{chat.id} is at version {actual}, not at {move.version}, or its checkpoint has gone; look again"
             raise WrongVersion(text, expected=move.version, actual=actual)
         if move.back is not None:
@@ -617,7 +594,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
     ) -> None:
         """Put the messages that the table lacks."""
         for digest in digests:
-            if digest not in there and not table.keys((_MESSAGE, digest)):
+            if digest not in there and table.get((_MESSAGE, digest)) is None:
                 sources = [said[digest]] if digest in said else []
                 table.put((_MESSAGE, digest), self._dump(messages[digest]), sources=sources)
 
@@ -641,7 +618,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
                 self._show(chat, table, _Move(chat.version, None, None, before, self._newest_shown(table)), {})
             self._sweep(table, kept)
 
-        self._commit(drop)
+        self._transact(drop)
 
     def _newest_shown(self, table: Table) -> Names:
         newest = _find(table, "", None)
@@ -717,20 +694,17 @@ def _value_key(ns: str, channel: str, version: object) -> Key:
     return _VALUE, _bounded(ns), _bounded(channel), _bounded(str(version))
 
 
-def _slots(table: Table, rows: Mapping[Key, Values]) -> list[tuple[Key, Values, Any]]:
-    """Return what to put for the writes of a task: key, value, and what is expected there."""
-    found: list[tuple[Key, Values, Any]] = []
+def _put_rows(table: Table, rows: Mapping[Key, Values]) -> None:
+    """Write what a task wrote, within the open batch."""
     for key, new in rows.items():
         if key[-1] != _REGULAR:
-            found.append((key, new[-1:], ANY))
+            table.put(key, new[-1:])
             continue
-        item = table.item(key)
-        held: list[list[Any]] = [] if item is None else item.value
+        held: list[list[Any]] = table.get(key, [])
         known = {row[2] for row in held}
         more = [row for row in new if row[2] not in known]
         if more:
-            found.append((key, held + more, NO_STREAM if item is None else item.seq))
-    return found
+            table.put(key, held + more)
 
 
 def _packed(digests: Sequence[str]) -> bytes:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,9 +16,9 @@ from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 
-from refold import Memory
+from refold import LimitExceeded, Memory
 from refold.adapters.langgraph import RefoldSaver
-from tests.support.memories import assert_sound, remembering
+from tests.support.memories import assert_sound, in_batch, interrupt, refused, remembering
 from tests.support.seams import counted_reads
 
 CODE = "the harbour code is 7391"
@@ -532,3 +533,47 @@ def test_a_path_is_opened_for_a_block(tmp_path: Path) -> None:
         grow(saver, [said(1)])
     with Memory(tmp_path / "store") as memory:
         assert [*memory.conversations()] == ["graphs/t"]
+
+
+def test_what_a_memory_refuses_is_raised_and_nothing_is_written(memory: Memory) -> None:
+    saver = RefoldSaver(memory)
+    grow(saver, [said(1)])
+    large = {"messages": [said(1), said(2)], "blob": b"x" * 17_000_000}
+    versions: Any = {"messages": "2", "blob": "2"}
+    with refused(memory, LimitExceeded, "VALUE_BYTES_MAX"):
+        saver.put(config(cid=cid_of(1)), checkpoint(2, large, versions), {}, versions)
+    with refused(memory, LimitExceeded, "VALUE_BYTES_MAX"):
+        saver.put_writes(config(cid=cid_of(1)), [("step", 1), ("blob", large["blob"])], "task")
+
+
+def test_a_batch_of_the_caller_takes_a_checkpoint_in(memory: Memory) -> None:
+    saver = RefoldSaver(memory)
+    with pytest.raises(ZeroDivisionError):
+        in_batch(memory, lambda: grow(saver, [said(1), said(2)]), interrupt)
+    assert saver.get_tuple(config()) is None
+    with memory.batch():
+        grow(saver, [said(1), said(2)])
+        saver.put_writes(config(cid=cid_of(2)), [("step", 1)], "task")
+        memory.conversation("audit").append("user", "two checkpoints")
+    assert shown(memory) == ["turn 1 ", "turn 2 "]
+    assert len([*saver.list(config())]) == 2
+
+
+def test_branches_that_are_put_at_once_are_not_mixed() -> None:
+    with remembering() as memory:
+        saver = RefoldSaver(memory)
+        grow(saver, [said(0)])
+        lists = [[said(0), said(2 * n), said(2 * n + 1)] for n in range(1, 9)]
+
+        def put(number: int) -> None:
+            version: Any = {"messages": f"{number}"}
+            step = checkpoint(number + 1, {"messages": lists[number - 1]}, version)
+            saver.put(config(cid=cid_of(1)), step, {}, version)
+
+        with ThreadPoolExecutor(8) as pool:
+            [*pool.map(put, range(1, 9))]
+        assert shown(memory) in [[message.content for message in branch] for branch in lists]
+        for number, branch in enumerate(lists):
+            found = saver.get_tuple(config(cid=cid_of(number + 2)))
+            assert found is not None
+            assert found.checkpoint["channel_values"]["messages"] == branch

@@ -99,7 +99,8 @@ class RefoldSaver(BaseCheckpointSaver[str]):
     or is `False`. With a serializer that is not LangGraph's `JsonPlusSerializer`, one that encrypts for example, values
     are kept whole, and no conversation shows them.
 
-    What was erased is left out. An erased result of a tool is empty, since no model takes a call without one.
+    A value has at most 16 MiB; what the memory refuses is raised as its error. What was erased is left out, but for a
+    result of a tool, which is empty: no model takes a call without one.
 
     >>> from langgraph.graph import START, MessagesState, StateGraph
     >>> memory = Memory()

@@ -43,7 +43,9 @@ class Talk:
         self.step += 1
         kind = HumanMessage if self.step % 2 else AIMessage
         said = kind(f"turn {self.step} " + "lorem ipsum " * 16, id=f"m{self.step}")
-        self.messages = [*self.messages, said][-self.messages_count :]
+        self.messages = [*self.messages, said]
+        if len(self.messages) >= 2 * self.messages_count:
+            self.messages = self.messages[-self.messages_count :]
         made = empty_checkpoint()
         version = f"{self.step:032}.0"
         made["id"] = str(uuid6(clock_seq=self.step % 16_384))

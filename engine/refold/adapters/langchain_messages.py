@@ -54,9 +54,8 @@ def _keep(chat: Conversation, before: Sequence[str], after: Sequence[str]) -> tu
     for digest in before:
         stays = len(kept) < len(after) and digest == after[len(kept)]
         (kept if stays else gone).append(digest)
-    shown = _live(chat)
+    live = shown = _live(chat)
     while True:
-        live = _live(chat)
         for digest in gone:
             if digest in live:
                 chat.remove(live[digest])

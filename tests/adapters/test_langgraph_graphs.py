@@ -171,8 +171,11 @@ def test_edits_and_removals_reach_the_window() -> None:
         first, second, *_ = graph.get_state(TRIP).values["messages"]
         graph.update_state(TRIP, {"messages": [RemoveMessage(first.id)]})
         assert shown(memory) == ["you said one", "two", "you said two"]
+        chat = memory.conversation("langgraph/trip")
+        ids = [message.id for message in chat.window()]
         graph.update_state(TRIP, {"messages": [AIMessage("edited", id=second.id)]})
         assert shown(memory) == ["edited", "two", "you said two"]
+        assert [message.id for message in chat.window()] == ids, "an edit leaves every message in its place"
         assert contents(graph.get_state(TRIP).values) == shown(memory)
 
 

@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeGuard, cast
+from functools import partial
+from typing import Any, Final, TypeAlias, TypeGuard, cast
 
 from langchain_core.messages import (
     AIMessage,
@@ -15,6 +16,8 @@ from langchain_core.messages import (
 )
 
 from refold import Conversation, InvalidInput, Message
+
+Find: TypeAlias = Callable[[str], BaseMessage | None]
 
 _ROLES: Final[tuple[tuple[type[BaseMessage], str], ...]] = (
     (HumanMessage, "user"),
@@ -33,28 +36,43 @@ def are_messages(value: object) -> TypeGuard[list[BaseMessage]]:
     return all(isinstance(each, BaseMessage) and not isinstance(each, RemoveMessage) for each in items)
 
 
-def show(
-    chat: Conversation, before: Sequence[str], after: Sequence[str], find: Callable[[str], BaseMessage | None]
-) -> dict[str, Message]:
-    """Lead a window from the messages of ``before`` to those of ``after``, both digests; return what was appended.
+def show(chat: Conversation, before: Sequence[str], after: Sequence[str], find: Find) -> dict[str, Message]:
+    """Lead a window from the messages of ``before`` to those of ``after``, both digests; return what is new in it.
 
-    A message that stays where it was among the others is left alone; one that a budget evicted does not come back.
+    A message that stays where it was among the others is left alone, and so is the place of one that was edited; one
+    that a budget evicted does not come back.
     """
-    kept, rest = list(before), list(after[len(before) :])
+    said: dict[str, Message] = {}
+    kept: Sequence[str] = list(before)
     if kept != after[: len(kept)]:
-        kept, rest = _keep(chat, before, after)
-    found = ((digest, find(digest)) for digest in rest)
-    return {digest: _append(chat, digest, message) for digest, message in found if message is not None}
+        kept = _keep(chat, before, after, find, said)
+    for digest in after[len(kept) :]:
+        message = find(digest)
+        if message is not None:
+            role = next((role for kind, role in _ROLES if isinstance(message, kind)), "assistant")
+            said[digest] = _say(partial(chat.append, role), digest, message)
+    return said
 
 
-def _keep(chat: Conversation, before: Sequence[str], after: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Remove from the window what is not at its place; return what stays, and what has to come behind it."""
-    kept: list[str] = []
+def _keep(
+    chat: Conversation, before: Sequence[str], after: Sequence[str], find: Find, said: dict[str, Message]
+) -> Sequence[str]:
+    """Edit messages, and remove from the window what is not at its place; return what stays: the first of ``after``."""
+    live = _live(chat)
     gone: list[str] = []
+    count = 0
     for digest in before:
-        stays = len(kept) < len(after) and digest == after[len(kept)]
-        (kept if stays else gone).append(digest)
-    live = shown = _live(chat)
+        wanted = after[count] if count < len(after) else ""
+        if digest != wanted:
+            message = find(wanted) if wanted else None
+            if message is None or not _is_edit(find(digest), message):
+                gone.append(digest)
+                continue
+            if digest in live:
+                said[wanted] = _say(partial(chat.replace, live[digest]), wanted, message)
+        count += 1
+    live = shown = _live(chat) if said else live
+    kept = after[:count]
     while True:
         for digest in gone:
             if digest in live:
@@ -63,8 +81,17 @@ def _keep(chat: Conversation, before: Sequence[str], after: Sequence[str]) -> tu
         live = _live(chat)
         lost = next((place for place, digest in enumerate(kept) if digest in shown and digest not in live), None)
         if lost is None:
-            return kept, list(after[len(kept) :])
-        kept, gone = kept[:lost], kept[lost:]
+            return kept
+        kept, gone = kept[:lost], list(kept[lost:])
+
+
+def _is_edit(old: BaseMessage | None, new: BaseMessage) -> bool:
+    """Return whether a message is another one with another content."""
+    return (
+        (old is not None and old.id is not None)
+        and (type(old), old.id) == (type(new), new.id)
+        and getattr(old, "tool_call_id", None) == getattr(new, "tool_call_id", None)
+    )
 
 
 def _live(chat: Conversation) -> dict[str, str]:
@@ -72,12 +99,9 @@ def _live(chat: Conversation) -> dict[str, str]:
     return {mark: message.id for message in chat.window() if (mark := (message.metadata or {}).get(_MARK)) is not None}
 
 
-def _append(chat: Conversation, digest: str, message: BaseMessage) -> Message:
-    fields: dict[str, Any] = {
-        "role": next((role for kind, role in _ROLES if isinstance(message, kind)), "assistant"),
-        "metadata": {"id": message.id, _MARK: digest},
-        "name": message.name or None,
-    }
+def _say(verb: Callable[..., Message], digest: str, message: BaseMessage) -> Message:
+    """Append a message, or put it in the place of another."""
+    fields: dict[str, Any] = {"metadata": {"id": message.id, _MARK: digest}, "name": message.name or None}
     if isinstance(message, AIMessage) and message.tool_calls:
         fields["tool_calls"] = [
             {
@@ -96,10 +120,10 @@ def _append(chat: Conversation, digest: str, message: BaseMessage) -> Message:
     if isinstance(content, list):
         parts = [{"type": "text", "text": part} if isinstance(part, str) else part for part in content]
         try:
-            return chat.append(content=parts, **fields)
+            return verb(content=parts, **fields)
         except InvalidInput:  # Blocks of a provider's own, with bytes or other objects in them.
             content = str(message.text)
-    return chat.append(content=content, **fields)
+    return verb(content=content, **fields)
 
 
 def without_gaps(messages: Sequence[BaseMessage | None]) -> list[BaseMessage]:

@@ -231,14 +231,13 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         self._transact(partial(_put_rows, self._table(_place(config)[0]), rows))
 
     def delete_thread(self, thread_id: str) -> None:
-        """Delete a thread, and empty its conversation; the log keeps both until they are erased."""
+        """Delete a thread, and drop its conversation; the log keeps both until they are erased."""
         table, chat = self._table(thread_id), self._chat(thread_id)
-        empty = chat.at(0).snapshot()
 
         def drop() -> None:
             table.delete_prefix(())
-            if self._channel is not None and chat.version:
-                chat.restore(empty)
+            if self._channel is not None:
+                chat.drop()
 
         self._transact(drop)
 

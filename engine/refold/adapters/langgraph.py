@@ -47,7 +47,6 @@ _DIGEST_BYTES: Final = 16
 _LIST_COUNT: Final = 64  # Digests of one list: all checkpoints share those that are full.
 _KNOWN_COUNT_MAX: Final = 8_192  # Messages whose digests are remembered, each of so many bytes at most.
 _KNOWN_BYTES_MAX: Final = 4_096
-_SCANNED_COUNT_MIN: Final = 32  # So many messages are read together with all others of the thread, if those are few.
 _PAGE_COUNT: Final = 500
 
 # The kinds of items: the first parts of their keys, and what the others are.
@@ -399,7 +398,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         return all(metadata.get(key) == value for key, value in wanted.items())
 
     def _tuple(self, thread: str, table: Table, item: TableItem) -> CheckpointTuple | None:
-        """Return a checkpoint; ``None`` where it was deleted, or written anew, while its values were read."""
+        """Return a checkpoint; ``None`` where it was deleted while its values were read."""
         record = item.value
         checkpoint: Checkpoint = self._load(record["checkpoint"])
         checkpoint["channel_values"] = self._values(table, item, checkpoint, checkpoint["channel_versions"])
@@ -411,8 +410,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
             _config(thread, ns, parent) if parent else None,
             self._writes(table, item.key),
         )
-        now = table.item(item.key)
-        return found if now is not None and now.seq == item.seq else None
+        return found if table.keys(item.key) else None
 
     def _values(self, table: Table, item: TableItem, checkpoint: Checkpoint, channels: Iterable[str]) -> dict[str, Any]:
         """Return the values of those channels that have one at a checkpoint."""
@@ -469,10 +467,11 @@ class RefoldSaver(BaseCheckpointSaver[str]):
     def _messages(self, table: Table, digests: Sequence[str]) -> Messages:
         """Return the messages of digests, ``None`` for one that was erased."""
         wanted = set(digests)
-        if len(wanted) >= _SCANNED_COUNT_MIN and 2 * len(wanted) >= table.count((_MESSAGE,)):
-            items = {item.key[1]: item.value for item in table.scan((_MESSAGE,)) if item.key[1] in wanted}
-        else:
-            items = {digest: table.get((_MESSAGE, digest)) for digest in wanted}
+        # One look takes all messages of the thread, if those are few more.
+        found = table.scan((_MESSAGE,), limit=2 * len(wanted))
+        items: dict[str, Any] = {item.key[1]: item.value for item in found if item.key[1] in wanted}
+        if len(found) == 2 * len(wanted):
+            items |= {digest: table.get((_MESSAGE, digest)) for digest in wanted - items.keys()}
         held = [items.get(digest) for digest in digests]
         there = [each for each in held if each is not None]
         if all(kind == "msgpack" for kind, _ in there):

@@ -54,6 +54,19 @@ def test_a_value_comes_back_as_it_was_given(memory: Memory, table: Table, tmp_pa
         assert other.state_hash() == memory.state_hash()
 
 
+def test_several_keys_are_read_at_once(memory: Memory, table: Table) -> None:
+    for number in range(3):
+        table.put(("a", str(number)), number)
+    keys: list[Any] = [("a", "2"), "none", ("a", "0")]
+    assert [(item.key, item.value) for item in table.get_many(keys)] == [(("a", "2"), 2), (("a", "0"), 0)]
+    assert table.get_many([]) == []
+    with memory.batch():
+        table.put(("a", "2"), "new")
+        assert [item.value for item in table.get_many(keys)] == ["new", 0]
+    with pytest.raises(InvalidInput, match="NUL"):
+        table.get_many(["a\0b"])
+
+
 def test_what_is_handed_out_is_a_copy(table: Table) -> None:
     table.put("key", {"list": [1]})
     table.get("key")["list"].append(2)

@@ -237,6 +237,7 @@ _TABLE: Final[_Calls] = {
     "delete": lambda table, _: table.delete("one"),
     "delete_prefix": lambda table, _: table.delete_prefix(("two",)),
     "get": lambda table, _: table.get("one"),
+    "get_many": lambda table, _: table.get_many(["one", ("two", "a")]),
     "history": lambda table, _: table.history("one"),
     "item": lambda table, _: table.item(("two", "a")),
     "put": lambda table, _: table.put("one", ["another", b"\x01"]),

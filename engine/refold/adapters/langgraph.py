@@ -415,12 +415,18 @@ class RefoldSaver(BaseCheckpointSaver[str]):
     def _values(self, table: Table, item: TableItem, checkpoint: Checkpoint, channels: Iterable[str]) -> dict[str, Any]:
         """Return the values of those channels that have one at a checkpoint."""
         values: dict[str, Any] = {}
-        for channel, version in checkpoint["channel_versions"].items():
-            held = table.get(_value_key(item.value["ns"], channel, version)) if channel in channels else None
-            if _is_list(held):
-                values[channel] = without_gaps(self._messages(table, _digests(table, held)))
-            elif held is not None:
-                values[channel] = self._load(held)
+        versions = checkpoint["channel_versions"]
+        keys = {
+            _value_key(item.value["ns"], channel, versions[channel]): channel
+            for channel in channels
+            if channel in versions
+        }
+        for found in table.get_many(keys):
+            held, channel = found.value, keys[found.key]
+            is_list = _is_list(held)
+            values[channel] = (
+                without_gaps(self._messages(table, _digests(table, held))) if is_list else self._load(held)
+            )
         return values
 
     def _writes(self, table: Table, key: Key) -> Writes:
@@ -466,12 +472,8 @@ class RefoldSaver(BaseCheckpointSaver[str]):
 
     def _messages(self, table: Table, digests: Sequence[str]) -> Messages:
         """Return the messages of digests, ``None`` for one that was erased."""
-        wanted = set(digests)
-        # One look takes all messages of the thread, if those are few more.
-        found = table.scan((_MESSAGE,), limit=2 * len(wanted))
-        items: dict[str, Any] = {item.key[1]: item.value for item in found if item.key[1] in wanted}
-        if len(found) == 2 * len(wanted):
-            items |= {digest: table.get((_MESSAGE, digest)) for digest in wanted - items.keys()}
+        found = table.get_many((_MESSAGE, digest) for digest in dict.fromkeys(digests))
+        items: dict[str, Any] = {item.key[1]: item.value for item in found}
         held = [items.get(digest) for digest in digests]
         there = [each for each in held if each is not None]
         if all(kind == "msgpack" for kind, _ in there):
@@ -732,5 +734,5 @@ def _listed(digests: Sequence[str]) -> dict[str, Any]:
 
 def _digests(table: Table, held: Mapping[str, bytes]) -> list[str]:
     """Return the digests of the messages of a value."""
-    lists: list[bytes] = [table.get((_LIST, digest), b"") for digest in _unpacked(held["lists"])]
+    lists = [item.value for item in table.get_many((_LIST, digest) for digest in _unpacked(held["lists"]))]
     return [digest for packed in (*lists, held["rest"]) for digest in _unpacked(packed)]

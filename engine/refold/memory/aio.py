@@ -356,6 +356,7 @@ class AsyncTable(AsyncHandle[Table]):
     erase = thread_verb(Table.erase, "an erasure")
     get = search_verb(Table.get)
     item = search_verb(Table.item)
+    get_many = search_verb(Table.get_many)
     scan = search_verb(Table.scan)
     keys = search_verb(Table.keys)
     count = search_verb(Table.count)

@@ -185,6 +185,11 @@ class Table(Handle):
             return next(iter(self._read_items(places)), None)
         return next(iter(self._items(_only(joined))), None)
 
+    def get_many(self, keys: Iterable[Key]) -> list[TableItem]:
+        """Return the items under several keys, in their order and as of one moment; keys without one are left out."""
+        joined = [joined_key(key) for key in keys]
+        return self._items(lambda items: [key for key in joined if key in items.seqs])
+
     def scan(
         self,
         prefix: Key = "",

@@ -105,7 +105,8 @@ def test_a_conversation_travels_inside_a_fork(memory: Memory) -> None:
     chat.restore(memory.conversation("a").snapshot())
     assert said(fork) == said(memory) == ["one", "main"]
     twin.close(drop=True)
-    assert (fork.conversations(), memory.conversations()) == (["a", "twin"], ["a"])
+    assert (fork.conversations(), memory.conversations()) == (["a"], ["a"])
+    assert (fork.conversations(dropped=True), memory.conversations(dropped=True)) == (["twin"], [])
     assert [step.stamp.version for step in chat.replay()] == list(range(1, chat.version + 1))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from refold import Memory
-from refold.memory import memory as memories
+from refold.memory import store as memories
 from tests.support.memories import assert_sound
 from tests.support.seams import counted_reads
 from tests.support.steps import steps_of

@@ -282,7 +282,8 @@ class TestTwice:
     def test_under_other_names_into_an_empty_store(self, exported: Path) -> None:
         with remembering() as memory:
             memory.load(exported, rename={"conversation/chat": "conversation/other"})
-            assert memory.conversations() == ["brief", "dropped", "fork", "other"]
+            assert memory.conversations() == ["brief", "fork", "other"]
+            assert memory.conversations(dropped=True) == ["dropped"]
             assert memory.load(exported, rename={"conversation/chat": "conversation/other"}).repeated
 
     @pytest.mark.parametrize("reopened", [False, True])

@@ -3,6 +3,7 @@
 import random
 import shutil
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,7 @@ def grow(memory: Memory) -> None:
     write_all_kinds(memory)
     branch(memory)
     chat, project = memory.conversation("large", project="large"), memory.project("large")
+    table = memory.table("large")
     board, files, library = memory.board(session="large"), memory.files(), SkillLibrary(memory._core, None)
     for number in range(3 * KEYS_COUNT):
         key = f"key {number % KEYS_COUNT}"
@@ -114,6 +116,11 @@ def grow(memory: Memory) -> None:
         memory.settings.count_usage("skill_used")
         memory.settings.set("memory_enabled", value=number % 2 == 0)
         board.append_message({"content": f"message {number}"})
+        table.put(key, number, expires=timedelta(days=number) if number % 2 else None)
+        table.put(("part", key), [number])
+        table.delete(("part", key))
+        if number % 4 == 0:
+            table.delete_prefix("key 1")
         files.create(f"/memories/{number}", f"text {number}\n")
         files.insert(f"/memories/{number}", 1, "another line\n")
         library.toggle(key, enabled=number % 2 == 0)

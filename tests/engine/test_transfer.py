@@ -54,6 +54,11 @@ def fill(memory: Memory) -> None:
     chat.scratchpad.delete("key")
     chat.scratchpad.note("a note", sources=[2, 3])
     travel(memory, chat, snapshot)
+    table = memory.table("table")
+    table.put("one", {"text": "1", "bytes": b"\x00\xff"})
+    table.put(("two", "a"), 2)
+    table.delete("one")
+    table.delete_prefix(("two",))
 
 
 def travel(memory: Memory, chat: Conversation, snapshot: Snapshot) -> None:

@@ -132,3 +132,15 @@ class TestARestoreThatKeepsTheBudget:
 
             asyncio.run(work())
             assert (chat.window_tokens, chat.token_count()) == (7, 6)
+
+
+def test_a_restore_takes_back_whether_messages_are_embedded(memory: Memory) -> None:
+    chat = memory.conversation("chat")
+    chat.append("user", "hello")
+    snapshot = chat.snapshot()
+    chat.set_embed(embed=True)
+    chat.restore(snapshot)
+    assert not chat.embed
+    head = memory.head
+    chat.restore(snapshot)
+    assert memory.head == head, "nothing differs any more"

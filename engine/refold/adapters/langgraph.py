@@ -145,6 +145,11 @@ class RefoldSaver(BaseCheckpointSaver[str]):
                 return found
         return None
 
+    def holds(self, config: RunnableConfig) -> bool:
+        """Return whether the checkpoint that `config` names is there."""
+        thread, ns = _place(config)
+        return _find(self._table(thread), ns, get_checkpoint_id(config)) is not None
+
     def list(
         self,
         config: RunnableConfig | None,

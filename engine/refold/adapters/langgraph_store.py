@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -192,8 +192,20 @@ class RefoldStore(BaseStore):
                 content = f"{place.key} {number}: {words}"
                 entries.append(project.add(content, vector=list(vector), metadata={"key": place.key}).id)
         created = 0 if before is None else before.value["created"] or before.time_ns
-        row = {"value": dict(op.value), "created": created, "ttl": op.ttl, "entries": entries}
-        self._table.put(_key(place), row, expires=_end(op.ttl))
+        self._take(place, op.value, entries, created, op.ttl)
+
+    def _take(
+        self, place: _Place, value: Mapping[str, Any], entries: Sequence[str], created_ns: int, ttl: float | None
+    ) -> None:
+        row = {"value": dict(value), "created": created_ns, "ttl": ttl, "entries": list(entries)}
+        self._table.put(_key(place), row, expires=_end(ttl))
+
+    def take(
+        self, namespace: Namespace, key: str, value: dict[str, Any], *, created_ns: int, ttl: float | None = None
+    ) -> None:
+        """Put an item that another store has had since ``created_ns``, without embedding it."""
+        with self.memory.acting(_ACTOR):
+            self._take(_Place(namespace, key), value, (), created_ns, ttl)
 
     # Reading.
 

@@ -32,7 +32,6 @@ from refold.errors import NotFound
 
 if TYPE_CHECKING:
     from refold import Conversation, Memory, Recorded, Step
-    from refold.importers import Imported, ImportedMemories
 
 
 @verb("list")
@@ -395,7 +394,8 @@ def restore(memory: "Memory", conversation: str, name: str) -> Output:
 # Written out, so that the help does not load the importers; a test compares.
 _FORMATS = ("claude-code", "otel", "swe-agent", "locomo", "beam", "openai", "refold")
 _MEMORY_FORMATS = ("locomo", "mem0", "memories")  # The same for `--facts`.
-_IMPORT_FORMATS = tuple(dict.fromkeys((*_FORMATS, *_MEMORY_FORMATS)))
+_LANGGRAPH = "langgraph-sqlite"  # What LangGraph keeps in SQLite, which its adapter takes.
+_IMPORT_FORMATS = tuple(dict.fromkeys((*_FORMATS, *_MEMORY_FORMATS, _LANGGRAPH)))
 _EXPORT_FORMATS = ("openai", "refold")
 
 
@@ -405,6 +405,7 @@ _EXPORT_FORMATS = ("openai", "refold")
 )
 @click.option(
     "--format",
+    "--from",
     "format_name",
     type=click.Choice(_IMPORT_FORMATS),
     help="The files' format, instead of the detected one.",
@@ -434,9 +435,9 @@ def import_command(
     is created; importing a file again changes nothing. A file that turns out to be malformed is imported up to there,
     and it says what was taken; of a store that would hold nothing, nothing is left. With --facts, the files hold
     memories: LoCoMo's observations, which bring the sessions along that they cite, JSON or JSON Lines of memories, or
-    mem0's history.db.
+    mem0's history.db. With --from langgraph-sqlite they are what LangGraph's SqliteSaver and SqliteStore keep.
     """
-    known = _MEMORY_FORMATS if facts else _FORMATS
+    known = _MEMORY_FORMATS if facts else (*_FORMATS, _LANGGRAPH)
     if format_name is not None and format_name not in known:
         message = f"the format {format_name} is for {'sessions' if facts else 'memories, with --facts'}; give one of"
         raise click.UsageError(f"{message} {', '.join(known)}")
@@ -449,7 +450,7 @@ def import_command(
     detect = memory_format_of if facts else format_of
     if window_tokens is not None:
         options["window_tokens"] = window_tokens
-    imported: list[Imported | ImportedMemories] = []
+    imported: list[Any] = []
     with ExitStack() as stack:
         paths = [stack.enter_context(_stdin_file(name or "stdin")) if str(file) == "-" else file for file in files]
         formats = [detect(file) if format_name is None else format_name for file in paths]
@@ -458,7 +459,9 @@ def import_command(
             head = memory.head
             try:
                 with output.progress_bar(file.name) as progress:
-                    if facts:
+                    if form == _LANGGRAPH:
+                        imported.append(_migrated(memory, file, progress))
+                    elif facts:
                         imported.append(import_memories(memory, file, format=form, project=project, progress=progress))
                     else:
                         imported.append(import_file(memory, file, format=form, progress=progress))
@@ -469,6 +472,14 @@ def import_command(
                 output.Console().line(_imported_text(imported[-1]))
     if as_json:
         output.print_json({"files": imported})
+
+
+def _migrated(memory: "Memory", file: Path, progress: Any) -> Any:
+    try:
+        from refold.adapters.langgraph_sqlite import migrate
+    except ModuleNotFoundError as error:
+        raise NotFound(f"{error.name} is not installed; `pip install 'refold[langgraph]'` brings it") from error
+    return migrate(memory, file, progress=progress)
 
 
 @contextmanager
@@ -530,13 +541,13 @@ def _tell_taken(memory: "Memory", file: Path, head: int) -> None:
         output.tell(f"{file}: nothing of it was taken")
 
 
-def _imported_text(imported: "Imported | ImportedMemories") -> str:
+def _imported_text(imported: Any) -> str:
     file = f"{imported.file} ({imported.format})"
     if imported.repeated:
         return f"{file}: already imported, nothing changed"
-    noun = "memories" if hasattr(imported, "memories") else "messages"
+    noun = next((each for each in ("memories", "checkpoints") if hasattr(imported, each)), "messages")
     known = f", {imported.known} {noun} were there before" if imported.known else ""
-    fields = ("projects", "memories", "conversations", "messages", "events")
+    fields = ("projects", "memories", "conversations", "messages", "events", "threads", "checkpoints", "items")
     counts = [(getattr(imported, name), name) for name in fields if hasattr(imported, name)]
     texts = [f"{count if isinstance(count, int) else len(count)} {name}" for count, name in counts]
     return f"{file}: {', '.join(texts)}{known}"

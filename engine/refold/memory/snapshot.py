@@ -393,7 +393,9 @@ def request_of(core: Core, snapshot: object) -> list[Any]:
 def _same_state(state: State, target: State) -> bool:
     """Return whether two states differ in nothing but the project, which is identity and does not travel."""
     mine, other = dict(fold.digests(state)), dict(fold.digests(target))
-    return all(mine.get(view) == other.get(view) for view in (mine.keys() | other.keys()) - {SESSION.name})
+    return is_embedded(state) == is_embedded(target) and all(
+        mine.get(view) == other.get(view) for view in (mine.keys() | other.keys()) - {SESSION.name}
+    )
 
 
 def _branch_here(core: Core, snapshot: Snapshot) -> int | None:

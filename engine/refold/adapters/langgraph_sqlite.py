@@ -1,0 +1,151 @@
+"""What LangGraph has kept in SQLite, taken into a memory: threads, checkpoints, writes, and the items of its store."""
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, Final
+
+from langgraph.checkpoint.base import Checkpoint
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from msgspec import Struct
+
+from refold import InvalidInput, Memory
+from refold.adapters.langgraph import RefoldSaver
+from refold.adapters.langgraph_store import RefoldStore
+
+FORMAT: Final = "langgraph-sqlite"
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_CHECKPOINTS: Final = """
+    SELECT thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata FROM checkpoints
+    ORDER BY thread_id, checkpoint_ns, checkpoint_id
+"""
+_WRITES: Final = """
+    SELECT task_id, {path}, channel, type, value FROM writes
+    WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ? ORDER BY task_id, idx
+"""
+_ITEMS: Final = "SELECT prefix, key, value, created_at, {ttl} FROM store ORDER BY updated_at"
+
+Progress = Callable[[int, int], None] | None
+
+
+class Migrated(Struct, frozen=True):
+    """What came out of a file: how many of each, and how many checkpoints and items were there before."""
+
+    file: str
+    threads: int
+    checkpoints: int
+    items: int
+    known: int
+
+    format: str = FORMAT
+    repeated: bool = False
+
+
+def migrate(
+    memory: Memory,
+    path: "str | Path",
+    *,
+    prefix: str = "langgraph/",
+    store_prefix: str = "langgraph-store",
+    progress: Progress = None,
+) -> Migrated:
+    """Take what ``SqliteSaver`` and ``SqliteStore`` keep in a file into a memory, and return the counts.
+
+    Threads are then those of ``RefoldSaver(memory, prefix=prefix)``, with their messages as conversations, and items
+    those of ``RefoldStore(memory, prefix=store_prefix)``; vectors are left out, and made where an item is put again.
+    The file is only read. What is there already stays as it is, so a migration that was cut off goes on where it was.
+    Raises ``InvalidInput`` for a file that holds neither.
+    """
+    file = Path(path)
+    with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as connection:
+        try:
+            tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        except sqlite3.DatabaseError as error:
+            raise InvalidInput(f"{path} is no SQLite database ({error}); give the file of a SqliteSaver") from error
+        if not tables & {"checkpoints", "store"}:
+            raise InvalidInput(
+                f"{path} holds neither checkpoints nor a store of LangGraph; give the file of a SqliteSaver"
+            )
+        counted = [
+            connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] if table in tables else 0  # noqa: S608
+            for table in ("checkpoints", "store")
+        ]
+        steps = _Steps(sum(counted), progress)
+        threads, known = set[str](), 0
+        if "checkpoints" in tables:
+            saver = RefoldSaver(memory, prefix=prefix)
+            for thread, is_new in _checkpoints(connection, saver):
+                threads.add(thread)
+                known += not is_new
+                steps.step()
+        if "store" in tables:
+            store = RefoldStore(memory, prefix=store_prefix)
+            for is_new in _items(connection, store):
+                known += not is_new
+                steps.step()
+    return Migrated(str(path), len(threads), counted[0], counted[1], known, repeated=known == sum(counted) > 0)
+
+
+class _Steps:
+    """How far a migration has come."""
+
+    def __init__(self, count: int, progress: Progress) -> None:
+        self._count, self._progress, self._done = count, progress, 0
+
+    def step(self) -> None:
+        self._done += 1
+        if self._progress is not None:
+            self._progress(self._done, self._count)
+
+
+def _checkpoints(connection: sqlite3.Connection, saver: RefoldSaver) -> Iterator[tuple[str, bool]]:
+    """Take the checkpoints, each thread's in their order; yield for each its thread, and whether it is new."""
+    serde = JsonPlusSerializer()
+    has_path = any(row[1] == "task_path" for row in connection.execute("PRAGMA table_info(writes)"))
+    writes = _WRITES.format(path="task_path" if has_path else "''")
+    for _, rows in groupby(connection.execute(_CHECKPOINTS), key=itemgetter(0, 1)):
+        versions: dict[str, dict[str, Any]] = {}
+        for thread, ns, checkpoint_id, parent, kind, packed, metadata in rows:
+            place = {"thread_id": thread, "checkpoint_ns": ns}
+            config: Any = {"configurable": place | {"checkpoint_id": checkpoint_id}}
+            checkpoint: Checkpoint = serde.loads_typed((kind, packed))
+            before = versions.get(parent or "", {})
+            versions[checkpoint_id] = dict(checkpoint["channel_versions"])
+            is_new = not saver.holds(config)
+            if is_new:
+                fresh: Any = {
+                    channel: version
+                    for channel, version in checkpoint["channel_versions"].items()
+                    if before.get(channel) != version
+                }
+                origin: Any = {"configurable": place | ({"checkpoint_id": parent} if parent else {})}
+                saver.put(origin, checkpoint, json.loads(metadata) if metadata else {}, fresh)
+                found = connection.execute(writes, (thread, ns, checkpoint_id)).fetchall()
+                for (task, path), group in groupby(found, key=itemgetter(0, 1)):
+                    saver.put_writes(
+                        config, [(row[2], serde.loads_typed((row[3], row[4]))) for row in group], task, path
+                    )
+            yield thread, is_new
+
+
+def _items(connection: sqlite3.Connection, store: RefoldStore) -> Iterator[bool]:
+    """Take the items of a store; yield for each whether it is new."""
+    has_ttl = any(row[1] == "ttl_minutes" for row in connection.execute("PRAGMA table_info(store)"))
+    for prefix, key, value, created, ttl in connection.execute(_ITEMS.format(ttl="ttl_minutes" if has_ttl else "NULL")):
+        namespace = tuple(prefix.split("."))
+        is_new = store.get(namespace, key, refresh_ttl=False) is None
+        if is_new:
+            store.take(namespace, key, json.loads(value), created_ns=_moment_ns(created), ttl=ttl)
+        yield is_new
+
+
+def _moment_ns(text: str) -> int:
+    """Return the nanoseconds since 1970 of a time in SQLite, which has no zone and means UTC."""
+    moment = datetime.fromisoformat(text)
+    return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // timedelta(microseconds=1) * 1_000

@@ -1,0 +1,139 @@
+"""What LangGraph has kept in SQLite, taken into a memory: equal checkpoints, items, resumed, from the command line."""
+
+import sqlite3
+from contextlib import closing
+from datetime import UTC
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.store.sqlite import SqliteStore
+from langgraph.types import Command, interrupt
+
+from refold import InvalidInput, Memory
+from refold.adapters.langgraph import RefoldSaver
+from refold.adapters.langgraph_sqlite import migrate
+from refold.adapters.langgraph_store import RefoldStore
+from tests.support.command import running
+from tests.support.memories import assert_sound
+
+NAMESPACES = [("users",), ("users", "ann"), ("docs",)]
+
+
+def builder() -> Any:
+    def answer(state: Any) -> dict[str, Any]:
+        return {"messages": [("ai", f"{len(state['messages'])} so far")]}
+
+    def ask(_: Any) -> dict[str, Any]:
+        return {"messages": [("human", interrupt("sure?"))]}
+
+    nodes = StateGraph(MessagesState).add_node("answer", answer).add_node("ask", ask)
+    return nodes.add_edge(START, "answer").add_edge("answer", "ask")
+
+
+def fill(path: Path, *, threads: int, turns: int, text: str = "Hello!") -> None:
+    """Run a graph over LangGraph's own saver and put items into its store, in one file."""
+    with SqliteSaver.from_conn_string(str(path)) as saver:
+        graph = builder().compile(checkpointer=saver)
+        for number in range(threads):
+            config: Any = {"configurable": {"thread_id": f"thread-{number}"}}
+            for turn in range(turns):
+                graph.invoke({"messages": [("human", f"{text} {turn}")]}, config)
+                if turn % 2 == 0:
+                    graph.invoke(Command(resume="yes"), config)
+    with SqliteStore.from_conn_string(str(path)) as store:
+        store.setup()
+        for place, namespace in enumerate(NAMESPACES):
+            store.put(namespace, "key", {"n": place, "text": text})
+            store.put(namespace, "with.dot", {"n": [None, {"deep": True}]}, ttl=60)
+
+
+def checkpoints(saver: Any) -> list[Any]:
+    return [
+        (found.config, found.checkpoint, found.metadata, found.parent_config, found.pending_writes)
+        for found in saver.list(None)
+    ]
+
+
+def test_checkpoints_writes_and_items_are_what_they_were(memory: Memory, tmp_path: Path) -> None:
+    fill(tmp_path / "langgraph.db", threads=3, turns=4)
+    counts = migrate(memory, tmp_path / "langgraph.db")
+    with SqliteSaver.from_conn_string(str(tmp_path / "langgraph.db")) as theirs:
+        expected = checkpoints(theirs)
+        assert checkpoints(RefoldSaver(memory)) == expected
+    assert (counts.threads, counts.checkpoints, counts.items, counts.known) == (3, len(expected), 6, 0)
+    ours = RefoldStore(memory)
+    with SqliteStore.from_conn_string(str(tmp_path / "langgraph.db")) as theirs_store:
+        for namespace in NAMESPACES:
+            for key in ("key", "with.dot"):
+                mine, other = ours.get(namespace, key), theirs_store.get(namespace, key)
+                assert mine is not None
+                assert other is not None
+                assert (mine.value, mine.created_at) == (other.value, other.created_at.replace(tzinfo=UTC))
+    window = [message.content for message in memory.conversation("langgraph/thread-0").window()]
+    assert window[:3] == ["Hello! 0", "1 so far", "yes"]
+    config: Any = {"configurable": {"thread_id": "thread-0"}}
+    graph = builder().compile(checkpointer=RefoldSaver(memory))
+    resumed = graph.invoke(Command(resume="again"), config)
+    assert resumed["messages"][-1].content == "again", "an interrupted run goes on"
+    assert_sound(memory)
+
+
+def test_one_that_was_cut_off_goes_on(memory: Memory, tmp_path: Path) -> None:
+    fill(tmp_path / "langgraph.db", threads=2, turns=2)
+
+    def stop(done: int, count: int) -> None:
+        if done == count // 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        migrate(memory, tmp_path / "langgraph.db", progress=stop)
+    head = memory.head
+    counts = migrate(memory, tmp_path / "langgraph.db")
+    assert 0 < counts.known < counts.checkpoints + counts.items
+    assert memory.head > head
+    head = memory.head
+    assert migrate(memory, tmp_path / "langgraph.db").repeated
+    assert memory.head == head, "once more changes nothing"
+    with SqliteSaver.from_conn_string(str(tmp_path / "langgraph.db")) as theirs:
+        assert checkpoints(RefoldSaver(memory)) == checkpoints(theirs)
+
+
+def test_a_file_of_something_else_is_refused(memory: Memory, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("no database, but long enough to be read as a page of one" * 20)
+    with pytest.raises(InvalidInput, match="is no SQLite database"):
+        migrate(memory, tmp_path / "text")
+    with closing(sqlite3.connect(tmp_path / "other.db")) as connection:
+        connection.execute("CREATE TABLE other (id)")
+    with pytest.raises(InvalidInput, match="neither checkpoints nor a store"):
+        migrate(memory, tmp_path / "other.db")
+    assert memory.head == 0
+
+
+def test_the_command_line_imports_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fill(tmp_path / "langgraph.db", threads=2, turns=1)
+    refold, db = running(monkeypatch, capfd), str(tmp_path / "store")
+    ended = refold("import", "--from", "langgraph-sqlite", str(tmp_path / "langgraph.db"), "--db", db)
+    assert (ended.code, "2 threads" in ended.out, "6 items" in ended.out) == (0, True, True), ended
+    again = refold("import", "--from", "langgraph-sqlite", str(tmp_path / "langgraph.db"), "--db", db)
+    assert "already imported, nothing changed" in again.out
+
+
+@pytest.mark.slow
+def test_a_hundred_megabytes_are_taken(tmp_path: Path) -> None:
+    path = tmp_path / "langgraph.db"
+    fill(path, threads=20, turns=22, text="A long message of a user. " * 400)
+    assert path.stat().st_size > 100_000_000
+    with Memory(tmp_path / "store") as memory:
+        counts = migrate(memory, path)
+        with SqliteSaver.from_conn_string(str(path)) as theirs:
+            config: Any = {"configurable": {"thread_id": "thread-7"}}
+            mine = [found.checkpoint for found in RefoldSaver(memory).list(config)]
+            assert mine == [found.checkpoint for found in theirs.list(config)]
+        assert counts.threads == 20
+        assert memory.verify().ok
+    assert sum(file.stat().st_size for file in (tmp_path / "store").iterdir()) < path.stat().st_size / 2

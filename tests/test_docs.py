@@ -31,7 +31,7 @@ from refold import Memory, Snapshot, event, fold, limits
 from refold.log import protocol, record, witness
 from tests.rigs.test_tamper import TABLE
 from tests.support.mixed import fill
-from tests.support.paths import ROOT
+from tests.support.paths import NOT_HERE, ROOT
 from tests.support.seams import engine_of
 
 ENGINE = ROOT / "engine"
@@ -39,13 +39,24 @@ SOURCE = ENGINE / "refold"
 QUICKSTART = "engine/docs/quickstart.md"
 GUIDES = "engine/docs/guides.md"
 PAGES = ("README.md", QUICKSTART, GUIDES, "engine/TUTORIAL.md", "engine/FORMAT.md")
+ELSEWHERE = {"Keep the chats of LlamaIndex": "llama_index", "Keep the sessions of Google's ADK": "google_adk"}
+"""Sections whose blocks need packages that are not here, and the adapter whose test runs them beside its framework."""
+
 FORMAT = (ENGINE / "FORMAT.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_the_blocks_of_a_page_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run_blocks.run_file(ROOT / name) > 0
+    assert run_blocks.run_file(ROOT / name, sections=lambda title: title not in ELSEWHERE) > 0
+
+
+@pytest.mark.parametrize("title", ELSEWHERE)
+def test_a_section_that_is_not_run_here_is_run_elsewhere(title: str) -> None:
+    assert f"\n## {title}\n" in (ROOT / GUIDES).read_text(encoding="utf-8")
+    test = (ROOT / "tests" / "adapters" / f"test_{ELSEWHERE[title]}.py").read_text(encoding="utf-8")
+    assert f'"{title}".__eq__' in test
+    assert f'testmod(importlib.import_module("refold.adapters.{ELSEWHERE[title]}"))' in test
 
 
 @pytest.mark.parametrize("shown", ["one\n# -> two", "one", "one\n# -> t...\n# -> three"])
@@ -144,9 +155,10 @@ def test_the_program_of_the_readme_goes_on_where_it_ended(tmp_path: Path) -> Non
 
 
 def module_names() -> list[str]:
-    """Every module of the package in whose source an example stands."""
+    """Every module of the package in whose source an example stands, and which can be imported here."""
     paths = (path for path in sorted((ENGINE / "refold").rglob("*.py")) if ">>> " in path.read_text(encoding="utf-8"))
-    return [".".join(path.relative_to(ENGINE).with_suffix("").parts).removesuffix(".__init__") for path in paths]
+    names = (".".join(path.relative_to(ENGINE).with_suffix("").parts).removesuffix(".__init__") for path in paths)
+    return [name for name in names if name not in NOT_HERE]
 
 
 def examples_of(module: ModuleType) -> list[doctest.DocTest]:
@@ -413,7 +425,11 @@ def test_the_commands_of_a_page_run_between_its_blocks(
         with Memory("agent.refold") as memory, memory.batch():
             for number in range(60):
                 memory.conversation("trip").append("user", f"Is bar {number} without nuts?")
-    for language, source in FENCE.findall(page.read_text(encoding="utf-8")):
+    text = page.read_text(encoding="utf-8")
+    for fence in FENCE.finditer(text):
+        language, source = fence.groups()
+        if run_blocks.section_at(text, fence.start()) in ELSEWHERE:
+            continue
         if language == "python":
             run_blocks.run_block(source, names, page, 0)
             continue

@@ -33,6 +33,9 @@ RANGES = {
     "dev": PROJECT["dependency-groups"]["dev"] + PROJECT["project"]["dependencies"],
     "peers": PROJECT["dependency-groups"]["peers"] + PROJECT["dependency-groups"]["bench"],
 }
+for name in ("google-adk", "llama-index"):
+    extra, group = PROJECT["project"]["optional-dependencies"][name], PROJECT["dependency-groups"]["adapters"]
+    RANGES[f"adapters-{name}"] = extra + group + PROJECT["project"]["dependencies"]
 LOCK_NAMES = (*RANGES, "hnsw-build")
 
 
@@ -106,7 +109,9 @@ def test_a_script_is_valid_shell(name: str) -> None:
 
 
 def test_ci_runs_what_developers_run() -> None:
-    assert '/../tools/test" --all' in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    run = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert '/../tools/test" --all' in run
+    assert '/../tools/test" --adapters' in run
 
 
 def test_help_needs_no_set_up() -> None:

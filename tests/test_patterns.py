@@ -31,6 +31,7 @@ from refold.skills import format as skills_format
 from refold.skills import selection
 from refold.skills.format import parse_skill
 from refold.text import ByteClassCounter, keywords, words
+from tests.support.paths import NOT_HERE
 
 PARSER: Any = importlib.import_module("re._parser")
 PROBES = " \n\ta0A-_/.:=+\"'\\([{<]),!@#%"
@@ -47,8 +48,8 @@ GROWTH_MAX = 9
 
 @cache
 def modules() -> list[Any]:
-    names = (module.name for module in pkgutil.walk_packages(refold.__path__, "refold."))
-    return [refold, *(importlib.import_module(name) for name in names if not name.endswith("__main__"))]
+    names = {module.name for module in pkgutil.walk_packages(refold.__path__, "refold.")} - NOT_HERE
+    return [refold, *(importlib.import_module(name) for name in sorted(names) if not name.endswith("__main__"))]
 
 
 def patterns_in(value: object) -> Iterator[re.Pattern[Any]]:

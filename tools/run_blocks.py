@@ -13,8 +13,10 @@ import io
 import re
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
+HEADING = re.compile(r"^## (.*)$", re.MULTILINE)
 FENCED_BLOCK = re.compile(r"^```(?:python|pycon)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SHOWN_LINE = re.compile(r"^ *# ->(?: (.*))?$", re.MULTILINE)
 LENIENT = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
@@ -24,12 +26,19 @@ class BlockFailedError(Exception):
     """A block showed other output than the one written below its prompts."""
 
 
-def run_file(path: Path, namespace: dict[str, object] | None = None) -> int:
-    """The number of blocks in the file, after all of them ran; what they define is in the namespace."""
+def section_at(text: str, place: int) -> str:
+    """The heading of the section that a place of a page is in."""
+    return "".join(heading[1] for heading in [*HEADING.finditer(text, 0, place)][-1:])
+
+
+def run_file(
+    path: Path, namespace: dict[str, object] | None = None, *, sections: Callable[[str], bool] = lambda _: True
+) -> int:
+    """The number of blocks in the chosen sections, after all of them ran; what they define is in the namespace."""
     text = path.read_text(encoding="utf-8")
     namespace = {} if namespace is None else namespace
     namespace["__name__"] = "__main__"
-    blocks = list(FENCED_BLOCK.finditer(text))
+    blocks = [block for block in FENCED_BLOCK.finditer(text) if sections(section_at(text, block.start()))]
     for block in blocks:
         line = text.count("\n", 0, block.start(1))
         run_block(block[1], namespace, path, line)

@@ -1,4 +1,4 @@
-"""The repository, the data beside it that some machines have, and the made-up sources of the importers."""
+"""The repository, the data beside it that some machines have, made-up sources of importers, and what is not here."""
 
 import json
 from pathlib import Path
@@ -14,3 +14,7 @@ def json_lines(path: Path, *documents: Any) -> Path:
     """Write a file with one JSON document a line, and return its path."""
     path.write_text("".join(json.dumps(document) + "\n" for document in documents), encoding="utf-8")
     return path
+
+
+NOT_HERE = {"refold.adapters.google_adk", "refold.adapters.llama_index"}
+"""The modules whose packages the development environment is without; tools/test --adapters tests them."""

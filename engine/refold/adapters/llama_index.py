@@ -1,0 +1,283 @@
+"""A chat store of LlamaIndex: messages by status in a table, and the active ones as the windows of conversations."""
+
+# LlamaIndex is not installed where types are checked: its names are unknown there, and no others are.
+# pyright: reportMissingImports=false, reportUntypedBaseClass=false, reportUnknownArgumentType=false
+# pyright: reportUnknownMemberType=false, reportUnknownParameterType=false, reportUnknownVariableType=false
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from typing import Any, Final, NamedTuple, TypeVar
+
+from llama_index.core.base.llms.types import ChatMessage
+from llama_index.core.bridge.pydantic import PrivateAttr
+from llama_index.core.storage.chat_store.base_db import AsyncDBChatStore, MessageStatus
+
+from refold import Conversation, Memory
+from refold.adapters.keys import part, text
+from refold.memory import TableItem
+
+T = TypeVar("T")
+
+_ACTOR: Final = "llama-index"
+_UNBOUNDED_TOKENS: Final = 2**40
+_NUMBER: Final = "number"
+"""The key of metadata that holds the number of a message in its store."""
+
+_FRAME: Final = "frame"
+_MESSAGE: Final = "message"
+"""The two items of a message: what is left of it once its texts are erased, and all of it."""
+
+_ERASED: Final = "(erased)"
+_STATUSES: Final = (
+    MessageStatus.ACTIVE,
+    MessageStatus.ARCHIVED,
+)  # A message only ever goes from the first to the second.
+_ROLES: Final = frozenset(("system", "developer", "user", "assistant", "function", "tool"))
+_ANSWERS: Final = frozenset(("function", "tool"))
+
+
+class _Held(NamedTuple):
+    """A message that a store holds, in LlamaIndex's JSON, and what is left of it once its texts are erased."""
+
+    number: str
+    frame: dict[str, Any] | None = None
+    message: dict[str, Any] | None = None
+
+    def chat_message(self) -> ChatMessage:
+        return ChatMessage.model_validate(self.message or self.frame)
+
+
+class RefoldChatStore(AsyncDBChatStore):
+    """LlamaIndex's ``AsyncDBChatStore`` in a memory: give it to ``Memory.from_defaults(chat_store=...)``.
+
+    The active messages of a key are the window of the conversation ``NAME/KEY``, so that ``why``, ``search``, budgets,
+    ``erase`` and ``refold web`` work on them; archived and deleted ones have left it, and an answer leaves together
+    with the call of its tool. All of them stay in ``chat.history()``. The table ``name`` holds what is active and
+    archived. A call is one commit. An erased message comes back as ``(erased)``, with its calls of tools.
+
+    >>> import asyncio
+    >>> from llama_index.core.llms import ChatMessage
+    >>> memory = Memory()
+    >>> store = RefoldChatStore(memory)
+    >>> asyncio.run(store.add_message("trip", ChatMessage("Hello!")))
+    >>> memory.conversation("llama-index/trip").window()[0].content
+    'Hello!'
+    """
+
+    name: str = "llama-index"
+    _memory: Memory = PrivateAttr()
+
+    def __init__(self, memory: Memory, *, name: str = "llama-index") -> None:
+        super().__init__(name=name)
+        self._memory = memory
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Return the name by which LlamaIndex knows the class."""
+        return "RefoldChatStore"
+
+    # Reading.
+
+    async def get_messages(
+        self,
+        key: str,
+        status: MessageStatus | None = MessageStatus.ACTIVE,
+        limit: int | None = None,
+        offset: int | None = None,
+    ) -> list[ChatMessage]:
+        """Return the messages of a key that have the status, or any, oldest first; ``offset`` leaves out the first."""
+        table, found = self._memory.aio.table(self.name), dict[str, _Held]()
+        for each in _chosen(status):
+            found |= {held.number: held for held in _held(await table.scan((each.value, part(key))))}
+        begin = offset or 0
+        numbers = sorted(found)[begin : None if limit is None else begin + limit]
+        return [found[number].chat_message() for number in numbers]
+
+    async def count_messages(self, key: str, status: MessageStatus | None = MessageStatus.ACTIVE) -> int:
+        """Return how many messages of a key have the status, or any."""
+        table = self._memory.aio.table(self.name)
+        return len({item[2] for each in _chosen(status) for item in await table.keys((each.value, part(key)))})
+
+    async def get_keys(self) -> list[str]:
+        """Return the keys that have messages, in their order."""
+        return sorted({text(item[1]) for item in await self._memory.aio.table(self.name).keys()})
+
+    # Writing.
+
+    async def add_message(self, key: str, message: ChatMessage, status: MessageStatus = MessageStatus.ACTIVE) -> None:
+        """Add a message behind the others of a key."""
+        await self.add_messages(key, [message], status)
+
+    async def add_messages(
+        self, key: str, messages: list[ChatMessage], status: MessageStatus = MessageStatus.ACTIVE
+    ) -> None:
+        """Add messages behind the others of a key, all of them or none."""
+        await self._write(lambda: self._add(key, messages, status))
+
+    async def set_messages(
+        self, key: str, messages: list[ChatMessage], status: MessageStatus = MessageStatus.ACTIVE
+    ) -> None:
+        """Put messages in the place of all that a key has, whatever their status."""
+
+        def change() -> None:
+            for each in _STATUSES:
+                self._take(key, each, self._scan(key, each))
+            self._add(key, messages, status)
+
+        await self._write(change)
+
+    async def delete_message(self, key: str, idx: int) -> ChatMessage | None:
+        """Delete a message by its place among all that a key has, from 0; return it, ``None`` where there is none."""
+
+        def change() -> ChatMessage | None:
+            placed = sorted((held.number, each, held) for each in _STATUSES for held in self._scan(key, each))
+            if not 0 <= idx < len(placed):
+                return None
+            _, status, held = placed[idx]
+            self._take(key, status, [held])
+            return held.chat_message()
+
+        return await self._write(change)
+
+    async def delete_messages(self, key: str, status: MessageStatus | None = None) -> None:
+        """Delete the messages of a key that have the status, or any."""
+
+        def change() -> None:
+            for each in _chosen(status):
+                self._take(key, each, self._scan(key, each))
+
+        await self._write(change)
+
+    async def delete_oldest_messages(self, key: str, n: int) -> list[ChatMessage]:
+        """Delete the ``n`` oldest active messages of a key, and return them."""
+
+        def change() -> list[ChatMessage]:
+            oldest = self._scan(key, MessageStatus.ACTIVE)[: max(n, 0)]
+            self._take(key, MessageStatus.ACTIVE, oldest)
+            return [held.chat_message() for held in oldest]
+
+        return await self._write(change)
+
+    async def archive_oldest_messages(self, key: str, n: int) -> list[ChatMessage]:
+        """Archive the ``n`` oldest active messages of a key, and return them."""
+
+        def change() -> list[ChatMessage]:
+            oldest = self._scan(key, MessageStatus.ACTIVE)[: max(n, 0)]
+            self._take(key, MessageStatus.ACTIVE, oldest)
+            for held in oldest:
+                self._put(key, MessageStatus.ARCHIVED, held)
+            return [held.chat_message() for held in oldest]
+
+        return await self._write(change)
+
+    async def _write(self, change: Callable[[], T]) -> T:
+        """Make a change in one commit, anew where somebody else wrote what it has read; return its result."""
+
+        async def run() -> T:
+            return change()
+
+        with self._memory.acting(_ACTOR):
+            return await self._memory.aio.transact(run)
+
+    # In a batch.
+
+    def _scan(self, key: str, status: MessageStatus) -> list[_Held]:
+        return _held(self._memory.table(self.name).scan((status.value, part(key))))
+
+    def _put(self, key: str, status: MessageStatus, held: _Held) -> None:
+        table, place = self._memory.table(self.name), (status.value, part(key), held.number)
+        for name, value in ((_FRAME, held.frame), (_MESSAGE, held.message)):
+            if value is not None:
+                table.put((*place, name), value)
+
+    def _take(self, key: str, status: MessageStatus, messages: Sequence[_Held]) -> None:
+        """Take messages away from those that have the status, and out of the window."""
+        table, numbers = self._memory.table(self.name), {held.number for held in messages}
+        for number in numbers:
+            table.delete_prefix((status.value, part(key), number))
+        if status is MessageStatus.ACTIVE and numbers:
+            chat = self._chat(key)
+            for message in reversed(chat.window()):
+                if (message.metadata or {}).get(_NUMBER) in numbers:
+                    chat.remove(message)
+
+    def _add(self, key: str, messages: Iterable[ChatMessage], status: MessageStatus) -> None:
+        table, chat = self._memory.table(self.name), self._chat(key)
+        last = [table.keys((each.value, part(key)), reverse=True, limit=1) for each in _STATUSES]
+        highest = max((int(keys[0][2]) for keys in last if keys), default=0)
+        known = {call["id"] for message in chat.window() for call in message.tool_calls or ()}
+        for number, message in enumerate(messages, highest + 1):
+            dumped: dict[str, Any] = message.model_dump(mode="json")
+            held = _Held(f"{number:012}", _frame(dumped), dumped)
+            self._put(key, status, held)
+            fields = _fields(dumped, known if status is MessageStatus.ACTIVE else None)
+            shown = chat.append(**fields, metadata={_NUMBER: held.number})
+            if status is MessageStatus.ACTIVE:
+                known |= {call["id"] for call in shown.tool_calls or ()}
+            else:
+                chat.remove(shown)
+
+    def _chat(self, key: str) -> Conversation:
+        return self._memory.conversation(f"{self.name}/{key}", window_tokens=_UNBOUNDED_TOKENS)
+
+
+def _chosen(status: MessageStatus | None) -> Sequence[MessageStatus]:
+    return _STATUSES if status is None else (status,)
+
+
+def _held(items: Iterable[TableItem]) -> list[_Held]:
+    """Return the messages of the items of one status, in their order."""
+    return [
+        _Held(number, **{item.key[-1]: item.value for item in parts})
+        for number, parts in groupby(items, key=lambda item: item.key[2])
+    ]
+
+
+def _frame(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message without its texts and the arguments of its calls, such that a model still takes what follows."""
+    extra = message["additional_kwargs"]
+    kept = {"tool_call_id": extra["tool_call_id"]} if "tool_call_id" in extra else {}
+    calls = [{**block, "tool_kwargs": {}} for block in message["blocks"] if block["block_type"] == "tool_call"]
+    if not calls and (named := _calls(message)):
+        kept["tool_calls"] = [{**call, "function": {**call["function"], "arguments": "{}"}} for call in named]
+    return {
+        "role": message["role"],
+        "additional_kwargs": kept,
+        "blocks": [{"block_type": "text", "text": _ERASED}, *calls],
+    }
+
+
+def _calls(message: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the calls of tools that a message makes, in its blocks or, as earlier versions had it, beside them."""
+    blocks = [block for block in message["blocks"] if block["block_type"] == "tool_call"]
+    return [
+        {"id": block["tool_call_id"] or "", "type": "function", "function": _function(block)} for block in blocks
+    ] or [call for call in message["additional_kwargs"].get("tool_calls") or () if "function" in call]
+
+
+def _function(block: dict[str, Any]) -> dict[str, Any]:
+    arguments = block["tool_kwargs"]
+    return {
+        "name": block["tool_name"],
+        "arguments": arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False),
+    }
+
+
+def _fields(message: dict[str, Any], known: set[str] | None) -> dict[str, Any]:
+    """Return the fields of what shows a message.
+
+    ``known`` are the ids of the calls in the window: a call of an id that is new is one, and an answer to a known one.
+    """
+    role = message["role"] if message["role"] in _ROLES else "assistant"
+    shown = [block for block in message["blocks"] if block["block_type"] != "tool_call"]
+    lines = [block["text"] if block["block_type"] == "text" else f"({block['block_type']})" for block in shown]
+    fields: dict[str, Any] = {"role": role, "content": "\n".join(lines) or None}
+    if known is None:
+        return fields
+    calls, answered = _calls(message), message["additional_kwargs"].get("tool_call_id")
+    if role == "assistant" and calls and known.isdisjoint(call["id"] for call in calls):
+        fields["tool_calls"] = calls
+    if role in _ANSWERS and answered in known:
+        fields["tool_call_id"] = answered
+    return fields

@@ -29,8 +29,8 @@ def builder() -> Any:
     def ask(_: Any) -> dict[str, Any]:
         return {"messages": [("human", interrupt("sure?"))]}
 
-    nodes = StateGraph(MessagesState).add_node("answer", answer).add_node("ask", ask)
-    return nodes.add_edge(START, "answer").add_edge("answer", "ask")
+    nodes: Any = StateGraph(MessagesState)
+    return nodes.add_node("answer", answer).add_node("ask", ask).add_edge(START, "answer").add_edge("answer", "ask")
 
 
 def fill(path: Path, *, threads: int, turns: int, text: str = "Hello!") -> None:

@@ -437,7 +437,7 @@ OTHER_COMMANDS = {
     *("blame", "influence", "why", "what-if"),
     *("bench", "bisect", "demo", "decay", "prune", "reembed", "mcp", "web", "skills", "erase"),
     *("import", "export", "backup", "recover", "snapshot", "fork", "restore", "mirror"),
-    *("clear", "delete", "files", "journal", "profile", "review", "settings", "update"),
+    *("clear", "delete", "files", "journal", "profile", "review", "settings", "table", "update"),
 }
 """They read, keep no text of a conversation, or carry the log itself."""
 

@@ -225,6 +225,21 @@ class TestSkills:
         assert "switched off" in memory.why(learned, missing_from="notes").of("hidden")[0].text
 
 
+def test_a_value_that_came_back_and_left_again_is_followed_to_its_end(memory: Memory) -> None:
+    chat = memory.conversation("c")
+    chat.scratchpad.set("k", "one")
+    seq, first = memory.head, chat.snapshot()
+    chat.scratchpad.set("k", "two")
+    replaced, second = memory.head, chat.snapshot()
+    chat.restore(first)
+    returned = memory.head
+    chat.scratchpad.clear()
+    cleared = memory.head
+    chat.restore(second)  # Its last value is there again, as if nothing had been in between.
+    assert told(memory.why(seq)) == [("came", seq), ("left", replaced), ("returned", returned), ("left", cleared)]
+    assert memory.why("k").is_there
+
+
 class TestTexts:
     def test_a_text_is_answered_for_wherever_it_is(self, memory: Memory) -> None:
         chat = memory.conversation("c")

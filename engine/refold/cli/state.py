@@ -8,7 +8,6 @@ import click
 from refold.cli import output
 from refold.cli.output import Line
 from refold.cli.root import Moment, Output, cli, nearest, past_options, seq_of, verb
-from refold.engine.jsonl import shown_value
 from refold.errors import InvalidInput, NotFound
 
 if TYPE_CHECKING:
@@ -194,14 +193,20 @@ def _parts(item: "TableItem") -> tuple[str, ...]:
     return item.key if isinstance(item.key, tuple) else (item.key,)
 
 
+def _shown(item: "TableItem") -> Any:
+    from refold.engine.jsonl import shown_value
+
+    return shown_value(item.value)
+
+
 def _json_of(item: "TableItem") -> str:
-    return output.json_text(shown_value(item.value))
+    return output.json_text(_shown(item))
 
 
 def _item_json(item: "TableItem") -> dict[str, Any]:
     return {
         "key": list(_parts(item)),
-        "value": shown_value(item.value),
+        "value": _shown(item),
         "seq": item.seq,
         "time_ns": item.time_ns,
         "expires_ns": item.expires_ns,

@@ -139,18 +139,20 @@ def revisions(core: Core, stream: str, kind: str, key: str, at: int | None) -> l
         held = 0 if last.removed or last.erased else seq
         if place + 1 < len(found):
             following = found[place + 1]
-            if held and getattr(following.event, "prior", 0) == held:
-                continue
-            revised += _turns_of_fate(core, stream, kind, key, held, seq, following.stamp.seq - 1)
-        elif core.read_written(stream, partial(setter_of, kind, key, known=seq), until) != held or (
-            not held and _may_be_restored(core, stream, seq, until)
-        ):
-            revised += _turns_of_fate(core, stream, kind, key, held, seq, until)
+            end, is_settled = following.stamp.seq - 1, held and getattr(following.event, "prior", 0) == held
+        else:
+            end = until
+            is_settled = core.read_written(stream, partial(setter_of, kind, key, known=seq), until) == held
+        # A value that is there at the end may have been away in between.
+        if not is_settled or _may_be_restored(core, stream, seq, end):
+            revised += _turns_of_fate(core, stream, kind, key, held, seq, end)
     return revised
 
 
 def _may_be_restored(core: Core, stream: str, seq: int, until: int) -> bool:
     """Return whether another state may have taken the place of a stream's behind a seq."""
+    if core.engine.reader.types_written.isdisjoint((*fold.BASE_TYPES, StateImported)):
+        return False
     if not stream.startswith(_CONVERSATION):
         return True
     return core.read_written(stream, lambda state: state.part(SESSION).based > seq, until)

@@ -229,6 +229,17 @@ def test_time_travel_moves_a_table(memory: Memory, table: Table) -> None:
     assert [item.value for item in table.history("a")] == [1, {"now": [2]}]
 
 
+def test_the_history_of_what_another_branch_brought_is_known(memory: Memory) -> None:
+    memory.table("t").put("a", 1)
+    there = memory.fork("there")
+    there.table("t").put("a", 2)
+    memory.restore(there.snapshot())
+    assert memory.table("t").get("a") == 2
+    assert [item.value for item in memory.table("t").history("a")] == [1, 2]
+    memory.table("t").put("a", 3)
+    assert [item.value for item in memory.table("t").history("a")] == [1, 2, 3]
+
+
 async def _use(memory: Memory) -> list[Any]:
     table = memory.aio.table("jobs")
     await table.put("a", b"1")

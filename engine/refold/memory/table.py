@@ -16,9 +16,10 @@ from refold.engine import batch as batches
 from refold.engine import reader
 from refold.engine.keys import KeyDecision, KeyMap
 from refold.engine.scan import Sought
+from refold.engine.streams import split_key as split_stream
 from refold.engine.transaction import ANY, EXISTS, NO_STREAM, place_of
 from refold.errors import WrongVersion
-from refold.event import Event, Recorded, Stamp, unpack_json
+from refold.event import Event, Recorded, Restored, Stamp, unpack_json
 from refold.fold import State
 from refold.limits import KEY_BYTES_MAX, PAGE_EVENTS
 from refold.memory import store
@@ -227,15 +228,29 @@ class Table(Handle):
         return len(self.keys(prefix))
 
     def history(self, key: Key) -> list[TableItem]:
-        """Return all that was ever put under a key up to now, oldest first; what was erased is not among it."""
-        joined = joined_key(key)
-        sought = Sought((joined.encode(),), (ItemPut,))
-        found = self._core.events(sought, self._stream, until=self._at)
-        return [
-            _item(joined, event, stamp)
-            for event, stamp in found
-            if isinstance(event, ItemPut) and event.key == joined and not stamp.erased
-        ]
+        """Return all that was ever put under a key up to now, oldest first; what was erased is not among it.
+
+        What a restore brought along from another table, of another branch for example, is part of it.
+        """
+        from refold.memory.message_indexes import bases_of  # noqa: PLC0415 - it loads numpy
+
+        joined, reader = joined_key(key), self._core.engine.reader
+        found: dict[int, TableItem] = {}
+        reached: dict[str, int] = {}
+        waiting = [(self._key, reader.current_head() if self._at is None else self._at)]
+        while waiting:
+            stream_key, until = waiting.pop()
+            if until <= reached.get(stream_key, 0):
+                continue
+            reached[stream_key] = until
+            branch, stream = split_stream(stream_key)
+            sought = Sought((joined.encode(),), (Restored,))
+            for recorded in self._core.to(branch).events(sought, stream, until=until):
+                event, stamp = recorded
+                waiting += [(base.key, base.base_seq) for base in bases_of(reader, recorded)]
+                if isinstance(event, ItemPut) and event.key == joined and not stamp.erased:
+                    found[stamp.seq] = _item(joined, event, stamp)
+        return [found[seq] for seq in sorted(found)]
 
     def _look(self, query: Callable[[Items], T]) -> T:
         return self._read(lambda state: query(state.part(TABLE)))

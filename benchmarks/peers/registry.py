@@ -10,18 +10,20 @@ REFOLD = "refold"
 
 
 class Entry(NamedTuple):
-    """Where a peer is driven, what has to be importable, and what it is installed by."""
+    """Where a peer is driven, what has to be importable, and what it is installed by; ``beside`` is needed as well."""
 
     kind: str
     module: str
     package: str
     distribution: str
+    beside: str = ""
 
     @property
     def reason(self) -> str:
         """Why it is left out, empty if it is there."""
-        is_there = find_spec(self.package.partition(".")[0]) is not None and _is_found(self.package)
-        return "" if is_there else f"{self.distribution} is not installed; tools/bench peers installs it"
+        needed = {self.package: self.distribution} | ({self.beside: self.beside} if self.beside else {})
+        missing = next((name for package, name in needed.items() if not _is_found(package)), "")
+        return f"{missing} is not installed; tools/bench peers installs it" if missing else ""
 
     @property
     def version(self) -> str:
@@ -55,7 +57,7 @@ PEERS = {
     "openai-agents SQLiteSession": Entry(LOG, "openai_session", "agents", "openai-agents"),
     "refold search": Entry(SEARCH, "refold_search", "refold", "refold"),
     "Chroma": Entry(SEARCH, "chroma", "chromadb", "chromadb"),
-    "sqlite-vec": Entry(SEARCH, "sqlite_vectors", "sqlite_vec", "sqlite-vec"),
+    "sqlite-vec": Entry(SEARCH, "sqlite_vectors", "sqlite_vec", "sqlite-vec", beside="apsw"),
     "qdrant-client local": Entry(SEARCH, "qdrant_local", "qdrant_client", "qdrant-client"),
     "refold window": Entry(WINDOW, "refold_window", "refold", "refold"),
     "langchain trim_messages": Entry(WINDOW, "langchain_trim", "langchain_core", "langchain-core"),

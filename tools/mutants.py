@@ -64,11 +64,16 @@ MUTANTS = [
         "memory/test_project.py memory/test_maintenance.py",
     ),
     # Fold: what binds an event to its place.
-    Mutant("fold.py", "if any(seq < 0 for seq in event.sources):", "if not event.sources:", "engine/test_batch.py"),
+    Mutant(
+        "fold.py",
+        "if any(seq < 0 for seq in getattr(event, field)):",
+        "if not getattr(event, field):",
+        "engine/test_batch.py",
+    ),
     Mutant("fold.py", "begin += count", "begin += 1", "views"),
     # Transactions: whom a write has to wait for, and whom it is refused.
-    Mutant("engine/transaction.py", "NO_STREAM: actual == 0", "NO_STREAM: actual >= 0", "memory/test_verbs.py"),
-    Mutant("engine/transaction.py", "EXISTS: actual > 0", "EXISTS: actual >= 0", "memory/test_verbs.py"),
+    Mutant("engine/conflicts.py", "NO_STREAM: actual == 0", "NO_STREAM: actual >= 0", "memory/test_verbs.py"),
+    Mutant("engine/conflicts.py", "EXISTS: actual > 0", "EXISTS: actual >= 0", "memory/test_verbs.py"),
     Mutant("engine/conflicts.py", "if actual != version:", "if actual < version:", "engine/test_batch.py"),
     Mutant(
         "engine/transaction.py",
@@ -83,15 +88,15 @@ MUTANTS = [
         "engine/test_batch_keys.py",
     ),
     Mutant(
-        "engine/conflicts.py",
+        "engine/transaction.py",
         "not transaction.is_current():",
         "transaction.is_current is None:",
         "engine/test_branches.py engine/test_batch_edges.py memory/test_time.py memory/test_maintenance.py",
     ),
     Mutant(
-        "engine/conflicts.py",
-        "erased_count != before",
-        "erased_count < before",
+        "engine/transaction.py",
+        "(count := erased_count(reader)) != before",
+        "(count := erased_count(reader)) < before",
         "memory/test_board_scopes.py memory/test_maintenance.py",
     ),
     # Writer and reader: what is durable, and as of when.
@@ -222,7 +227,7 @@ DIFFERENTIAL = [
         "",
     ),
     # A stream without an event exists.
-    Mutant("engine/transaction.py", "EXISTS: actual > 0", "EXISTS: actual >= 0", ""),
+    Mutant("engine/conflicts.py", "EXISTS: actual > 0", "EXISTS: actual >= 0", ""),
     # A merge keeps the other text.
     Mutant(
         "memory/maintenance.py",

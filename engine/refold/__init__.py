@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from refold.agent.context import Context as Context
-    from refold.engine.transaction import ANY as ANY
-    from refold.engine.transaction import EXISTS as EXISTS
-    from refold.engine.transaction import NO_STREAM as NO_STREAM
+    from refold.engine.conflicts import ANY as ANY
+    from refold.engine.conflicts import EXISTS as EXISTS
+    from refold.engine.conflicts import NO_STREAM as NO_STREAM
     from refold.entry import Entry as Entry
     from refold.errors import Closed as Closed
     from refold.errors import EmbedderFailed as EmbedderFailed
@@ -52,7 +52,7 @@ __version__ = "0.1.0"
 
 _PUBLIC = {
     "refold.agent.context": "Context",
-    "refold.engine.transaction": "ANY EXISTS NO_STREAM",
+    "refold.engine.conflicts": "ANY EXISTS NO_STREAM",
     "refold.entry": "Entry",
     "refold.errors": (
         "Closed EmbedderFailed EmbeddingMismatch InvalidInput LimitExceeded NotFound ReadOnly RefoldError "

@@ -1,20 +1,19 @@
 """What goes with the events of a commit: the states that they start from, and the rows beside their records."""
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
 
+from refold.engine.reader import Request
 from refold.engine.streams import kind_of
 from refold.event import Event, Forked, Restored
 from refold.log.protocol import Row
 from refold.log.record import SEQ
 
-if TYPE_CHECKING:
-    from refold.engine.transaction import Group
 
-
-def bases_of(group: "Group", first_seq: int) -> Iterator[tuple[int, Forked | Restored, str]]:
+def bases_of(
+    keys: Sequence[str], events: Sequence[Event], first_seq: int
+) -> Iterator[tuple[int, Forked | Restored, str]]:
     """Return the events that start from the state of another place, by seq, with the kind of their stream."""
-    for seq, (key, event) in enumerate(zip(group.keys, group.events, strict=True), first_seq):
+    for seq, (key, event) in enumerate(zip(keys, events, strict=True), first_seq):
         if isinstance(event, (Forked, Restored)):
             yield seq, event, kind_of(key)
 
@@ -29,13 +28,13 @@ def derived_rows(events: Sequence[Event], first_seq: int) -> list[Row]:
     ]
 
 
-def request_rows(group: "Group", first_seq: int) -> list[Row]:
-    """Return a row for each request: its content as a keyed hash, and the seqs that answered it.
+def request_rows(requests: Iterable[tuple[Request, range]], first_seq: int) -> list[Row]:
+    """Return a row for each request, given with the places of its events: a keyed hash, and the seqs that answered it.
 
     Of one that changed nothing, the row has the head at which that was decided.
     """
     rows: list[Row] = []
-    for request, places in group.requests.values():
+    for request, places in requests:
         first, last = first_seq + places.start if places else 0, first_seq + places.stop - 1
         rows.append(("requests", request.id_hash, request.content_hash + SEQ.pack(first) + SEQ.pack(last)))
     return rows

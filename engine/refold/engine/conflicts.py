@@ -1,22 +1,38 @@
-"""What keeps a transaction from being written: something that it relies on is not so any more."""
+"""What keeps events from being written: a version that is not as expected, or something read that has changed since."""
 
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import Final
 
-from refold import fold
-from refold.engine.reader import Reader
+from refold import checks, fold
+from refold.engine.reader import Reader, Request
 from refold.engine.streams import Stream, name_of
 from refold.errors import WrongVersion
 
-if TYPE_CHECKING:
-    from refold.engine.transaction import Transaction
+ANY: Final = "any"
+"""For ``expected``: any version, the default."""
+
+NO_STREAM: Final = "no stream"
+"""For ``expected``: nothing was written to the stream yet."""
+
+EXISTS: Final = "exists"
+"""For ``expected``: something was written to the stream."""
 
 
-def check_current(reader: Reader, transaction: "Transaction", streams: dict[str, Stream], erased_count: int) -> None:
-    """Raise ``WrongVersion`` where something that a transaction relies on is not so any more."""
-    from refold.engine.transaction import EXISTS, NO_STREAM  # noqa: PLC0415 - which imports this
+def check_version(key: str, actual: int, expected: object) -> None:
+    """Raise ``WrongVersion`` unless a stream's version is the expected one."""
+    fits = {NO_STREAM: actual == 0, EXISTS: actual > 0}.get(expected, expected == actual)  # type: ignore[call-overload]
+    if not fits:
+        raise WrongVersion(
+            f"{name_of(key)} is at version {actual}, not at {checks.shown(expected)}; read it again and decide anew",
+            expected=expected,
+            actual=actual,
+        )
 
-    for request, _ in transaction.requests.values():
+
+def check_requests(reader: Reader, requests: Iterable[Request]) -> None:
+    """Raise ``WrongVersion`` where a request of a batch was answered while the batch was open."""
+    for request in requests:
         with suppress(LookupError):
             answer = reader.answered(request)
             raise WrongVersion(
@@ -24,17 +40,22 @@ def check_current(reader: Reader, transaction: "Transaction", streams: dict[str,
                 expected=NO_STREAM,
                 actual=answer.stamp.version if answer else 0,
             )
-    if transaction.is_current is not None and not transaction.is_current():
-        raise WrongVersion("the memory moved on while it was looked at; look again", expected=EXISTS, actual=0)
-    # A stream that was found open for an event that was then refused is no part of the batch.
-    for key in (transaction.opened & streams.keys()) - transaction.openings.keys():
-        if not fold.is_open(reader.live(streams[key])):
+
+
+def check_open(reader: Reader, streams: Iterable[Stream]) -> None:
+    """Raise ``WrongVersion`` where a stream that a batch found open is so no more."""
+    for stream in streams:
+        if not fold.is_open(reader.live(stream)):
             raise WrongVersion(
-                f"{name_of(key)} was dropped or emptied while a batch was open; run the batch again",
+                f"{stream.name} was dropped or emptied while a batch was open; run the batch again",
                 expected=EXISTS,
-                actual=streams[key].version,
+                actual=stream.version,
             )
-    for key, version in transaction.reads.items():
+
+
+def check_reads(reader: Reader, reads: Mapping[str, int], streams: Mapping[str, Stream]) -> None:
+    """Raise ``WrongVersion`` where a stream that a batch read has moved on from the version that it read."""
+    for key, version in reads.items():
         stream = streams.get(key) or reader.find(key)
         actual = 0 if stream is None else stream.version
         if actual != version:
@@ -43,11 +64,3 @@ def check_current(reader: Reader, transaction: "Transaction", streams: dict[str,
                 expected=version,
                 actual=actual,
             )
-    before = transaction.erased_count
-    if before is not None and erased_count != before:
-        # An erasure moves no version of the streams that it blanks.
-        raise WrongVersion(
-            "events were erased while a batch was open that may have read them; run the batch again",
-            expected=before,
-            actual=erased_count,
-        )

@@ -18,7 +18,7 @@ from msgspec.structs import force_setattr, replace
 
 from refold import checks, fold
 from refold.engine.commit import derived_rows, request_rows
-from refold.engine.conflicts import check_current
+from refold.engine.conflicts import ANY, EXISTS, check_open, check_reads, check_requests, check_version
 from refold.engine.keys import KeyDecision, KeyMap, with_prior
 from refold.engine.origin import BY_HOST, Origin, origin_in
 from refold.engine.reader import Reader, Request, of_another_request
@@ -45,15 +45,6 @@ from refold.message import Message, MessageAppended
 from refold.views.actors import ACTORS, ActorNamed
 from refold.views.profile import Note
 from refold.views.store import SETTINGS
-
-ANY: Final = "any"
-"""For ``expected``: any version, the default."""
-
-NO_STREAM: Final = "no stream"
-"""For ``expected``: nothing was written to the stream yet."""
-
-EXISTS: Final = "exists"
-"""For ``expected``: something was written to the stream."""
 
 _new: Callable[..., Any] = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 _recorded: Final[Callable[[tuple[Event, Stamp]], Recorded]] = partial(_new, Recorded)
@@ -90,17 +81,6 @@ class Deferred(Exception):
 def place_of(provisional_seq: int) -> int:
     """Return the place in its transaction of a provisional seq."""
     return -provisional_seq - 1
-
-
-def check_version(key: str, actual: int, expected: object) -> None:
-    """Raise ``WrongVersion`` unless a stream's version is the expected one."""
-    fits = {NO_STREAM: actual == 0, EXISTS: actual > 0}.get(expected, expected == actual)  # type: ignore[call-overload]
-    if not fits:
-        raise WrongVersion(
-            f"{name_of(key)} is at version {actual}, not at {checks.shown(expected)}; read it again and decide anew",
-            expected=expected,
-            actual=actual,
-        )
 
 
 _FLAGS: Final = {event_type: FLAG_BASE if event_type in fold.BASE_TYPES else 0 for event_type in fold.TAGS}
@@ -608,7 +588,7 @@ class Group(Draft):
         if transaction.is_current is not None and self.events:
             raise Deferred
         streams = {key: self.stream(key) for key in own}
-        check_current(reader, transaction, streams, erased_count(reader))
+        _check_current(reader, transaction, streams)
         settled = self._settled(transaction)
         places = _places(reader, transaction, streams, self.opened)
         self.command = len(self.events)
@@ -681,6 +661,25 @@ class Group(Draft):
         self.starts = [start for start in self.starts if start < length]
         left = NAMED_ACTORS_FROM + self._reader.head + 1 + length
         self.named = {actor: number for actor, number in self.named.items() if number < left}
+
+
+def _check_current(reader: Reader, transaction: Transaction, streams: dict[str, Stream]) -> None:
+    """Raise ``WrongVersion`` where something that a transaction relies on is not so any more."""
+    check_requests(reader, (request for request, _ in transaction.requests.values()))
+    if transaction.is_current is not None and not transaction.is_current():
+        raise WrongVersion("the memory moved on while it was looked at; look again", expected=EXISTS, actual=0)
+    # A stream that was found open for an event that was then refused is no part of the batch.
+    opened = (transaction.opened & streams.keys()) - transaction.openings.keys()
+    check_open(reader, [streams[key] for key in opened])
+    check_reads(reader, transaction.reads, streams)
+    before = transaction.erased_count
+    if before is not None and (count := erased_count(reader)) != before:
+        # An erasure moves no version of the streams that it blanks.
+        raise WrongVersion(
+            "events were erased while a batch was open that may have read them; run the batch again",
+            expected=before,
+            actual=count,
+        )
 
 
 def _places(
@@ -765,5 +764,5 @@ def build_commit(group: Group, seed: CommitSeed, *, first_seq: int, after_ns: in
     packed = pack(columns, first_seq=first_seq, time_ns=time_ns, command=0, seed=seed.salt, link=link)
     rows = derived_rows(group.events, first_seq) if group.is_citing else []
     if group.requests:
-        rows += request_rows(group, first_seq)
+        rows += request_rows(group.requests.values(), first_seq)
     return Commit(group, first_seq, time_ns, packed.records, packed.link, heads, list(map(len, arrays)), rows)

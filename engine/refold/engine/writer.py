@@ -353,7 +353,7 @@ class Writer:
                 if types.isdisjoint(fold.BASE_TYPES)
                 else {
                     seq: None if isinstance(event, Forked) else reader.base_state(event, kind)
-                    for seq, event, kind in bases_of(group, commit.first_seq)
+                    for seq, event, kind in bases_of(group.keys, group.events, commit.first_seq)
                 }
             )
             new_tags = set[int]()

@@ -10,8 +10,9 @@ from refold import checks
 from refold.embedders import CachedEmbedder, Embedding, Vector, packed
 from refold.engine import batch as batches
 from refold.engine import history, vectors
+from refold.engine.conflicts import ANY
 from refold.engine.origin import Origin
-from refold.engine.transaction import ANY, Decide, Transaction, erased_count
+from refold.engine.transaction import Decide, Transaction, erased_count
 from refold.entry import (
     ACTIVE,
     NO_VECTOR,

@@ -12,20 +12,13 @@ from refold import checks, fold
 from refold.engine import batch as batches
 from refold.engine import reader
 from refold.engine.batch import active
+from refold.engine.conflicts import ANY, EXISTS, NO_STREAM, check_version
 from refold.engine.engine import Engine
 from refold.engine.keys import KeyMap
 from refold.engine.origin import ACTING, BY_HOST, Origin, origin_in
 from refold.engine.reader import VERB_BYTES, Request
 from refold.engine.streams import key_of
-from refold.engine.transaction import (
-    ANY,
-    EXISTS,
-    NO_STREAM,
-    Decide,
-    check_version,
-    make_mutation,
-    place_of,
-)
+from refold.engine.transaction import Decide, make_mutation, place_of
 from refold.entry import EmbedderSwitched
 from refold.errors import Closed, InvalidInput, NotFound, ReadOnly
 from refold.event import ConversationOpened, Event, ForkDropped, Recorded, Stamp, View, pack_json

@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from refold.engine import batch as batches
-from refold.engine.transaction import ANY, Transaction, erased_count
+from refold.engine.conflicts import ANY
+from refold.engine.transaction import Transaction, erased_count
 from refold.errors import WrongVersion
 from refold.event import Event
 from refold.memory.options import Core, Options

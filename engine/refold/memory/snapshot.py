@@ -8,10 +8,10 @@ from msgspec import Struct
 
 from refold import checks, fold
 from refold.engine import batch as batches
+from refold.engine.conflicts import ANY
 from refold.engine.engine import Engine
 from refold.engine.history import changes_between
 from refold.engine.streams import STORE_STREAM, Stream, key_of, name_of, reports_damage, session_board
-from refold.engine.transaction import ANY
 from refold.errors import InvalidInput, NotFound, ReadOnly, StoreVersion
 from refold.event import (
     ConversationOpened,

@@ -13,9 +13,10 @@ from msgspec.structs import replace
 from refold import checks
 from refold.engine import batch as batches
 from refold.engine import history, reader
+from refold.engine.conflicts import ANY
 from refold.engine.reader import Request, Side
 from refold.engine.streams import STORE_STREAM
-from refold.engine.transaction import ANY, Transaction
+from refold.engine.transaction import Transaction
 from refold.errors import InvalidInput, LimitExceeded, NotFound, ReadOnly, StoreBusy, WrongVersion
 from refold.event import BranchForked, Event, ForkDropped, Recorded, Restored, SnapshotNamed
 from refold.fold import State

@@ -14,10 +14,11 @@ from msgspec import Struct
 from refold import checks
 from refold.engine import batch as batches
 from refold.engine import reader
+from refold.engine.conflicts import ANY, EXISTS, NO_STREAM
 from refold.engine.keys import KeyDecision, KeyMap
 from refold.engine.scan import Sought
 from refold.engine.streams import split_key as split_stream
-from refold.engine.transaction import ANY, EXISTS, NO_STREAM, place_of
+from refold.engine.transaction import place_of
 from refold.errors import WrongVersion
 from refold.event import Event, Recorded, Restored, Stamp, unpack_json
 from refold.fold import State

@@ -136,8 +136,9 @@ _SCALAR_SEQS: Final = {
     if (found := tuple(field for field in SCALAR_SEQS if field in event_type.__struct_fields__))
 }
 
-_SEQ_LISTS: Final = {event_type: SEQ_LISTS for event_type in TAGS if "seqs" in event_type.__struct_fields__}
-"""Those of events that have more than their sources."""
+_SEQ_LISTS: Final[dict[type[Event], tuple[str, ...]]] = {
+    event_type: tuple(field for field in SEQ_LISTS if field in event_type.__struct_fields__) for event_type in TAGS
+}
 
 
 def _structural_fields(event_type: type[Event]) -> tuple[str, ...]:
@@ -407,7 +408,7 @@ def plain(state: State, *, without: str = "") -> dict[str, dict[str, Any]]:
 def resolve(event: Event, seq_of: Mapping[int, int]) -> Event:
     """Return the event with provisional seqs (negative, from inside a batch) replaced by those they became."""
     changed: dict[str, Any] = {}
-    for field in _SEQ_LISTS.get(type(event), SEQ_LISTS[:1]):
+    for field in _SEQ_LISTS[type(event)]:
         if any(seq < 0 for seq in getattr(event, field)):
             changed[field] = tuple(seq_of.get(seq, seq) for seq in getattr(event, field))
     for field in _SCALAR_SEQS.get(type(event), ()):
@@ -418,9 +419,6 @@ def resolve(event: Event, seq_of: Mapping[int, int]) -> Event:
 
 def is_provisional(event: Event) -> bool:
     """Return whether the event names a seq of its own batch, which is not known before the commit."""
-    if event.sources and min(event.sources) < 0:
-        return True
-    lists = _SEQ_LISTS.get(type(event))
-    if lists is not None and any(seq < 0 for field in lists for seq in getattr(event, field)):
+    if any(seq < 0 for field in _SEQ_LISTS[type(event)] for seq in getattr(event, field)):
         return True
     return any(getattr(event, field) < 0 for field in _SCALAR_SEQS.get(type(event), ()))

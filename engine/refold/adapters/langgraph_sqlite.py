@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
@@ -76,32 +76,17 @@ def migrate(
             connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] if table in tables else 0  # noqa: S608
             for table in ("checkpoints", "store")
         ]
-        steps = _Steps(sum(counted), progress)
+        taken = chain(
+            _checkpoints(connection, RefoldSaver(memory, prefix=prefix)) if "checkpoints" in tables else (),
+            _items(connection, RefoldStore(memory, prefix=store_prefix)) if "store" in tables else (),
+        )
         threads, known = set[str](), 0
-        if "checkpoints" in tables:
-            saver = RefoldSaver(memory, prefix=prefix)
-            for thread, is_new in _checkpoints(connection, saver):
-                threads.add(thread)
-                known += not is_new
-                steps.step()
-        if "store" in tables:
-            store = RefoldStore(memory, prefix=store_prefix)
-            for is_new in _items(connection, store):
-                known += not is_new
-                steps.step()
+        for done, (thread, is_new) in enumerate(taken, 1):
+            threads |= set() if thread is None else {thread}
+            known += not is_new
+            if progress is not None:
+                progress(done, sum(counted))
     return Migrated(str(path), len(threads), counted[0], counted[1], known, repeated=known == sum(counted) > 0)
-
-
-class _Steps:
-    """How far a migration has come."""
-
-    def __init__(self, count: int, progress: Progress) -> None:
-        self._count, self._progress, self._done = count, progress, 0
-
-    def step(self) -> None:
-        self._done += 1
-        if self._progress is not None:
-            self._progress(self._done, self._count)
 
 
 def _checkpoints(connection: sqlite3.Connection, saver: RefoldSaver) -> Iterator[tuple[str, bool]]:
@@ -134,15 +119,15 @@ def _checkpoints(connection: sqlite3.Connection, saver: RefoldSaver) -> Iterator
             yield thread, is_new
 
 
-def _items(connection: sqlite3.Connection, store: RefoldStore) -> Iterator[bool]:
-    """Take the items of a store; yield for each whether it is new."""
+def _items(connection: sqlite3.Connection, store: RefoldStore) -> Iterator[tuple[None, bool]]:
+    """Take the items of a store, which are of no thread; yield for each whether it is new."""
     has_ttl = any(row[1] == "ttl_minutes" for row in connection.execute("PRAGMA table_info(store)"))
     for prefix, key, value, created, ttl in connection.execute(_ITEMS.format(ttl="ttl_minutes" if has_ttl else "NULL")):
         namespace = tuple(prefix.split("."))
         is_new = store.get(namespace, key, refresh_ttl=False) is None
         if is_new:
             store.take(namespace, key, json.loads(value), created_ns=_moment_ns(created), ttl=ttl)
-        yield is_new
+        yield None, is_new
 
 
 def _moment_ns(text: str) -> int:

@@ -14,7 +14,7 @@ from refold.event import unpack_json
 from refold.results import Change, Stats
 from refold.text import sha256
 from refold.views.store import SETTINGS, SWITCHES
-from refold.views.table import TABLE, At
+from refold.views.table import TABLE, Pointer
 
 # The differences between two states, as paths with what stood there before and after.
 
@@ -152,7 +152,7 @@ def diff(engine: Engine, a: Side, b: Side) -> list[Change]:
 
 def _valued(engine: Engine, *sides: dict[str, Any]) -> tuple[dict[str, Any], ...]:
     """Return the plain states of a table with values in the place of where they are, those that differ alone."""
-    held: list[dict[str, At]] = [side.get(TABLE.name, {}) for side in sides]
+    held: list[dict[str, Pointer]] = [side.get(TABLE.name, {}) for side in sides]
     shared = dict(set(held[0].items()) & set(held[1].items()))
     left = [{key: at.seq for key, at in side.items() if key not in shared} for side in held]
     seqs = sorted({seq for side in left for seq in side.values()})

@@ -64,16 +64,6 @@ class Shortcut:
         return getattr(Project if memory is None else memory.project(), self._name)
 
 
-def listing(kind: str, sentence: str) -> "Callable[..., list[str]]":
-    """Return the verb that lists the names of the streams of a kind."""
-
-    def names(self: "Memory", *, prefix: str = "", after: str | None = None, limit: int | None = None) -> list[str]:
-        return store.names(*options.core_of(self), kind, prefix, after, limit)
-
-    names.__name__, names.__qualname__, names.__doc__ = f"{kind}s", f"Memory.{kind}s", sentence
-    return names
-
-
 class Memory:
     """An agent's memory: a directory, created or opened; without a path it lives in RAM and keeps nothing.
 
@@ -295,12 +285,21 @@ class Memory:
         """
         return store.conversations(self._core, self._at, prefix, after, limit, dropped)
 
-    projects = listing(
-        "project", "Return the ids of the projects ever written to, emptied ones too, sorted; paged alike."
-    )
-    profiles = listing("profile", "Return the names of the profiles ever written to, sorted and paged alike.")
-    journals = listing("journal", "Return the names of the journals ever written to, sorted and paged alike.")
-    tables = listing("table", "Return the names of the tables ever written to, sorted and paged alike.")
+    def projects(self, *, prefix: str = "", after: str | None = None, limit: int | None = None) -> list[str]:
+        """Return the ids of the projects ever written to, emptied ones too, sorted; paged alike."""
+        return store.names(self._core, self._at, "project", prefix, after, limit)
+
+    def profiles(self, *, prefix: str = "", after: str | None = None, limit: int | None = None) -> list[str]:
+        """Return the names of the profiles ever written to, sorted and paged alike."""
+        return store.names(self._core, self._at, "profile", prefix, after, limit)
+
+    def journals(self, *, prefix: str = "", after: str | None = None, limit: int | None = None) -> list[str]:
+        """Return the names of the journals ever written to, sorted and paged alike."""
+        return store.names(self._core, self._at, "journal", prefix, after, limit)
+
+    def tables(self, *, prefix: str = "", after: str | None = None, limit: int | None = None) -> list[str]:
+        """Return the names of the tables ever written to, sorted and paged alike."""
+        return store.names(self._core, self._at, "table", prefix, after, limit)
 
     def boards(self, *, after: "Board | None" = None, limit: int | None = None) -> "list[Board]":
         """Return the boards that something was ever written to, those of nodes first, in the order of their names.

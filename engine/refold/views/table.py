@@ -82,7 +82,7 @@ def check_key(joined: str) -> str:
     return joined
 
 
-class At(Struct, frozen=True, gc=False):
+class Pointer(Struct, frozen=True, gc=False):
     """Where a value is: a ``diff`` shows the value itself."""
 
     seq: int
@@ -174,7 +174,7 @@ class Items:
         return self.seqs, self.expires
 
     def plain(self) -> dict[str, Any]:
-        return {key: At(seq) for key, seq in sorted(self.seqs.items())}
+        return {key: Pointer(seq) for key, seq in sorted(self.seqs.items())}
 
 
 def behind(prefix: str) -> str | None:

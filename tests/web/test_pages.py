@@ -3,8 +3,9 @@
 import asyncio
 import json
 import re
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from html.parser import HTMLParser
 from pathlib import Path
@@ -14,7 +15,7 @@ from urllib.parse import quote, urlencode
 import pytest
 from starlette.testclient import TestClient
 
-from refold import Memory
+from refold import Memory, StoreBusy
 from refold.skills import SkillRoots
 from refold.web import words
 from refold.web.pages import PATHS
@@ -638,11 +639,39 @@ def test_the_store_says_whether_it_is_sound(client: TestClient, memory: Memory) 
     assert f"as of {memory.head}" in shown(client, "/store").text
 
 
-def test_a_verification_streams_its_progress_and_is_one_at_a_time(memory: Memory) -> None:
+def hold_verifications(monkeypatch: pytest.MonkeyPatch, end: threading.Event) -> None:
+    """Let a verification that tells its progress go on behind its first step when something has happened."""
+    verify = Memory.verify
+
+    def held(memory: Memory, progress: Callable[[int, int], None] | None = None) -> Any:
+        def step(done: int, whole: int) -> None:
+            assert progress is not None
+            progress(done, whole)
+            assert end.wait(20)
+
+        return verify(memory, None if progress is None else step)
+
+    monkeypatch.setattr(Memory, "verify", held)
+
+
+def test_a_verification_streams_its_progress_and_is_one_at_a_time(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with memory.batch():
         for number in range(2_000):
             memory.conversation("many").append("user", f"message {number}")
-    site = site_of(memory)
+    site, is_refused = site_of(memory), threading.Event()
+    run = site.verification.run
+
+    def refusing(progress: Any = None) -> Any:
+        try:
+            return run(progress)
+        except StoreBusy:
+            is_refused.set()
+            raise
+
+    hold_verifications(monkeypatch, is_refused)
+    monkeypatch.setattr(site.verification, "run", refusing)
 
     async def pieces() -> list[bytes]:
         return [piece async for piece in site.verification.pieces()]
@@ -662,17 +691,19 @@ def test_a_verification_streams_its_progress_and_is_one_at_a_time(memory: Memory
     assert site.verification.last is not None
 
 
-def test_a_verification_ends_where_nobody_reads(memory: Memory) -> None:
+def test_a_verification_ends_where_nobody_reads(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     with memory.batch():
         for number in range(5_000):
             memory.conversation("many").append("user", f"message {number}")
-    site = site_of(memory)
+    site, has_left = site_of(memory), threading.Event()
+    hold_verifications(monkeypatch, has_left)
 
     async def leave() -> None:
         async with aclosing(site.verification.pieces()) as pieces:
             await anext(pieces)
 
     asyncio.run(leave())
+    has_left.set()
     end = time.monotonic() + 20
     while site.verification.is_running and time.monotonic() < end:
         time.sleep(0.01)

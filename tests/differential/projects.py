@@ -419,6 +419,7 @@ def parting(state: Shared, before: Shared, merge: Row) -> Change:
             return
         now.change(row, kept_id, texts | back | {"updated_ns": row.time_ns})
         if is_back:
+            now.gone.pop(found.id, None)
             now.memories[found.id] = replace(found, body=row.seq, vector_seq=row.seq, blank=())
 
     sources = (merge.seq, held.body) if texts else (merge.seq,)

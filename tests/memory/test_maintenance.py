@@ -103,6 +103,13 @@ class TestMerging:
         with pytest.raises(InvalidInput, match="taken apart already"):
             told.project().unmerge(seq)
 
+    def test_what_a_kept_reversal_brought_back_is_there_though_the_merge_is_erased(self, told: Memory) -> None:
+        seq = self.upserted(told).seq
+        _, other = told.project().unmerge(seq)
+        told.erase([seq], derived="keep")
+        assert told.project().get(other.id) == told.project().list()[1]
+        assert told.state_hash() == told.replay_hash()
+
     def test_only_what_still_holds_the_merged_value_is_reverted(self, told: Memory) -> None:
         seq = self.upserted(told).seq
         (entry,) = told.project().list()

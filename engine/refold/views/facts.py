@@ -273,6 +273,7 @@ def _memory_unmerged(facts: Facts, stamp: Stamp, event: MemoryUnmerged) -> None:
         facts.put(unmerged(entry, stamp, event))
     if event.other:
         facts.set_embedder(event.vector, event.model)
+        facts.erased.pop(event.other, None)  # Where the merge was erased, and the reversal was to be kept.
         facts.put(replace(returned(event), body_seq=stamp.seq, vector_seq=stamp.seq))
 
 

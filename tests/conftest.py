@@ -2,7 +2,9 @@
 
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +21,53 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+PLACES = ("ram", "disk")
+"""Where the memories of tests are, unless ``--logs`` names servers."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds the option that puts the memories of tests on servers."""
+    parser.addoption("--logs", default="", help="run the tests of memories over logs on these servers: postgres,nats")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Gives tests of a memory each place that there is."""
+    logs = [name for name in metafunc.config.getoption("--logs").split(",") if name]
+    if "held" in metafunc.fixturenames:
+        metafunc.parametrize("held", logs or PLACES, indirect=True)
+    if "place" in metafunc.fixturenames:
+        metafunc.parametrize("place", logs or PLACES[1:], indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module")
+def place(request: pytest.FixtureRequest) -> str:
+    """Where the filled stores of tests are."""
+    return str(request.param)
+
+
+class Servers:
+    """Servers for logs, each started when it is first needed."""
+
+    def __init__(self, running: ExitStack) -> None:
+        self._running = running
+        self._logs: dict[str, Any] = {}
+
+    def logs(self, kind: str) -> Any:
+        """Return the logs of a server."""
+        from tests.support.commits import running
+
+        if kind not in self._logs:
+            self._logs[kind] = self._running.enter_context(running(kind))
+        return self._logs[kind]
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Servers]:
+    """The servers that tests share."""
+    with ExitStack() as running:
+        yield Servers(running)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Gives slow tests more time than others, unless they say how much themselves."""
     for item in items:
@@ -29,13 +78,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 class Held:
     """The memory of one test, and how it is closed and opened again."""
 
-    def __init__(self, path: Path, clock: Clock, *, in_ram: bool) -> None:
-        self._path, self._clock, self._in_ram = path, clock, in_ram
+    def __init__(self, path: Path, clock: Clock, *, in_ram: bool, address: str = "") -> None:
+        self._path, self._clock, self._in_ram, self._address = path, clock, in_ram, address
         self._opened = 0
         self.memory = self._open()
 
     def _open(self) -> Memory:
         self._opened += 1
+        if self._address:
+            given: dict[str, Any] = {"clock_ns": self._clock, "random_bytes": seeded_bytes(self._opened)}
+            return Memory(self._address, cache=self._path / "caches", **given)
         place = None if self._in_ram else self._path / "store"
         return Memory(place, clock_ns=self._clock, random_bytes=seeded_bytes(self._opened))
 
@@ -75,10 +127,11 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.fixture(params=["ram", "disk"])
-def held(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[Held]:
+@pytest.fixture
+def held(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock, servers: Servers) -> Iterator[Held]:
     """What ``memory`` and ``reopen`` share."""
-    held = Held(tmp_path, clock, in_ram=request.param == "ram")
+    address = "" if request.param in PLACES else servers.logs(request.param).address()
+    held = Held(tmp_path, clock, in_ram=request.param == "ram", address=address)
     yield held
     held.prove()
 

@@ -23,7 +23,8 @@ PUBLIC = {
     *("Message", "Entry", "Episode", "Note", "Hit", "Hits", "Recorded", "Step", "Upserted", "Outcome", "Receipt"),
     *("Report", "Change", "Context"),
     *("RefoldError", "InvalidInput", "NotFound", "LimitExceeded", "WrongVersion", "Closed", "ReadOnly"),
-    *("StoreError", "StoreFull", "StoreCorrupt", "StoreVersion", "StoreBusy", "EmbeddingMismatch", "EmbedderFailed"),
+    *("StoreError", "StoreFull", "StoreCorrupt", "StoreVersion", "StoreBusy", "StoreUnreachable"),
+    *("EmbeddingMismatch", "EmbedderFailed"),
     *("ANY", "NO_STREAM", "EXISTS", "RANKINGS"),
     "recover",
 }

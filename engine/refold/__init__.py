@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from refold.errors import StoreCorrupt as StoreCorrupt
     from refold.errors import StoreError as StoreError
     from refold.errors import StoreFull as StoreFull
+    from refold.errors import StoreUnreachable as StoreUnreachable
     from refold.errors import StoreVersion as StoreVersion
     from refold.errors import WrongVersion as WrongVersion
     from refold.event import Recorded as Recorded
@@ -56,7 +57,7 @@ _PUBLIC = {
     "refold.entry": "Entry",
     "refold.errors": (
         "Closed EmbedderFailed EmbeddingMismatch InvalidInput LimitExceeded NotFound ReadOnly RefoldError "
-        "StoreBusy StoreCorrupt StoreError StoreFull StoreVersion WrongVersion"
+        "StoreBusy StoreCorrupt StoreError StoreFull StoreUnreachable StoreVersion WrongVersion"
     ),
     "refold.event": "Recorded",
     "refold.index.ranking": "RANKINGS",

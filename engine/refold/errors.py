@@ -16,6 +16,7 @@
         +-- StoreCorrupt                        bytes that cannot be what was written
         +-- StoreVersion                        a format newer than this program, or not a store at all
         +-- StoreBusy                           another process or handle holds what is needed
+        +-- StoreUnreachable                    the server of a shared log does not answer
 
 Every message says what failed, the value, the bound's name, and the next step.
 """
@@ -35,6 +36,7 @@ __all__ = [
     "StoreCorrupt",
     "StoreError",
     "StoreFull",
+    "StoreUnreachable",
     "StoreVersion",
     "WrongVersion",
 ]
@@ -107,3 +109,7 @@ class StoreVersion(StoreError):
 
 class StoreBusy(StoreError):
     """Another process or handle holds what this call needs."""
+
+
+class StoreUnreachable(StoreError):
+    """The server of a shared log does not answer; reads go on from the local copy."""

@@ -74,6 +74,7 @@ LINGER_CALLERS_COUNT_MIN: Final = 4
 # How long a commit waits for the callers of the one before it, in nanoseconds: half of what a flush takes.
 LINGER_NS_MAX: Final = 150_000
 AIO_QUEUE_COUNT_MAX: Final = 100_000  # Mutations of one event loop that may wait to be written.
+TURN_SECONDS_MAX: Final = 20  # How long a turn at the log that others were quicker to take is tried for.
 # How long a caller waits for its turn to be written before it is refused because the store is busy.
 COMMIT_WAIT_SECONDS_MAX: Final = 30
 BELL_SECONDS: Final = 0.05  # How long a caller sleeps at most until it looks whether its mutation was written.
@@ -120,6 +121,12 @@ MAP_STEP_BYTES_MIN: Final = 4 * 1024**2
 MAP_WAIT_SECONDS: Final = 0.002  # How long a thread waits at a time for another that changes the map.
 # How often a transaction begins anew because the map or the table of readers changed under it.
 RETRIES_COUNT_MAX: Final = 4
+# A log on a server.
+FOLLOW_SECONDS: Final = 1.0  # How long its follower waits at a time for what other machines write.
+RECONNECT_SECONDS_MAX: Final = 15  # How long a commit is tried again once its connection is lost: past an election.
+CLOCK_SECONDS_MAX: Final = 2  # How far the clock of a server may be from this machine's before `refold doctor` warns.
+CACHES_COUNT_MAX: Final = 256  # Local copies of one log, one for each process that has it open.
+
 READERS_MAX: Final = 1_024  # Places for processes, one for each, and for their threads that read at the same moment.
 # LMDB's lock file: places and a head, allocated ahead, because on a full disk a write to a hole in it kills.
 LOCK_BYTES: Final = READERS_MAX * 64 + 4_096

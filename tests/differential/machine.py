@@ -269,7 +269,7 @@ class DifferentialMachine(RuleBasedStateMachine):
         """Ask the same again, under the same request id."""
         for _ in range(times):
             assert self.asked is not None
-            self.ask(self.asked)
+            self.ask(self.asked.unclaimed(self.model))
 
     @alone
     @rule(drawn=bursts)

@@ -59,15 +59,20 @@ class Operation:
         if isinstance(where, Pick):
             return replace(self, where=found(where)).resolved(model, kept)
         if kind in OF_A_CHAT:
-            is_open = model.state(f"conversation/{where}").opened
-            where = (where, *((None, None) if is_open else CONFIGURED.get(where, (None, None))))
+            where = (where, *CONFIGURED.get(where, (None, None)))
         op = replace(
-            self,
-            where=where,
+            self.unclaimed(model, where),
             args=tuple(map(found, self.args)),
             given={name: found(value) for name, value in (self.given or {}).items()},
         )
         return replace(op, options=chosen(model, op, self.options or {}))
+
+    def unclaimed(self, model: Model, where: Any = None) -> "Operation":
+        """The operation, without values for opening a conversation that is open: they may have changed since."""
+        where = self.where if where is None else where
+        if self.verb.partition(".")[0] in OF_A_CHAT and model.state(f"conversation/{where[0]}").opened:
+            where = (where[0], None, None)
+        return replace(self, where=where)
 
     def do(self, memory: Any) -> Any:
         """Do it to a memory."""

@@ -60,6 +60,7 @@ UNDRIVEN = {
     "Conversation.summarize": "memory/test_eviction.py",
     "Conversation.bisect": "memory/test_bisection.py",
     "Memory.bisect": "memory/test_bisection.py",
+    "Memory.refresh": "log/test_replica.py",
     "Memory.sweep": "memory/test_scenario.py",
     "Memory.watch": "memory/test_watch.py",
     "Memory.what_if": "memory/test_scenario.py",

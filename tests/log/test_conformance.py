@@ -1,4 +1,4 @@
-"""Both logs, in RAM and on LMDB, keep the promises of the protocol alike."""
+"""All logs, in RAM, on LMDB, and copies of one on a server, keep the promises of the protocol alike."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -11,6 +11,9 @@ from refold.log.lmdb_log import LmdbLog
 from refold.log.memory_log import RamLog
 from refold.log.protocol import TABLES, Durability, Files, Log, LogTurn, Row, scan, write
 from refold.log.record import Record, Sealed
+from refold.log.replica import ReplicaLog
+from tests.conftest import Servers
+from tests.support.commits import RamCommits, opened
 from tests.support.memories import erase
 from tests.support.records import arrays_at, arrays_in, sealed
 
@@ -402,6 +405,37 @@ class TestLmdbLog(Conformance):
         fill(log, [1])
         assert arrays_in(log.read(0, 10)) == events(1, 3)
         log.close()
+
+
+class TestReplicaInRam(Conformance):
+    def open(self, directory: Path, *, readonly: bool = False) -> Log:
+        assert not directory.exists()
+        return ReplicaLog(RamCommits(), RamLog(), readonly=readonly)
+
+    def test_read_only_refuses_to_write(self, tmp_path: Path) -> None:
+        assert_refuses(self.open(tmp_path / "store", readonly=True))
+
+
+class TestReplicaOnDisk(Conformance):
+    def open(self, directory: Path, *, readonly: bool = False) -> Log:
+        local = LmdbLog(directory_at(str(directory), readonly=False, seed={}, exclusive=True))
+        return ReplicaLog(RamCommits(), local, readonly=readonly)
+
+
+class TestReplicaOfPostgres(Conformance):
+    def open(self, directory: Path, *, readonly: bool = False) -> Log:
+        local = LmdbLog(directory_at(str(directory), readonly=False, seed={}, exclusive=True))
+        return ReplicaLog(opened(self.logs.address()), local, readonly=readonly)
+
+    @pytest.fixture(autouse=True)
+    def _logs(self, servers: Servers) -> None:
+        self.logs = servers.logs("postgres")
+
+
+class TestReplicaOfJetStream(TestReplicaOfPostgres):
+    @pytest.fixture(autouse=True)
+    def _logs(self, servers: Servers) -> None:
+        self.logs = servers.logs("nats")
 
 
 def assert_refuses(log: Log) -> None:

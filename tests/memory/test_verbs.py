@@ -21,6 +21,7 @@ import pytest
 from refold import EXISTS, NO_STREAM, InvalidInput, Memory, NotFound, ReadOnly, WrongVersion
 from refold.embedders import CachedEmbedder
 from refold.memory.conversation import Former
+from tests.conftest import PLACES, Servers
 from tests.support.memories import assert_sound, elsewhere, refused
 from tests.support.verbs import ELSEWHERE, VERBS
 from tests.support.worlds import Kit, World
@@ -170,9 +171,10 @@ def texts(event: Any) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kit]:
+def template(tmp_path_factory: pytest.TempPathFactory, place: str, servers: Servers) -> Iterator[Kit]:
     """One filled store, of which each test has a copy."""
-    with Kit(tmp_path_factory.mktemp("verbs")) as made:
+    logs = None if place in PLACES else servers.logs(place)
+    with Kit(tmp_path_factory.mktemp("verbs"), logs) as made:
         yield made
 
 
@@ -342,8 +344,7 @@ class TestAWrite:
         memory.erase([stamp.seq for _, stamp in written])
         assert_sound(memory)
         memory.close()
-        assert world.path is not None
-        left = b"".join(path.read_bytes() for path in world.path.iterdir() if path.is_file())
+        left = world.left()
         assert [text for text in new if text.encode() in left] == []
 
     @pytest.mark.parametrize("name", [name for name in WRITES if name != "Memory.tools"])

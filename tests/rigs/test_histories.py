@@ -80,7 +80,7 @@ def test_the_kill_rig_sees_a_reader_that_waits_to_be_told(tmp_path: Path, monkey
 def test_a_doomed_process_dies_in_the_write_that_was_said(tmp_path: Path, moment: str, is_written: bool) -> None:
     """It never says so: what it was doing is in the log if it died after the write, and only then."""
     store = Store(tmp_path / "directory")
-    setup = Setup(str(store.path), "L0", 0, 1, "seed", doom=Doom(moment, 5))
+    setup = Setup(store.path, "L0", 0, 1, "seed", doom=Doom(moment, 5))
     with Crew([setup], store.directory, store.lines) as crew:
         crew.wait(0)
     (unknown,) = [operation for operation in store.operations if operation.is_unknown]
@@ -106,14 +106,14 @@ def test_a_reader_slot_of_the_dead_is_noticed(tmp_path: Path) -> None:
     with Child(holds, str(tmp_path)) as living, Child(holds, str(tmp_path)) as dead:
         for child in (living, dead):
             assert child.read() == ""
-        assert dead_readers(tmp_path) == []
+        assert dead_readers(str(tmp_path)) == []
         dead.kill()
-        assert dead_readers(tmp_path) == [dead.pid]
+        assert dead_readers(str(tmp_path)) == [dead.pid]
 
 
 def test_an_unresolved_outcome_is_a_violation(tmp_path: Path) -> None:
     store = Store(tmp_path / "directory")
-    setup = Setup(str(store.path), "L0", 0, 1, "seed", doom=Doom("before", 5))
+    setup = Setup(store.path, "L0", 0, 1, "seed", doom=Doom("before", 5))
     with Crew([setup], store.directory, store.lines) as crew:
         crew.wait(0)
     assert [violation.rule for violation in store.check()] == ["unknown_outcomes_are_resolved"]

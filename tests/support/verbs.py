@@ -108,7 +108,7 @@ def _summarize(chat: Any, _: World) -> Any:
 
 _MEMORY: Final[_Calls] = {
     **_plain(
-        "boards conversations events files flush forks head hooks journal journals profile profiles projects "
+        "boards conversations events files flush forks head hooks journal journals profile profiles projects refresh "
         "replay_hash settings skills snapshots state_hash stats tables verify"
     ),
     "add": lambda memory, _: memory.add("added to the default project"),

@@ -1,6 +1,7 @@
 """Small filled stores in which each public verb has something to do, and a process that writes to them as well."""
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -8,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -18,6 +19,7 @@ from refold import Memory, WrongVersion
 from refold.entry import EmbedderSwitched
 from refold.limits import CHECKPOINT_EVENTS
 from tests.support.bounds import START_NS, lowered, seeded_bytes
+from tests.support.commits import Logs, everything, opened
 
 BOUNDS: Final = {"PAGE_EVENTS": 4, "CHECKPOINT_EVENTS": 8, "REEMBEDDED_PAGE_COUNT": 3, "PACKED_COUNT_MIN": 2}
 """Small, so that a store of a few events has pages and rows."""
@@ -206,10 +208,12 @@ def crash(path: str, durability: str) -> None:
 class Kit:
     """What the worlds of one process share: a directory, filled stores to copy, and the other process."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, logs: Logs | None = None) -> None:
         self._directory = directory
+        self.logs = logs
+        """Where the stores are, if they are logs on a server."""
         self._open_things = ExitStack()
-        self._templates: dict[tuple[str, bool], tuple[Path, Known, int]] = {}
+        self._templates: dict[tuple[str, bool], tuple[Path | str, Known, int]] = {}
         self._neighbour: Neighbour | None = None
         self._count = 0
 
@@ -226,6 +230,24 @@ class Kit:
         self._count += 1
         return self._directory / f"{self._count}"
 
+    def open(self, path: "Path | str | None", store: str, **options: Any) -> Memory:
+        """Return a memory over a store."""
+        if self.logs is not None and path is not None:
+            options["cache"] = self._copies(str(path))
+        elif path is not None:
+            options["durability"] = store
+        return Memory(path, **options)
+
+    def _copies(self, address: str) -> Path:
+        return self._directory / f"caches-{re.sub(r'.*log', '', address)}"
+
+    def left(self, address: str) -> bytes:
+        """Return every byte of a log on a server, and of its copies."""
+        with closing(opened(address)) as commits:
+            found = [packed for _, packed in everything(commits)]
+        copies = self._copies(address).rglob("*")
+        return b"".join([*found, *(path.read_bytes() for path in copies if path.is_file())])
+
     @property
     def neighbour(self) -> Neighbour:
         """The other process, started when it is first needed."""
@@ -238,19 +260,21 @@ class Kit:
             self._neighbour.end()
         self._neighbour = None
 
-    def copy(self, store: str, *, crashed: bool) -> tuple[Path, Known, int]:
+    def copy(self, store: str, *, crashed: bool) -> "tuple[Path | str, Known, int]":
         """Return a new store with known contents, and its head."""
         if (store, crashed) not in self._templates:
             self._templates[store, crashed] = self._template(store, crashed=crashed)
         template, known, head = self._templates[store, crashed]
+        if self.logs is not None:
+            return self.logs.copied(str(template)), known, head
         path = self.new_path()
         shutil.copytree(template, path)
         return path, known, head
 
-    def _template(self, store: str, *, crashed: bool) -> tuple[Path, Known, int]:
+    def _template(self, store: str, *, crashed: bool) -> "tuple[Path | str, Known, int]":
         if not crashed:
-            path = self.new_path()
-            with Memory(path, durability=store, clock_ns=Clock(0), random_bytes=seeded_bytes(1)) as memory:
+            path = self.new_path() if self.logs is None else self.logs.address()
+            with self.open(path, store, clock_ns=Clock(0), random_bytes=seeded_bytes(1)) as memory:
                 return path, Known(memory), memory.head
         path, known, _ = self.copy(store, crashed=False)
         program = f"from tests.support.worlds import crash; crash({str(path)!r}, {store!r})"
@@ -294,7 +318,7 @@ class World:
         self.kit, self.store, self.verb = kit, store, verb
         self.is_beside = state == "beside" and not verb.is_alone
         """Whether the other process has the store open while the verb runs, and afterwards."""
-        self.path: Path | None = None
+        self.path: Path | str | None = None
         self.head = 0
         """The seq of the last event before the verb."""
         self.things: dict[str, Any] = {}
@@ -339,13 +363,19 @@ class World:
 
     def opened(self) -> Memory:
         """Return another handle on the store."""
-        options: dict[str, Any] = {} if self.path is None else {"durability": self.store}
-        options |= {"clock_ns": self._clock, "random_bytes": self._random_bytes}
-        memory = Memory(self.path, **options)
+        options: dict[str, Any] = {"clock_ns": self._clock, "random_bytes": self._random_bytes}
+        memory = self.kit.open(self.path, self.store, **options)
         if self.verb.embedder is None or not any(isinstance(event, EmbedderSwitched) for event, _ in memory.events()):
             return memory
         memory.close()
-        return Memory(self.path, embedder=self.verb.embedder(), **options)
+        return self.kit.open(self.path, self.store, embedder=self.verb.embedder(), **options)
+
+    def left(self) -> bytes:
+        """Return every byte that the store keeps, once it is closed."""
+        assert self.path is not None
+        if self.kit.logs is None:
+            return b"".join(path.read_bytes() for path in Path(self.path).iterdir() if path.is_file())
+        return self.kit.left(str(self.path))
 
     def new_path(self) -> Path:
         """Return a path where nothing is, for what the verb writes beside the store."""
@@ -355,7 +385,7 @@ class World:
         """Let go of everything."""
         if self.is_beside:
             self.kit.neighbour.ask("close")
-        if self.path is not None:
+        if isinstance(self.path, Path):
             shutil.rmtree(self.path, ignore_errors=True)
 
 

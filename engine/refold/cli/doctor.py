@@ -19,7 +19,7 @@ from refold.cli import EXIT_ERROR, EXIT_INTEGRITY
 from refold.engine.reader import TAGS_KEY, UNSWEPT_KEY
 from refold.engine.streams import APPLIED_KEY
 from refold.engine.verify import was_store
-from refold.errors import StoreError
+from refold.errors import RefoldError, StoreError
 from refold.limits import (
     BALLAST_BYTES_MIN,
     DISK_BYTES_MIN,
@@ -33,10 +33,12 @@ from refold.limits import (
 )
 from refold.log import inspect
 from refold.log.ballast import reserved_bytes, wanted_bytes
+from refold.log.commits import Check, is_address, shown_address
 from refold.log.inspect import StoreFacts
 from refold.log.lmdb_file import DATA_FILE
 from refold.log.protocol import Table
 from refold.log.record import FORMAT, SEQ, Record
+from refold.log.replica import connect
 
 OK: Final = "ok"
 WARN: Final = "warn"
@@ -309,8 +311,25 @@ _INSIDE: Final = _named(_map, _readers, _log, _tail, _pages, _event_kinds, _eras
 _DAMAGE: Final = frozenset({"file", "log", "tail", "event kinds"})
 
 
+def _examine_server(address: str) -> Examination:
+    """Ask the server of a log what is to be known of it; nothing is written there, nor is a copy made."""
+    path = shown_address(address)
+    try:
+        commits = connect(address, readonly=True)
+        try:
+            found = commits.checks()
+        finally:
+            commits.close()
+    except RefoldError as error:
+        found = [Check("server", BAD, str(error))]
+    is_ok = all(check.state != BAD for check in found)
+    return Examination(path, is_ok, 0 if is_ok else EXIT_ERROR, [Diagnosis(*check) for check in found])
+
+
 def examine(path: str) -> Examination:
     """Run all checks that the store at a path allows."""
+    if is_address(path):
+        return _examine_server(path)
     checks: list[Diagnosis] = []
     codes = [0]
 

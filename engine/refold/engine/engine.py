@@ -12,6 +12,7 @@ from refold.engine.transaction import Transaction
 from refold.engine.writer import Writer
 from refold.errors import InvalidInput, StoreBusy, StoreError, StoreFull
 from refold.limits import HASH_KEY_BYTES, MEMORY_BYTES_DEFAULT, STORE_ID_BYTES
+from refold.log.commits import POSITION_KEY, is_address
 from refold.log.protocol import Displaced, Log, write
 
 if TYPE_CHECKING:
@@ -217,6 +218,18 @@ class Engine:
         with suppress(StoreError), self.exclusive():
             self.reader.log.files.alone(self.sweep)
 
+    def undisturbed(self, use: Callable[[], object]) -> None:
+        """Call ``use`` while nobody reads or writes in this process; nothing is done once it is closed."""
+        with self.exclusive(), self.reader.state_lock:
+            if not self.reader.is_closed:
+                use()
+
+    def refresh(self) -> None:
+        """Fold what other processes and machines have written until now."""
+        self.reader.check_open()
+        self.reader.log.refresh()
+        self.reader.notice()
+
     def reload(self) -> None:
         """Forget everything that is in RAM and read it again; for those who changed rows below the engine."""
         with self.exclusive(), self.reader.state_lock:
@@ -232,11 +245,23 @@ def open_engine(
     memory_bytes: int,
     delayed: bool,
     witness: str | None = None,
+    cache: str | None = None,
 ) -> Engine:
     """Return an engine over the store at ``path``, which is created if there is none; over RAM for ``None``.
 
-    With a ``witness``, the log has to be the one that it saw; else nothing is changed, and no store created.
+    ``path`` may be the address of a log on a server, whose copy is in ``cache``. With a ``witness``, the log has to be
+    the one that it saw; else nothing is changed, and no store created.
     """
+    if path is not None and is_address(path):
+        return _open_shared(
+            path,
+            readonly=readonly,
+            clock_ns=clock_ns,
+            random_bytes=random_bytes,
+            memory_bytes=memory_bytes,
+            witness=witness,
+            cache=cache,
+        )
     log = _opened_log(path, readonly=readonly, random_bytes=random_bytes, delayed=delayed, witness=witness)
     try:
         engine = Engine(log, clock_ns=clock_ns, random_bytes=random_bytes, memory_bytes=memory_bytes)
@@ -250,10 +275,40 @@ def open_engine(
         return engine
 
 
+def _open_shared(
+    address: str,
+    *,
+    readonly: bool,
+    clock_ns: Callable[[], int],
+    random_bytes: Callable[[int], bytes],
+    memory_bytes: int,
+    witness: str | None,
+    cache: str | None,
+) -> Engine:
+    from refold.log.replica import open_replica  # noqa: PLC0415 - loaded only by those whose log is on a server
+
+    log = open_replica(address, readonly=readonly, seed=_seed(random_bytes), cache=cache)
+    try:
+        engine = Engine(log, clock_ns=clock_ns, random_bytes=random_bytes, memory_bytes=memory_bytes)
+        if witness is not None:
+            engine.watch(witness)
+        engine.sweep_again()
+        log.follow(engine.undisturbed)
+    except BaseException:
+        log.close()
+        raise
+    else:
+        return engine
+
+
+def _seed(random_bytes: Callable[[int], bytes]) -> dict[bytes, bytes]:
+    return {STORE_ID_KEY: random_bytes(STORE_ID_BYTES), HASH_KEY: random_bytes(HASH_KEY_BYTES)}
+
+
 def _opened_log(
     path: str | None, *, readonly: bool, random_bytes: Callable[[int], bytes], delayed: bool, witness: str | None
 ) -> Log:
-    seed = {STORE_ID_KEY: random_bytes(STORE_ID_BYTES), HASH_KEY: random_bytes(HASH_KEY_BYTES)}
+    seed = _seed(random_bytes)
     if path is None:
         from refold.log.memory_log import RamLog  # noqa: PLC0415 - and one on disk no log in RAM
 
@@ -268,6 +323,9 @@ def _opened_log(
 
         engine_witness.prepare(witness, has_store=holds_store(path), readonly=readonly)
     log = LmdbLog(directory_at(path, readonly=readonly, seed=seed, exclusive=delayed))
+    if not readonly and log.row("meta", POSITION_KEY) is not None:
+        log.close()
+        raise InvalidInput(f"{path} is the local copy of a log on a server; open the address of that log, or readonly")
     if not delayed:
         return log
     from refold.log.delayed import DelayedLog  # noqa: PLC0415 - loaded only by those who ask

@@ -53,7 +53,7 @@ from refold.limits import (
     SALT_BYTES,
     SEED_BYTES,
 )
-from refold.log.protocol import Row, scan
+from refold.log.protocol import Row, scan, until_kept
 from refold.log.record import SEQ, Sealed, digest_of, erased_from
 from refold.results import Receipt
 from refold.views.store import ERASED_PREFIX
@@ -391,12 +391,14 @@ def _erase(engine: Engine, plan: Callable[[Sequence[Base]], Plan]) -> Receipt:
     """Erase what a plan says that is made once the store is held alone; nothing is changed where it refuses."""
     with engine.exclusive():
         engine.reader.check_writable()
-        return engine.reader.log.files.alone(partial(_erase_alone, engine, plan))
+        # Another machine may write to a log on a server meanwhile; then it is planned again.
+        return until_kept(lambda: engine.reader.log.files.alone(partial(_erase_alone, engine, plan)))
 
 
 @reports_damage
 def _erase_alone(engine: Engine, plan: Callable[[Sequence[Base]], Plan]) -> Receipt:
     with engine.reader.state_lock:
+        engine.reader.check_open()
         engine.reader.notice()
         engine.settle()  # Rows that wait in RAM are forgotten when all begins anew.
         known = bases(engine)

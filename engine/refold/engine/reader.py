@@ -367,8 +367,8 @@ class Reader:
                 while self.head < head:
                     self.loader.bytes_read = 0
                     page = self.loader.numbered(self.head, head)
-                    if self.lens is not None and any(isinstance(event, Erased) for _, event, _ in page):
-                        self.restart()  # Of what was erased, no scenario may keep a copy.
+                    if any(isinstance(event, Erased) for _, event, _ in page):
+                        self.restart()  # Of what was erased nothing is kept.
                         return
                     event_bytes = self.loader.bytes_read // len(page)
                     for number, event, stamp in page:

@@ -43,9 +43,9 @@ from refold.engine.streams import (
 )
 from refold.errors import InvalidInput, LimitExceeded, NotFound, StoreBusy, StoreCorrupt
 from refold.event import FLAG_BASE, FLAG_ERASED, FLAG_OCCURRED, BranchForked, Erased, Event, SnapshotNamed, moved_actor
-from refold.limits import DOCUMENT_BYTES_MAX, PAGE_EVENTS, RETRIES_COUNT_MAX, SEED_BYTES
+from refold.limits import DOCUMENT_BYTES_MAX, PAGE_EVENTS, SEED_BYTES
 from refold.log.disk import building_file, disk_error
-from refold.log.protocol import Log, LogTurn, Row, TurnLost, write
+from refold.log.protocol import Log, LogTurn, Row, until_kept, write
 from refold.log.record import (
     MARK_COMMAND,
     NO_LINK,
@@ -253,20 +253,13 @@ class _Join:
         """Write a page of events in one transaction, and fold it."""
         engine = self._engine
         now_ns = checked_time(engine.reader.clock_ns())
-        for attempts in range(RETRIES_COUNT_MAX, 0, -1):
-            seed = engine.reader.random_bytes(SEED_BYTES)
-            try:
-                engine.reader.log.in_turn(partial(self._take_turn, page, now_ns, seed))
-            except TurnLost:
-                if attempts == 1:
-                    raise
-            else:
-                break
+        until_kept(lambda: engine.reader.log.in_turn(partial(self._take_turn, page, now_ns)))
         with engine.reader.state_lock:
             engine.reader.catch_up()
 
-    def _take_turn(self, page: Sequence[Ready], now_ns: int, seed: bytes, turn: LogTurn) -> None:
+    def _take_turn(self, page: Sequence[Ready], now_ns: int, turn: LogTurn) -> None:
         engine = self._engine
+        seed = engine.reader.random_bytes(SEED_BYTES)
         seq_map = SeqMap(self._seqs.events, list(self._seqs.runs))
         with engine.reader.state_lock:
             if turn.last_commit != engine.reader.last_commit:

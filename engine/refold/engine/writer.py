@@ -31,10 +31,10 @@ from refold.limits import (
     LINGER_CALLERS_COUNT_MIN,
     LINGER_NS_MAX,
     PACKED_COUNT_MIN,
-    RETRIES_COUNT_MAX,
     SEED_BYTES,
     SEEDS_COUNT,
     TIME_NS_MAX,
+    TURN_SECONDS_MAX,
 )
 from refold.log.protocol import LogTurn, Row, TurnLost
 
@@ -241,7 +241,7 @@ class Writer:
         if self._is_crowded:
             reader.check_open()
             reader.notice()
-        tries = RETRIES_COUNT_MAX
+        until = 0.0
         while True:
             if not self._seeds:
                 # Drawn ahead: each draw lets go of the interpreter, and beside a busy thread that costs 5 ms.
@@ -250,14 +250,15 @@ class Writer:
             drawn, self._seeds = self._seeds[:SEED_BYTES], self._seeds[SEED_BYTES:]
             time_ns = reader.clock_ns()
             seed = CommitSeed(time_ns if -TIME_NS_MAX <= time_ns <= TIME_NS_MAX else checked_time(time_ns), drawn)
-            # Who was refused in a turn that was overtaken stays refused: its error is known, it must not be written.
-            left = [ticket for ticket in tickets if not ticket.is_done]
             try:
-                return reader.log.in_turn(partial(self._take_turn, left, seed))
+                return reader.log.in_turn(partial(self._take_turn, tickets, seed))
             except TurnLost:
-                tries -= 1
-                if not tries:
+                now = time.monotonic()
+                until = until or now + TURN_SECONDS_MAX
+                if now > until:
                     raise
+                for ticket in tickets:  # One that was refused, was for a reason that may not hold any more.
+                    ticket.error, ticket.is_done = None, False
 
     def _take_turn(self, tickets: Sequence[Ticket], seed: CommitSeed, turn: LogTurn) -> list[Ticket]:
         """Admit the tickets and commit them in one turn at the log; ``TurnLost`` leaves them to another turn."""
@@ -299,6 +300,8 @@ class Writer:
                     admitted.append((ticket, first, len(group.events)))
             if group.events or group.requests:
                 self._commit(turn, group, seed, admitted)
+            elif not turn.is_current():
+                raise TurnLost("another machine wrote meanwhile; nothing was written, call again")
             for ticket, _, _ in admitted:
                 self._answer(ticket)
             return deferred
@@ -394,6 +397,8 @@ class Writer:
                     reader.streams.next_number += len(group.new_streams)
                 if group.events:
                     self._fold(commit, bases)
+        except TurnLost:
+            raise  # Nothing was written, and nothing folded.
         except BaseException:
             # Whatever cut this off, an interrupt included: what is durable is what the log says.
             reader.is_torn = True

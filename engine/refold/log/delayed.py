@@ -112,6 +112,10 @@ class DelayedTurn:
         self._log = log
         self.is_open = True
 
+    def is_current(self) -> bool:
+        """Return ``True``: while the turn is open nobody else writes."""
+        return True
+
     def write(self, records: Sequence[Sealed], rows: Sequence[Row] = (), erased: Sequence[Sealed] = ()) -> int:
         """Put everything at the end of the tail, not durable on return; what erases goes past it, and is. Return 0."""
         if not self.is_open:
@@ -395,6 +399,10 @@ class DelayedLog:
         merged: dict[bytes, bytes | None] = {**dict(below), **above}
         found = [(key, value) for key, value in merged.items() if value is not None]
         return sorted(found, reverse=backwards)[:limit]
+
+    def refresh(self) -> bool:
+        """Do nothing: what others write is read as it is."""
+        return False
 
     def close(self) -> None:
         """Write the tail and release everything; where the tail cannot be written, raise and stay open.

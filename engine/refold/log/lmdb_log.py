@@ -100,6 +100,10 @@ class LmdbTurn:
         self.last_commit = 0
         """LMDB gives the next number to the turn's own transaction, unless that changes nothing."""
 
+    def is_current(self) -> bool:
+        """Return ``True``: while the turn is open nobody else writes."""
+        return True
+
     def write(self, records: Sequence[Sealed], rows: Sequence[Row] = (), erased: Sequence[Sealed] = ()) -> int:
         """Put everything and commit: durable on return. The transaction ends, in any case.
 
@@ -304,6 +308,10 @@ class LmdbLog:
                 if environment.turnstile.is_held:
                     environment.turnstile.unlock()
                     environment.turnstile.is_held = False
+
+    def refresh(self) -> bool:
+        """Do nothing: what others write is read as it is."""
+        return False
 
     def close(self) -> None:
         """Release the environment and the locks."""

@@ -31,6 +31,10 @@ class RamTurn:
         self._log = log
         self._was_written = False
 
+    def is_current(self) -> bool:
+        """Return ``True``: while the turn is open nobody else writes."""
+        return True
+
     def write(self, records: Sequence[Sealed], rows: Sequence[Row] = (), erased: Sequence[Sealed] = ()) -> int:
         """Put everything at once; return 0, as no other process commits."""
         if self._was_written:
@@ -188,6 +192,10 @@ class RamLog:
     def verify(self) -> list[str]:
         """Return nothing: there is no file."""
         return []
+
+    def refresh(self) -> bool:
+        """Do nothing: what others write is read as it is."""
+        return False
 
     def close(self) -> None:
         """Do nothing: there is nothing to release."""

@@ -1,9 +1,11 @@
 """The interface of a log: records in order and tables of rows, all of them bytes without a meaning."""
 
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from refold.errors import StoreBusy, StoreError
+from refold.limits import TURN_SECONDS_MAX
 from refold.log.record import EventBytes, Sealed
 
 Table: TypeAlias = Literal[
@@ -53,6 +55,13 @@ class LogTurn(Protocol):
     @property
     def last_commit(self) -> int:
         """The number of the last commit before this turn: another one than its reader knows is another writer's."""
+        ...
+
+    def is_current(self) -> bool:
+        """Return whether nobody has written since the turn began: what decides not to write may rely on that then.
+
+        A log that is on this machine lets nobody.
+        """
         ...
 
     def write(
@@ -219,6 +228,13 @@ class Log(Protocol):
         """
         ...
 
+    def refresh(self) -> bool:
+        """Take in what other machines have written until now, and return whether there was any.
+
+        A log that is on this machine is read as it is, and does nothing.
+        """
+        ...
+
     def close(self) -> None:
         """Release everything; a second call does nothing."""
         ...
@@ -226,7 +242,20 @@ class Log(Protocol):
 
 def write(log: Log, records: Sequence[Sealed], rows: Sequence[Row] = ()) -> int:
     """Append records and put rows in a turn of their own, whoever wrote before; return the number of the commit."""
-    return log.in_turn(lambda turn: turn.write(records, rows))
+    return until_kept(lambda: log.in_turn(lambda turn: turn.write(records, rows)))
+
+
+def until_kept(take: Callable[[], T]) -> T:
+    """Call a function that takes a turn, again where the turn was lost, for ``TURN_SECONDS_MAX``; return its result."""
+    until: float | None = None
+    while True:
+        try:
+            return take()
+        except TurnLost:
+            now = time.monotonic()
+            until = until or now + TURN_SECONDS_MAX
+            if now > until:
+                raise
 
 
 def scan(log: Log, table: Table, prefix: bytes, page: int, first: bytes = b"") -> Iterator[tuple[bytes, bytes]]:

@@ -583,6 +583,10 @@ class AsyncMemory(AsyncHandle[memory.Memory]):
 
     head = Attribute[int](memory.Memory.head)
 
+    async def refresh(self) -> int:
+        """Take in everything that other machines have written, as ``Memory.refresh`` does."""
+        return await asyncio.to_thread(self.plain.refresh)
+
     async def flush(self) -> None:
         """Store the checkpoints of all that was touched."""
         await self.core.async_writer.run(self.plain.flush)

@@ -15,6 +15,7 @@ from refold.engine.vectors import any_stored
 from refold.errors import NotFound, ReadOnly
 from refold.event import Recorded
 from refold.limits import MEMORY_BYTES_DEFAULT, VERIFY_JOBS_COUNT_MAX, WINDOW_TOKENS_DEFAULT
+from refold.log.commits import shown_address
 from refold.memory import options, questions, store, transactions
 from refold.memory.claims import Claims
 from refold.memory.conversation import Conversation
@@ -67,6 +68,9 @@ class Shortcut:
 class Memory:
     """An agent's memory: a directory, created or opened; without a path it lives in RAM and keeps nothing.
 
+    The path may be the address of a log that several machines share: ``postgresql://user@host/database``, or
+    ``nats://host:4222/NAME``.
+
     ``add``, ``upsert``, ``search`` and ``recall`` are those of ``project()``.
 
     ``durability`` is ``"durable"``: what a call returned for survives a power loss; or ``"delayed"``: calls return at
@@ -75,8 +79,9 @@ class Memory:
     RAM for states and vectors, at least 1 MiB. ``embedder`` and ``token_counter`` take the place of the built-in ones,
     which need no model. ``clear_scratchpads_on_open`` forgets what conversations have noted for themselves.
     ``readonly`` opens a store that is there and writes nothing. ``witness`` is a file in another place that keeps the
-    last link of the log, so that a log that was cut off or replaced is noticed. ``clock_ns`` and ``random_bytes`` are
-    all that is not determined by calls: give your own to make a run repeatable.
+    last link of the log, so that a log that was cut off or replaced is noticed. ``cache`` is the directory of the local
+    copy of a log on a server; without it that is ``~/.cache/refold``, and ``":memory:"`` keeps it in RAM. ``clock_ns``
+    and ``random_bytes`` are all that is not determined by calls: give your own to make a run repeatable.
 
     Raises ``NotFound`` for a missing parent directory, ``StoreVersion`` for a path that is not a store,
     ``StoreBusy`` when another process writes to it, ``StoreCorrupt`` when its ``witness`` saw another log.
@@ -107,6 +112,7 @@ class Memory:
         clear_scratchpads_on_open: bool = False,
         readonly: bool = False,
         witness: "str | os.PathLike[str] | None" = None,
+        cache: "str | os.PathLike[str] | None" = None,
         clock_ns: Callable[[], int] = time.time_ns,  # noqa: TID251 - the one source of time
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
@@ -122,8 +128,9 @@ class Memory:
             clock_ns=clock_ns,
             random_bytes=random_bytes,
             memory_bytes=store.checked_bytes(memory_bytes),
-            delayed=store.is_delayed(durability, readonly=readonly),
+            delayed=store.is_delayed(durability, place, readonly=readonly),
             witness=options.checked_witness(witness, place),
+            cache=options.checked_cache(cache, place),
         )
         try:
             self._core = Core(
@@ -131,7 +138,7 @@ class Memory:
                 counter=counter,
                 timezone=timezone,
                 window_tokens=window_tokens,
-                path=place,
+                path=None if place is None else shown_address(place),
                 embedder=chosen_embedder,
             )
             self._at, self._made = None, {}
@@ -754,6 +761,15 @@ class Memory:
     def stats(self) -> Stats:
         """Return counts of events, streams and bytes."""
         return store.stats(self._core, self._at)
+
+    def refresh(self) -> int:
+        """Take in everything that other machines have written to a log on a server, and return the head.
+
+        Without this, reads see it moments later; those of a directory see what other processes wrote at once.
+        """
+        if self._at is None:
+            self._core.engine.refresh()
+        return self.head
 
     def flush(self) -> None:
         """Store checkpoints of what has changed, so that the next opening is quick; nothing depends on it."""

@@ -24,6 +24,7 @@ from refold.errors import Closed, InvalidInput, NotFound, ReadOnly
 from refold.event import ConversationOpened, Event, ForkDropped, Recorded, Stamp, View, pack_json
 from refold.fold import State
 from refold.limits import NAME_BYTES_MAX, TIME_NS_MAX, VECTOR_DIMENSIONS_MAX
+from refold.log.commits import is_address
 from refold.log.protocol import Log
 from refold.message import Message
 from refold.text import TokenCounter
@@ -167,6 +168,8 @@ def checked_witness(witness: object, store: str | None) -> str | None:
     if witness is None:
         return None
     path = checked_path(witness, "witness")
+    if store is not None and is_address(store):
+        return path
     if store is None:
         checks.invalid("a memory in RAM keeps nothing that a witness could tell of; give a path, or drop witness")
     inside = os.path.realpath(store)
@@ -174,6 +177,15 @@ def checked_witness(witness: object, store: str | None) -> str | None:
         shown = checks.shown(witness)
         checks.invalid(f"witness {shown} lies in the store {store} and would be rolled back with it; put it elsewhere")
     return path
+
+
+def checked_cache(cache: object, store: str | None) -> str | None:
+    """Return where the copy of a log on a server is to lie."""
+    if cache is None:
+        return None
+    if store is None or not is_address(store):
+        checks.invalid(f"cache {checks.shown(cache)} is for the copy of a log on a server; drop it")
+    return checked_path(cache, "cache")
 
 
 def checked_path(path: object, name: str = "path") -> str:

@@ -28,6 +28,7 @@ from refold.limits import (
     NAME_BYTES_MAX,
     REDO_COUNT_MAX,
 )
+from refold.log.commits import is_address
 from refold.log.protocol import Log
 from refold.memory import snapshot as memory_snapshot
 from refold.memory.options import (
@@ -51,12 +52,14 @@ from refold.views.store import SETTINGS, is_reserved
 # Arguments of the constructor.
 
 
-def is_delayed(durability: object, *, readonly: bool) -> bool:
+def is_delayed(durability: object, place: str | None, *, readonly: bool) -> bool:
     """Return whether writes are acknowledged before the disk has them."""
     if durability not in ("durable", "delayed"):
         checks.invalid(f"durability is {checks.shown(durability)}; give 'durable' or 'delayed'")
     if durability == "delayed" and readonly:
         checks.invalid("durability='delayed' says how to write, and readonly=True forbids it; drop one")
+    if durability == "delayed" and place is not None and is_address(place):
+        checks.invalid("durability='delayed' is for a directory: a log on a server has its commits at once; drop it")
     return durability == "delayed"
 
 

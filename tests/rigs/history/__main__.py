@@ -11,13 +11,18 @@ import faulthandler
 import secrets
 import sys
 import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from tests.rigs.breaks import BUILDS
 from tests.rigs.history import contention, erasures, kill
+from tests.rigs.history.chaos import Chaos
 from tests.rigs.history.tally import Tally
+from tests.support.commits import running
 
-RIGS = {"kill": kill.run, "history": contention.run, "erase": erasures.run}
+RIGS: dict[str, Callable[..., Tally]] = {"kill": kill.run, "history": contention.run, "erase": erasures.run}
 LOOP_SECONDS_MAX = 300
 REPORT_LOOPS = 100
 
@@ -31,6 +36,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--threads", type=int, default=4)
     parser.add_argument("--broken", choices=sorted(BUILDS), default="", help="run a build that is broken on purpose")
+    parser.add_argument("--log", choices=("postgres", "nats", "nats-cluster"), default="", help="servers of the log")
+    parser.add_argument("--chaos", action="store_true", help="kill, stop and restart those servers meanwhile")
     return parser.parse_args()
 
 
@@ -47,8 +54,15 @@ def main() -> int:
     tally = Tally(given.rig, given.seed, given.processes, given.threads)
     print(tally, flush=True)
     directory = Path(tempfile.mkdtemp(prefix="rig-"))
-    RIGS[given.rig](directory, tally, loops=given.loops, broken=given.broken, on_loop=report)
-    print(tally)
+    options: dict[str, Any] = {"loops": given.loops, "broken": given.broken, "on_loop": report}
+    with ExitStack() as servers:
+        if given.log:
+            options["logs"] = servers.enter_context(running(given.log))
+        chaos = servers.enter_context(Chaos(options["logs"].servers, f"{given.seed}")) if given.chaos else None
+        RIGS[given.rig](directory, tally, **options)
+        print(tally)
+        if chaos is not None:
+            print(f"faults: {dict(chaos.faults)}")
     if tally.violations:
         print(f"the store and its journal are in {directory}")
         return 1

@@ -1,24 +1,57 @@
 """What a call of a rig does to a memory, and what the memory's log says of it afterwards."""
 
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from refold import Conversation, Memory, Message, RefoldError, WrongVersion
+from refold import Conversation, Memory, Message, RefoldError, StoreUnreachable, WrongVersion
 from refold.event import Recorded
 from refold.message import MessageAppended
 from refold.views.scratchpad import ScratchpadSet
 from tests.rigs.history.record import LOOK_MESSAGES, Answer, Call, Fact, Look, Write
 
+T = TypeVar("T")
+
+UNREACHABLE_SECONDS_MAX = 60
+
 WINDOW_TOKENS = 4 * LOOK_MESSAGES
 """Every message is one token, so that windows evict and yet hold what a look shows."""
 
 
+def answered(call: Callable[[], T]) -> T:
+    """Make a call, again as long as a server does not answer."""
+    until = time.monotonic() + UNREACHABLE_SECONDS_MAX
+    while True:
+        try:
+            return call()
+        except StoreUnreachable:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.05)
+
+
+def opened(path: str, copies: str, **options: Any) -> Memory:
+    """Open a store, or a log on a server whose copies lie in a directory."""
+    if copies:
+        options["cache"] = copies
+    return answered(lambda: Memory(path, window_tokens=WINDOW_TOKENS, **options))
+
+
 def perform(memory: Memory, call: Call) -> Answer:
-    """Make a call and return what it came back with, and when; an error of another kind is not caught."""
+    """Make a call and return what it came back with, and when; an error of another kind is not caught.
+
+    Where a server does not answer, the call is made again until it does, as a client would under its request id.
+    """
+    return answered(lambda: _performed(memory, call))
+
+
+def _performed(memory: Memory, call: Call) -> Answer:
     try:
         answer = _looked(memory, call, call.look) if call.look is not None else _written(memory, call)
+    except StoreUnreachable:
+        raise
     except RefoldError as error:
         actual = error.actual if isinstance(error, WrongVersion) else -1
         answer = Answer(call.name, 0, error=type(error).__name__, actual=actual)
@@ -26,6 +59,7 @@ def perform(memory: Memory, call: Call) -> Answer:
 
 
 def _looked(memory: Memory, call: Call, look: Look) -> Answer:
+    memory.refresh()  # What other machines were answered for is here at once if it is asked for.
     chat = memory.conversation(look.stream)
     if look.key:
         value = chat.scratchpad.get(look.key)

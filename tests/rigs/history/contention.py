@@ -17,6 +17,7 @@ from tests.rigs.history.record import Answer, Call, Line, Write
 from tests.rigs.history.store import Store
 from tests.rigs.history.tally import Tally
 from tests.rigs.history.worker import Setup
+from tests.support.commits import Logs
 
 ROUNDS: Final = 10
 TELL_PROBABILITY: Final = 0.2
@@ -47,12 +48,13 @@ def run(
     *,
     loops: int,
     broken: str = "",
+    logs: Logs | None = None,
     on_loop: Callable[[Tally], None] = lambda _: None,
 ) -> Tally:
     """Run the loops; stop after the first one with a violation, and leave its store and its journal."""
     for loop in range(loops):
         on_loop(tally)
-        store = Store(directory / f"loop-{loop}")
+        store = Store(directory / f"loop-{loop}", logs.address() if logs else "")
         tally.violations += _guarded(store, tally, loop, broken)
         tally.loops += 1
         store.count(tally)
@@ -74,7 +76,16 @@ def _guarded(store: Store, tally: Tally, loop: int, broken: str) -> list[Violati
 def _loop(store: Store, tally: Tally, loop: int, broken: str) -> list[Violation]:
     seed = f"{tally.seed}/{loop}"
     setups = [
-        Setup(str(store.path), f"L{loop}", process, tally.threads, seed, rounds=ROUNDS, broken=broken)
+        Setup(
+            store.path,
+            f"L{loop}",
+            process,
+            tally.threads,
+            seed,
+            rounds=ROUNDS,
+            broken=broken,
+            copies=store.copies,
+        )
         for process in range(tally.processes)
     ]
     with Crew(setups, store.directory, store.lines) as crew:

@@ -26,6 +26,7 @@ from tests.rigs.history.record import PARENT, Answer, Call, Delivery, Write
 from tests.rigs.history.store import Store, dead_readers
 from tests.rigs.history.tally import Tally
 from tests.rigs.history.worker import Setup
+from tests.support.commits import Logs
 
 ACKNOWLEDGED_MAX: Final = 60
 """The most acknowledgements per process before a kill; the least is none at all."""
@@ -46,11 +47,12 @@ def run(
     *,
     loops: int,
     broken: str = "",
+    logs: Logs | None = None,
     on_loop: Callable[[Tally], None] = lambda _: None,
 ) -> Tally:
     """Run the loops; stop after the first one with a violation, and leave its store and its journal."""
     for first in range(0, loops, LOOPS_PER_STORE):
-        store = Store(directory / f"loops-from-{first}")
+        store = Store(directory / f"loops-from-{first}", logs.address() if logs else "")
         for loop in range(first, min(first + LOOPS_PER_STORE, loops)):
             on_loop(tally)
             tally.violations += _guarded(store, tally, loop, broken)
@@ -80,13 +82,14 @@ def _loop(store: Store, tally: Tally, loop: int, broken: str) -> list[Violation]
     victims, doom = _fate(random, tally)
     setups = [
         Setup(
-            str(store.path),
+            store.path,
             f"L{loop}",
             process,
             tally.threads,
             f"{tally.seed}/{loop}",
             broken=broken,
             doom=doom if process == victims[0] else None,
+            copies=store.copies,
         )
         for process in range(tally.processes)
     ]
@@ -122,7 +125,7 @@ class Onlooker:
     def __init__(self, store: Store, name: str) -> None:
         self._store = store
         self._name = name
-        self._memory = Memory(store.path, readonly=True)
+        self._memory = store.open(readonly=True)
         self._seqs: list[int] = []
         self._after = self._memory.head
         self._subscription = self._memory.subscribe(lambda got: self._seqs.append(got.stamp.seq), after=self._after)
@@ -131,6 +134,7 @@ class Onlooker:
 
     def look(self) -> None:
         """Take note of what is there now, wait until the subscriber has heard of it, and close."""
+        self._memory.refresh()
         self._moment = datetime.now(UTC)
         self._seen = self._memory.head, self._memory.at(self._moment).state_hash()
         until = monotonic_ns() + HEARD_NS_MAX

@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 from refold import Memory, StoreCorrupt
-from tests.rigs.history.calls import WINDOW_TOKENS, facts
+from refold.log.commits import is_address
+from tests.rigs.history.calls import facts, opened
 from tests.rigs.history.checker import Violation, violations
 from tests.rigs.history.record import Delivery, Line, Operation, encode, operations
 from tests.rigs.history.tally import Tally
@@ -15,18 +16,20 @@ from tests.rigs.history.tally import Tally
 class Store:
     """One store, maybe of several loops."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, address: str = "") -> None:
         directory.mkdir()
         self.directory = directory
-        self.path = directory / "store"
+        self.path = address or str(directory / "store")
+        self.copies = str(directory / "copies") if address else ""
+        """Where the copies of a log on a server lie."""
         self.lines: list[Line] = []
         self.deliveries: list[Delivery] = []
         """What subscribers were given, for the checker; a rig that has some adds them."""
         self._events = 0
 
-    def open(self) -> Memory:
+    def open(self, *, readonly: bool = False) -> Memory:
         """Open the store in this process."""
-        return Memory(self.path, window_tokens=WINDOW_TOKENS)
+        return opened(self.path, self.copies, readonly=readonly)
 
     @property
     def operations(self) -> list[Operation]:
@@ -67,9 +70,11 @@ LIST_READERS = "import lmdb, sys; print(lmdb.open(sys.argv[1], readonly=True, cr
 """Run by a process of its own, because LMDB may open a file only once in a process."""
 
 
-def dead_readers(path: Path) -> list[int]:
+def dead_readers(path: str) -> list[int]:
     """Return the processes that are gone and still hold a reader slot of a store that is open."""
-    command = [sys.executable, "-c", LIST_READERS, str(path)]
+    if is_address(path):
+        return []  # A copy is of one process.
+    command = [sys.executable, "-c", LIST_READERS, path]
     table = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     rows = (row.split() for row in table.splitlines())
     return sorted({int(row[0]) for row in rows if row and row[0].isdigit() and not _is_alive(int(row[0]))})

@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 import traceback
-from pathlib import Path
 from random import Random
 
 import msgspec
@@ -19,7 +18,7 @@ from msgspec import Struct
 
 from refold import Memory
 from tests.rigs.breaks import BUILDS
-from tests.rigs.history.calls import WINDOW_TOKENS, perform
+from tests.rigs.history.calls import opened, perform
 from tests.rigs.history.moments import Doom, doom
 from tests.rigs.history.plan import Planner
 from tests.rigs.history.record import Call, Done, Line, Look, Ready, encode
@@ -47,6 +46,8 @@ class Setup(Struct, frozen=True):
     """How many rounds its threads make; 0 until it is stopped."""
     broken: str = ""
     doom: Doom | None = None
+    copies: str = ""
+    """Where the copy of a log on a server lies; ``path`` is its address then."""
 
 
 def write_line(line: Line) -> None:
@@ -123,7 +124,7 @@ def main(told: str) -> None:
         BUILDS[setup.broken]()
     if setup.doom is not None:
         doom(setup.doom)
-    with Memory(Path(setup.path), window_tokens=WINDOW_TOKENS) as memory:
+    with opened(setup.path, setup.copies) as memory:
         write_line(Ready(setup.process))
         Worker(setup, memory).listen()
 

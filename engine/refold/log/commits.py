@@ -1,0 +1,163 @@
+"""The interface of a shared log: commits in order on a server, to which several machines append.
+
+A commit is what one turn wrote: records, and the rows that go with them. Its bytes have no meaning for the server.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from refold.errors import StoreCorrupt, StoreVersion
+from refold.log.protocol import Row
+from refold.log.record import Sealed
+
+FORMAT: Final = 1
+"""The format of the commits written by this program. A reader refuses any other one."""
+
+POSITION_KEY: Final = b"position"
+"""The row of ``meta`` that says which commit of the server was applied last: a store that has it is a copy."""
+
+PREFIXES: Final = ("postgresql://", "postgres://", "nats://", "tls://")
+"""How the address of a shared log begins."""
+
+
+_PASSWORD: Final = re.compile(r"(?<=://)([^/@:]*:)[^/@]*(?=@)|((?<=[?&])password=)[^&]*")
+
+
+def shown_address(address: str) -> str:
+    """Return an address without a password."""
+    return _PASSWORD.sub(lambda found: f"{found[1] or found[2]}***", address)
+
+
+def is_address(path: object) -> bool:
+    """Return whether this is the address of a shared log, and not the path of a directory."""
+    return isinstance(path, str) and path.startswith(PREFIXES)
+
+
+class Commit(Struct, frozen=True, array_like=True):
+    """One commit: records for the end of the log, rows to put or to delete, and records in the place of others."""
+
+    format: int
+    records: tuple[Sealed, ...] = ()
+    rows: tuple[Row, ...] = ()
+    erased: tuple[Sealed, ...] = ()
+
+
+class Numbered(NamedTuple):
+    """A commit as the server has it, under its number."""
+
+    number: int
+    packed: bytes
+
+
+class Check(NamedTuple):
+    """What was found out about a server: ``"ok"``, ``"warn"`` or ``"bad"``, a message, and the next step if any."""
+
+    name: str
+    state: str
+    message: str
+    next_step: str = ""
+
+
+class Overtaken(Exception):
+    """Another machine appended first; nothing was appended."""
+
+
+class Disconnected(Exception):
+    """The connection was lost during an append, which may have been carried out."""
+
+
+class CommitLog(Protocol):
+    """Commits in order. Numbers grow from one commit to the next; they need not be without gaps.
+
+    Calls come from one thread at a time, but for ``wait`` and ``close``. Where the server cannot be reached they raise
+    ``StoreUnreachable``.
+    """
+
+    @property
+    def name(self) -> str:
+        """The address, for messages: without a password."""
+        ...
+
+    def head(self) -> int:
+        """Return the number of the last commit, 0 in an empty log."""
+        ...
+
+    def read(self, after: int) -> list[Numbered]:
+        """Return the first commits behind a number, about ``PAGE_BYTES`` of them and at least one where there is one.
+
+        Raises ``StoreCorrupt`` where one that was there is missing.
+        """
+        ...
+
+    def append(self, expected: int, packed: bytes) -> int:
+        """Append a commit behind the one numbered ``expected``, durably, and return its number.
+
+        Raises ``Overtaken`` where another one is the last by now, and ``Disconnected``.
+        """
+        ...
+
+    def replace(self, commits: Sequence[Numbered]) -> None:
+        """Put other bytes in the place of commits, durably; nothing of the old ones can be read then.
+
+        What the server keeps of them in its files goes with its own upkeep, which ``sweep`` asks for.
+        """
+        ...
+
+    def sweep(self) -> None:
+        """Have the server drop what was replaced from its files, as far as it can be asked for that."""
+        ...
+
+    def queue(self) -> None:
+        """Wait for this machine's turn among those that are about to append, where the server knows of turns."""
+        ...
+
+    def leave(self) -> None:
+        """Give that turn back; without one nothing happens."""
+        ...
+
+    def wait(self, seconds: float) -> int | None:
+        """Wait so long at most for a commit and return the number of the last one, ``None`` where that is not told."""
+        ...
+
+    def size_bytes(self) -> int:
+        """Return the bytes that the commits take on the server, about."""
+        ...
+
+    def checks(self) -> list[Check]:
+        """Return what an operator should know of the server: versions, durability, replicas, missing commits, clock."""
+        ...
+
+    def close(self) -> None:
+        """End the connections; a second call does nothing."""
+        ...
+
+
+PAGE_BYTES: Final = 4 * 1024**2
+"""The bytes of commits that are read from the server at a time."""
+
+_ENCODE: Final = msgspec.msgpack.Encoder().encode
+_DECODER: Final = msgspec.msgpack.Decoder(Commit)
+
+
+def pack(records: Sequence[Sealed], rows: Sequence[Row], erased: Sequence[Sealed] = ()) -> bytes:
+    """Return the bytes of a commit."""
+    return _ENCODE(Commit(FORMAT, tuple(records), tuple(rows), tuple(erased)))
+
+
+def unpack(commit: Numbered, name: str) -> Commit:
+    """Return the commit that bytes hold; ``StoreCorrupt`` or ``StoreVersion`` where they hold none of this format."""
+    try:
+        found = _DECODER.decode(commit.packed)
+    except msgspec.DecodeError as error:
+        raise StoreCorrupt(
+            f"commit {commit.number} of {name} holds no commit ({error}); restore the server from its backup"
+        ) from error
+    if found.format != FORMAT:
+        raise StoreVersion(
+            f"commit {commit.number} of {name} has format {found.format}, and this refold reads {FORMAT}; upgrade it"
+        )
+    return found

@@ -1,0 +1,466 @@
+"""A shared log on NATS JetStream: a message for each commit, in a stream with as many replicas as there are servers.
+
+An append expects the sequence of the last message, so it is there behind that one or not at all; a commit that is too
+large for a message is several, written as one atomic batch. Messages do not change: what replaces one is in a second
+stream, and the message is erased.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from functools import partial
+from threading import Lock
+from typing import Any, Final, NamedTuple, NoReturn, TypeVar, cast
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import msgspec
+import nats
+from nats.errors import Error as NatsError
+from nats.errors import TimeoutError as NatsTimeout
+from nats.js import JetStreamContext, api, errors
+
+from refold.errors import Closed, InvalidInput, StoreCorrupt, StoreError, StoreUnreachable, StoreVersion
+from refold.log.commits import PAGE_BYTES, Check, Disconnected, Numbered, Overtaken, shown_address
+from refold.threads import NO_THREAD, Worker
+
+_SECONDS: Final = 5.0
+"""How long one request may take."""
+_CALL_SECONDS: Final = 30.0
+"""How long a call may take, of all its requests."""
+_VERSION_MIN: Final = (2, 12)
+"""The first server with atomic batches."""
+_REPLICAS: Final = 3
+_PAGE_COUNT: Final = 1_024
+"""Messages that are read at a time."""
+_HEADERS_BYTES: Final = 1_024
+"""Room for headers in a message."""
+_PARTS_MAX: Final = 1_000
+"""Messages of one atomic batch, at most."""
+_NAME_CHARS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
+_WRONG_SEQUENCE: Final = frozenset((10_071, 10_164))
+"""Error codes of the server: another message is the last one."""
+
+_PART: Final = "Refold-Part"
+_LAST: Final = "Refold-Last"
+
+_APART_NS: Final = 4_000_000
+"""How far apart machines that write at the same moment try again, up to."""
+
+T = TypeVar("T")
+
+
+class _Stored(NamedTuple):
+    """A message of the stream: its sequence, whether it is the last part of its commit, and its bytes."""
+
+    sequence: int
+    part: int
+    parts: int
+    data: bytes
+
+
+class JetStreamCommits:
+    """The commits of one log in a stream; see ``commits.CommitLog`` for what each method promises.
+
+    The address is ``nats://host:4222,host2:4222/NAME``, or ``tls://``; ``?replicas=1`` is for a single server, and
+    ``?creds=PATH`` names the file of a user's credentials.
+    """
+
+    def __init__(self, address: str, *, readonly: bool) -> None:
+        place = _Place.of(address)
+        self.name = place.name
+        self._stream, self._replaced = f"REFOLD_{place.log}", f"REFOLD_{place.log}_REPLACED"
+        self._subject, self._replaced_subject = f"refold.{place.log}.commit", f"refold.{place.log}.replaced"
+        self._firsts: dict[int, int] = {}
+        """Number of a commit -> the sequence of its first message, where that is another one."""
+        self._is_closed = False
+        self._lock = Lock()
+        self._loop = asyncio.new_event_loop()
+        self._thread = Worker(self._loop.run_forever, "refold-nats")
+        self._thread.start()
+        if not self._thread.begins():
+            raise StoreError(f"{self.name} cannot be used: {NO_THREAD}")
+        self._client: Any = None
+        self._jetstream: JetStreamContext
+        self._told: Any = None
+        try:
+            self._call(partial(self._connect, place, readonly=readonly))
+        except BaseException:
+            self.close()
+            raise
+
+    # Calls of the client, on the thread of its loop.
+
+    def _call(self, use: Callable[[], Coroutine[Any, Any, T]], seconds: float = _CALL_SECONDS) -> T:
+        try:
+            return self._result(use(), seconds)
+        except (NatsError, TimeoutError, OSError, CancelledError) as error:
+            self._raise(error)
+
+    def _result(self, coroutine: Coroutine[Any, Any, T], seconds: float) -> T:
+        with self._lock:  # What `close` finds in the loop it ends; behind it nothing gets there any more.
+            if self._is_closed:
+                coroutine.close()
+                raise Closed(f"{self.name} is closed; open it again")
+            future = asyncio.run_coroutine_threadsafe(asyncio.wait_for(coroutine, seconds), self._loop)
+        try:
+            return future.result()
+        finally:
+            future.cancel()
+
+    def _raise(self, error: BaseException) -> NoReturn:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        if self._is_closed:
+            raise Closed(f"{self.name} is closed; open it again") from error
+        if isinstance(error, errors.APIError):
+            raise StoreError(f"{self.name}: {reason}; see that its user may use JetStream") from error
+        raise StoreUnreachable(
+            f"{self.name} does not answer: {reason}; see that it runs, has a leader and can be reached"
+        ) from error
+
+    async def _connect(self, place: "_Place", *, readonly: bool) -> None:
+        credentials = {"user_credentials": place.credentials} if place.credentials else {}
+        self._client = await nats.connect(  # pyright: ignore[reportUnknownMemberType] - its options have no types
+            servers=place.servers,
+            name="refold",
+            allow_reconnect=True,
+            max_reconnect_attempts=-1,
+            reconnect_time_wait=1,
+            error_cb=_ignore,
+            connect_timeout=int(_SECONDS),
+            **credentials,
+        )
+        version = self._client.connected_server_version
+        if (version.major, version.minor) < _VERSION_MIN:
+            raise StoreVersion(
+                f"{self.name} is nats-server {version.major}.{version.minor}, and a log needs "
+                f"{_VERSION_MIN[0]}.{_VERSION_MIN[1]}: upgrade it"
+            )
+        self._jetstream = self._client.jetstream(timeout=_SECONDS)
+        with suppress(errors.NotFoundError):
+            await self._jetstream.stream_info(self._stream)
+            return
+        if not readonly:
+            await self._create(place.replicas)
+
+    async def _create(self, replicas: int) -> None:
+        for name, subject in ((self._replaced, f"{self._replaced_subject}.>"), (self._stream, self._subject)):
+            config = api.StreamConfig(
+                name=name,
+                subjects=[subject],
+                storage=api.StorageType.FILE,
+                num_replicas=replicas,
+                discard=api.DiscardPolicy.NEW,
+                allow_direct=True,
+                allow_atomic=True,
+                deny_purge=True,
+            )
+            try:
+                await self._jetstream.add_stream(config)  # pyright: ignore[reportUnknownMemberType] - as above
+            except errors.BadRequestError as error:  # Another machine made it at the same moment.
+                try:
+                    await self._jetstream.stream_info(name)
+                except errors.NotFoundError:
+                    raise error from None
+
+    # Commits.
+
+    def head(self) -> int:
+        """Return the sequence of the last message, which is the number of its commit."""
+        return self._call(self._head)
+
+    async def _head(self) -> int:
+        try:
+            return (await self._jetstream.stream_info(self._stream)).state.last_seq
+        except errors.NotFoundError:
+            return 0
+
+    def read(self, after: int) -> list[Numbered]:
+        """Return the first commits behind a number."""
+        return self._call(partial(self._read, after))
+
+    async def _read(self, after: int) -> list[Numbered]:
+        until = time.monotonic() + _SECONDS
+        while True:
+            found = await self._page(after)
+            # A replica answers that may be a moment behind, and of what is at the end only the leader knows.
+            if found or await self._head() <= after:
+                return found
+            if time.monotonic() > until:
+                raise StoreCorrupt(
+                    f"what is behind commit {after} of {self.name} is missing in a replica; compare them with `nats "
+                    f"server report jetstream`"
+                )
+            await asyncio.sleep(0.005)
+
+    async def _page(self, after: int) -> list[Numbered]:
+        """Return the commits behind a number that a replica has, those that were replaced in their places."""
+        found, parts, following = list[Numbered](), list[bytes](), after + 1
+        for stored in await self._messages(after + 1):
+            while following < stored.sequence:
+                if parts or (replaced := await self._replacement(following)) is None:
+                    raise StoreCorrupt(
+                        f"message {following} of {self.name} is missing; compare the replicas of stream {self._stream}"
+                    )
+                found.append(replaced)
+                following = replaced.number + 1
+            if stored.sequence < following:
+                continue
+            following = stored.sequence + 1
+            parts.append(stored.data)
+            if stored.part != len(parts):
+                raise StoreCorrupt(f"message {stored.sequence} of {self.name} is not part {len(parts)} of its commit")
+            if stored.part == stored.parts:
+                if stored.parts > 1:
+                    self._firsts[stored.sequence] = stored.sequence - stored.parts + 1
+                found.append(Numbered(stored.sequence, b"".join(parts)))
+                parts = []
+        while not parts and (replaced := await self._replacement(following) if not found else None) is not None:
+            found.append(replaced)
+        return found
+
+    async def _messages(self, first: int) -> list[_Stored]:
+        """Return the first messages of the stream from a sequence on, as one of its replicas has them."""
+        inbox = self._client.new_inbox()
+        subscription = await self._client.subscribe(inbox)
+        try:
+            request = {"seq": first, "batch": _PAGE_COUNT, "max_bytes": PAGE_BYTES}
+            await self._client.publish(f"$JS.API.DIRECT.GET.{self._stream}", msgspec.json.encode(request), reply=inbox)
+            found = list[_Stored]()
+            while True:
+                message = await subscription.next_msg(timeout=_SECONDS)
+                headers = _headers(message)
+                if "Status" in headers:
+                    if headers["Status"] not in ("204", "404"):
+                        raise errors.APIError(description=f"{headers['Status']} {headers.get('Description')}")
+                    return found
+                part, _, parts = headers.get(_PART, "1/1").partition("/")
+                found.append(_Stored(int(headers["Nats-Sequence"]), int(part), int(parts), message.data))
+                if headers.get("Nats-Num-Pending") == "0":
+                    return found
+        finally:
+            await subscription.unsubscribe()
+
+    async def _replacement(self, first: int) -> Numbered | None:
+        """Return what replaced the commit whose first message has a sequence, ``None`` where nothing did."""
+        parts, count, number = list[bytes](), 1, 0
+        while len(parts) < count:
+            subject = f"{self._replaced_subject}.{first}.{len(parts) + 1}"
+            try:
+                message = await self._jetstream.get_last_msg(self._replaced, subject, direct=True)
+            except errors.NotFoundError:
+                return None
+            headers = _headers(message)
+            number, count = int(headers[_LAST]), int(headers[_PART].partition("/")[2])
+            parts.append(message.data or b"")
+        if number > first:
+            self._firsts[number] = first
+        return Numbered(number, b"".join(parts))
+
+    def append(self, expected: int, packed: bytes) -> int:
+        """Append a commit, if the last message is ``expected``."""
+        try:
+            return self._result(self._append(expected, packed), _CALL_SECONDS)
+        except errors.APIError as error:
+            if error.err_code in _WRONG_SEQUENCE:
+                raise Overtaken from error
+            if isinstance(error, (errors.ServiceUnavailableError, errors.ServerError)):
+                raise Disconnected(" ".join(str(error).split())) from error
+            self._raise(error)
+        except (NatsError, TimeoutError, OSError, CancelledError) as error:
+            if self._is_closed:
+                raise Closed(f"{self.name} is closed; open it again") from error
+            raise Disconnected(" ".join(str(error).split()) or type(error).__name__) from error
+
+    async def _append(self, expected: int, packed: bytes) -> int:
+        headers = {"Nats-Expected-Last-Sequence": str(expected)}
+        chunks = self._chunks(packed)
+        if len(chunks) == 1:
+            return (await self._jetstream.publish(self._subject, packed, headers=headers)).seq
+        batch = self._client.new_inbox().rpartition(".")[2]  # Unique, and as long as a batch's name may be.
+        parts = [
+            {_PART: f"{place}/{len(chunks)}", "Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(place)}
+            for place in range(1, len(chunks) + 1)
+        ]
+        parts[0] |= headers
+        parts[-1]["Nats-Batch-Commit"] = "1"
+        for chunk, each in zip(chunks[:-1], parts[:-1], strict=True):
+            await self._client.publish(self._subject, chunk, headers=each)
+        return (await self._jetstream.publish(self._subject, chunks[-1], headers=parts[-1])).seq
+
+    def _chunks(self, packed: bytes) -> list[bytes]:
+        size = self._client.max_payload - _HEADERS_BYTES
+        chunks = [packed[begin : begin + size] for begin in range(0, len(packed) or 1, size)]
+        if len(chunks) > _PARTS_MAX:
+            raise InvalidInput(
+                f"a commit of {len(packed)} bytes is more than {_PARTS_MAX} messages of {self.name}, whose max_payload "
+                f"is {self._client.max_payload}; write less at a time, or raise it"
+            )
+        return chunks
+
+    def replace(self, commits: Sequence[Numbered]) -> None:
+        """Put the new bytes into the second stream, and erase the messages that had the old ones."""
+        for commit in commits:
+            self._call(partial(self._replace, commit))
+
+    async def _replace(self, commit: Numbered) -> None:
+        first, chunks = await self._first(commit.number), self._chunks(commit.packed)
+        before = await self._sequences(first)
+        for place, chunk in enumerate(chunks, 1):
+            headers = {_PART: f"{place}/{len(chunks)}", _LAST: str(commit.number)}
+            await self._jetstream.publish(f"{self._replaced_subject}.{first}.{place}", chunk, headers=headers)
+        for stream, sequences in ((self._stream, range(first, commit.number + 1)), (self._replaced, before)):
+            await self._erase(stream, sequences)
+
+    async def _first(self, number: int) -> int:
+        """Return the sequence of a commit's first message; one that was replaced before is known from its reading."""
+        if number not in self._firsts:
+            with suppress(errors.NotFoundError):
+                message = await self._jetstream.get_msg(self._stream, number)
+                return number + 1 - int(_headers(message).get(_PART, "1/1").partition("/")[2])
+        return self._firsts.get(number, number)
+
+    async def _sequences(self, first: int) -> list[int]:
+        """Return the sequences of the messages that replaced a commit before."""
+        found = list[int]()
+        with suppress(errors.NotFoundError):
+            while True:
+                subject = f"{self._replaced_subject}.{first}.{len(found) + 1}"
+                found.append((await self._jetstream.get_last_msg(self._replaced, subject)).seq or 0)
+        return found
+
+    async def _erase(self, stream: str, sequences: Iterable[int]) -> None:
+        """Erase messages, their bytes with them; those that are gone already are passed over."""
+        for sequence in sequences:
+            with suppress(errors.NotFoundError, errors.BadRequestError):
+                await self._jetstream.delete_msg(stream, sequence)
+
+    def sweep(self) -> None:
+        """Do nothing: messages are erased where they lie, and the servers' own logs drop theirs in time."""
+
+    # Turns.
+
+    def queue(self) -> None:
+        """Wait a moment, each machine another one: the servers know of no turns."""
+        time.sleep(time.perf_counter_ns() % _APART_NS / 1e9)
+
+    def leave(self) -> None:
+        """Do nothing: there is no turn to give back."""
+
+    def wait(self, seconds: float) -> int | None:
+        """Return the sequence of the last message that the server tells of within a time."""
+        return self._call(partial(self._wait, seconds), seconds + _CALL_SECONDS)
+
+    async def _wait(self, seconds: float) -> int | None:
+        if self._told is None:
+            self._told = await self._jetstream.subscribe(
+                self._subject,
+                stream=self._stream,
+                ordered_consumer=True,
+                deliver_policy=api.DeliverPolicy.NEW,
+                headers_only=True,
+            )
+            return None  # What was appended before is not told.
+        last = None
+        with suppress(TimeoutError, NatsTimeout):
+            last = await self._told.next_msg(timeout=seconds)
+            while True:
+                last = await self._told.next_msg(timeout=0)
+        return None if last is None else int(last.metadata.sequence.stream)
+
+    def size_bytes(self) -> int:
+        """Return the bytes of the stream, in each of its replicas."""
+
+        async def size() -> int:
+            return (await self._jetstream.stream_info(self._stream)).state.bytes
+
+        return self._call(size)
+
+    def checks(self) -> list[Check]:
+        """Return what the servers say of the stream and its replicas."""
+        return self._call(self._checks)
+
+    async def _checks(self) -> list[Check]:
+        info = await self._jetstream.stream_info(self._stream)
+        version = self._client.connected_server_version
+        found = [Check("server", "ok", f"nats-server {version.major}.{version.minor}.{version.patch}")]
+        count = info.config.num_replicas or 1
+        peers = (info.cluster.replicas if info.cluster else None) or []
+        behind = [f"{peer.name} ({peer.lag or 0:,} behind)" for peer in peers if peer.offline or not peer.current]
+        if behind:
+            step = "see why: until it has caught up, one more that fails stops all writes"
+            found.append(Check("replicas", "warn", f"not current: {', '.join(behind)}", step))
+        elif count == 1:
+            step = "run three servers and open it with ?replicas=3, or know that the log is lost with this one's disk"
+            found.append(Check("replicas", "warn", "there is one", step))
+        else:
+            found.append(Check("replicas", "ok", f"{count} are current"))
+        # Of a stream as a whole. What one replica has lost in silence, the chain tells whoever reads it there.
+        state, replaced = info.state, (await self._jetstream.stream_info(self._replaced)).state
+        missing = state.last_seq - state.messages
+        if state.lost or (missing and not replaced.messages):
+            step = "give the lead to another replica (`nats stream cluster step-down`), and wipe the one that had it"
+            found.append(Check("commits", "bad", f"{missing:,} of {state.last_seq:,} messages are missing", step))
+        else:
+            erased = f", {missing:,} of them erased" if missing else ""
+            found.append(Check("commits", "ok", f"all {state.last_seq:,} messages are there{erased}"))
+        return found
+
+    def close(self) -> None:
+        """End the connection and its thread."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _end(self) -> None:
+        """Close the client, and end whatever waits for an answer."""
+        if self._client is not None:
+            with suppress(Exception):
+                await asyncio.wait_for(self._client.close(), _SECONDS)
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _headers(message: object) -> dict[str, str]:
+    return cast("dict[str, str]", getattr(message, "headers", None) or {})
+
+
+async def _ignore(_: Exception) -> None:
+    """Say nothing: calls that fail raise, and the client connects again by itself."""
+
+
+class _Place(NamedTuple):
+    """An address in parts."""
+
+    servers: list[str]
+    log: str
+    name: str
+    replicas: int
+    credentials: str | None
+
+    @classmethod
+    def of(cls, address: str) -> "_Place":
+        parts = urlsplit(address)
+        log = unquote(parts.path.strip("/")) or "default"
+        if not _NAME_CHARS.issuperset(log):
+            raise InvalidInput(f"the name of a log is {log!r}; give letters, digits, '-' and '_' behind the host")
+        user, _, hosts = parts.netloc.rpartition("@")
+        options = parse_qs(parts.query)
+        unknown = options.keys() - {"replicas", "creds"}
+        if unknown:
+            raise InvalidInput(f"the address of a log has the option {min(unknown)!r}; replicas and creds are known")
+        replicas = options.get("replicas", [""])[0] or str(_REPLICAS if "," in hosts else 1)
+        if replicas not in ("1", "3", "5"):
+            raise InvalidInput(f"replicas is {replicas!r}; give 1, 3 or 5")
+        servers = [
+            f"{parts.scheme}://{user}@{host}" if user else f"{parts.scheme}://{host}" for host in hosts.split(",")
+        ]
+        return cls(servers, log, shown_address(address), int(replicas), options.get("creds", [None])[0])

@@ -1,0 +1,295 @@
+"""A shared log on PostgreSQL: a row for each commit, and a row for the log that says which one is the last.
+
+An append is one statement: it moves the last number on and puts the commit, or finds that another one was quicker.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from threading import Lock
+from typing import Any, Final, LiteralString, TypeVar
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+
+import psycopg
+from psycopg.rows import dict_row
+from psycopg.sql import SQL, Identifier
+
+from refold.errors import Closed, InvalidInput, StoreCorrupt, StoreError, StoreFull, StoreUnreachable
+from refold.limits import CLOCK_SECONDS_MAX
+from refold.log.commits import PAGE_BYTES, Check, Disconnected, Numbered, Overtaken, shown_address
+
+_SCHEMA: Final[Sequence[LiteralString]] = (
+    "CREATE SCHEMA IF NOT EXISTS refold",
+    """CREATE TABLE IF NOT EXISTS refold.log (
+        id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        name text NOT NULL UNIQUE,
+        head bigint NOT NULL DEFAULT 0)""",
+    """CREATE TABLE IF NOT EXISTS refold.commit (
+        log integer NOT NULL REFERENCES refold.log,
+        number bigint NOT NULL,
+        packed bytea NOT NULL,
+        PRIMARY KEY (log, number))""",
+    # Salted hashes and short texts compress badly, and whoever reads a commit reads it whole.
+    "ALTER TABLE refold.commit ALTER COLUMN packed SET STORAGE EXTERNAL",
+)
+_FIND: Final = "SELECT id FROM refold.log WHERE name = %s"
+_HEAD: Final = "SELECT head FROM refold.log WHERE id = %s"
+_APPEND: Final = """
+    WITH moved AS (UPDATE refold.log SET head = head + 1 WHERE id = %(log)s AND head = %(expected)s RETURNING head),
+         put AS (INSERT INTO refold.commit SELECT %(log)s, head, %(packed)s FROM moved RETURNING number)
+    SELECT number, pg_notify(%(channel)s, number::text) FROM put
+"""
+_READ: Final = """
+    SELECT number, packed FROM (
+        SELECT number, packed, sum(octet_length(packed)) OVER (ORDER BY number) - octet_length(packed) AS before
+        FROM (SELECT number, packed FROM refold.commit WHERE log = %s AND number > %s ORDER BY number LIMIT %s) AS page
+    ) AS counted WHERE before < %s ORDER BY number
+"""
+_REPLACE: Final = "UPDATE refold.commit SET packed = %s WHERE log = %s AND number = %s"
+_SIZE: Final = "SELECT coalesce(sum(octet_length(packed)), 0)::bigint FROM refold.commit WHERE log = %s"
+
+_FACTS: Final = """
+    SELECT current_setting('server_version') AS version, current_setting('fsync') AS fsync,
+           current_setting('synchronous_commit') AS synchronous_commit,
+           current_setting('full_page_writes') AS full_page_writes,
+           current_setting('data_checksums') AS data_checksums,
+           (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')) AS standbys,
+           (SELECT head FROM refold.log WHERE id = %(log)s) AS head,
+           (SELECT count(*) FROM refold.commit WHERE log = %(log)s) AS commits,
+           (SELECT coalesce(max(number), 0) FROM refold.commit WHERE log = %(log)s) AS last,
+           extract(epoch FROM clock_timestamp())::float8 AS now
+"""
+
+_PAGE_COUNT: Final = 4_096
+"""Commits that are read at a time at most."""
+
+_LOCK: Final = 0x7265666F
+"""The class of the advisory locks that turns are taken with."""
+
+_TRIES: Final = 3
+_CONNECT_SECONDS: Final = 10
+_DEFAULT_NAME: Final = "default"
+
+T = TypeVar("T")
+
+
+class PostgresCommits:
+    """The commits of one log in a database; see ``commits.CommitLog`` for what each method promises.
+
+    The address is one of libpq's, ``postgresql://user@host/database``, with ``?log=NAME`` where the database has
+    several logs. Passwords, certificates and the rest come in libpq's own ways: ``.pgpass``, ``PGSSLMODE``, a service.
+    """
+
+    def __init__(self, address: str, *, readonly: bool) -> None:
+        self._address, name = _parted(address)
+        self.name = shown_address(address)
+        self._lock = Lock()
+        self._connection: psycopg.Connection[Any] | None = None
+        self._listener: psycopg.Connection[Any] | None = None
+        self._is_closed = False
+        self._is_in_turn = False
+        self._log = self._call(lambda connection: self._found(connection, name, readonly=readonly))
+        self._channel = f"refold_{self._log}"
+
+    def _found(self, connection: "psycopg.Connection[Any]", name: str, *, readonly: bool) -> int:
+        """Return the number of the log in the database; the schema and the log are made where they are missing."""
+        if connection.execute("SELECT to_regclass('refold.commit')").fetchone() == (None,) and not readonly:
+            for statement in _SCHEMA:
+                # Two that make it at the same moment: the second one finds it made.
+                with suppress(psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable):
+                    connection.execute(statement)
+        if not readonly and connection.execute(_FIND, (name,)).fetchone() is None:
+            connection.execute("INSERT INTO refold.log (name) VALUES (%s) ON CONFLICT DO NOTHING", (name,))
+        found = connection.execute(_FIND, (name,)).fetchone()
+        if found is None:
+            return 0
+        return int(found[0])
+
+    # Connections.
+
+    def _connected(self) -> "psycopg.Connection[Any]":
+        if self._connection is None or self._connection.closed:
+            self._is_in_turn = False
+            self._connection = self._connect()
+        return self._connection
+
+    def _connect(self) -> "psycopg.Connection[Any]":
+        connection = psycopg.connect(
+            self._address, autocommit=True, connect_timeout=_CONNECT_SECONDS, application_name="refold"
+        )
+        if self._is_closed:  # Meanwhile.
+            connection.close()
+            raise Closed(f"{self.name} is closed; open it again")
+        return connection
+
+    def _call(self, use: Callable[["psycopg.Connection[Any]"], T]) -> T:
+        """Call ``use`` with a connection, again with a new one where that was lost, and return its result."""
+        tries = _TRIES
+        while True:
+            try:
+                with self._lock:
+                    return use(self._connected())
+            except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+                tries -= 1
+                if not tries or self._is_closed or isinstance(error, psycopg.errors.DiskFull):
+                    raise self._translated(error) from error
+            except psycopg.Error as error:
+                raise self._translated(error) from error
+
+    def _translated(self, error: psycopg.Error) -> StoreError:
+        reason = " ".join(str(error).split())
+        if isinstance(error, psycopg.errors.DiskFull):
+            return StoreFull(f"{self.name}: {reason}; free space on the server, and call again")
+        if isinstance(error, psycopg.errors.DataCorrupted):
+            return StoreCorrupt(f"{self.name}: {reason}; restore the server from its backup")
+        if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
+            return StoreUnreachable(f"{self.name} does not answer: {reason}; see that it runs and can be reached")
+        return StoreError(f"{self.name}: {reason}; see that its user may use the schema refold")
+
+    # Commits.
+
+    def head(self) -> int:
+        """Return the number of the last commit."""
+        found = self._call(lambda connection: connection.execute(_HEAD, (self._log,)).fetchone())
+        return 0 if found is None else int(found[0])
+
+    def read(self, after: int) -> list[Numbered]:
+        """Return the first commits behind a number, in order and without a gap."""
+        bounds = (self._log, after, _PAGE_COUNT, PAGE_BYTES)
+        rows = self._call(lambda connection: connection.execute(_READ, bounds, binary=True).fetchall())
+        found = [Numbered(number, bytes(packed)) for number, packed in rows]
+        for place, (number, _) in enumerate(found, after + 1):
+            if number != place:
+                raise StoreCorrupt(f"commit {place} of {self.name} is missing; restore the server from its backup")
+        return found
+
+    def append(self, expected: int, packed: bytes) -> int:
+        """Append a commit, if the last one is ``expected``."""
+        values = {"log": self._log, "expected": expected, "packed": packed, "channel": self._channel}
+        try:
+            with self._lock:
+                found = self._connected().execute(_APPEND, values).fetchone()
+        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            if self._is_closed or isinstance(error, psycopg.errors.DiskFull):
+                raise self._translated(error) from error
+            raise Disconnected(" ".join(str(error).split())) from error
+        except psycopg.Error as error:
+            raise self._translated(error) from error
+        if found is None:
+            raise Overtaken
+        return int(found[0])
+
+    def replace(self, commits: Sequence[Numbered]) -> None:
+        """Put other bytes in the place of commits, in one transaction."""
+
+        def use(connection: "psycopg.Connection[Any]") -> None:
+            with connection.transaction(), connection.cursor() as cursor:
+                cursor.executemany(_REPLACE, [(packed, self._log, number) for number, packed in commits])
+
+        self._call(use)
+
+    def sweep(self) -> None:
+        """Have the server drop the rows that were replaced; its WAL and its backups keep them as long as they do."""
+        self._call(lambda connection: connection.execute("VACUUM refold.commit"))
+
+    # Turns.
+
+    def queue(self) -> None:
+        """Wait for this machine's turn: the server queues those that want one."""
+
+        def use(connection: "psycopg.Connection[Any]") -> None:
+            connection.execute("SELECT pg_advisory_lock(%s, %s)", (_LOCK, self._log))
+            self._is_in_turn = True
+
+        self._call(use)
+
+    def leave(self) -> None:
+        """Give the turn back; where the connection was lost, the server has taken it back."""
+        if self._is_in_turn:
+            self._is_in_turn = False
+            with suppress(StoreError):
+                self._call(
+                    lambda connection: connection.execute("SELECT pg_advisory_unlock(%s, %s)", (_LOCK, self._log))
+                )
+
+    def wait(self, seconds: float) -> int | None:
+        """Return the number of the last commit that the server tells of within a time."""
+        try:
+            listener = self._listener
+            if listener is None or listener.closed:
+                listener = self._listener = self._connect()
+                listener.execute(SQL("LISTEN {}").format(Identifier(self._channel)))
+                return None  # What was appended before is not told.
+            return max((int(told.payload) for told in listener.notifies(timeout=seconds, stop_after=1)), default=None)
+        except psycopg.Error as error:
+            raise self._translated(error) from error
+        finally:
+            if self._is_closed:  # It may have come too late to be closed with the others.
+                self._disconnect()
+
+    def size_bytes(self) -> int:
+        """Return the bytes of all commits."""
+        found = self._call(lambda connection: connection.execute(_SIZE, (self._log,)).fetchone())
+        return int(found[0]) if found else 0
+
+    def checks(self) -> list[Check]:
+        """Return what the server says of itself."""
+
+        def ask(connection: "psycopg.Connection[Any]") -> dict[str, Any]:
+            with connection.cursor(row_factory=dict_row) as cursor:
+                return dict(cursor.execute(_FACTS, {"log": self._log}).fetchone() or {})
+
+        if not self._log:
+            step = "open it once to write, or give the name of another log with ?log="
+            return [Check("log", "bad", "there is no log of this name", step)]
+        facts = self._call(ask)
+        apart = abs(facts["now"] - time.time())  # noqa: TID251 - compared with the server's, and never recorded
+        found = [Check("server", "ok", f"PostgreSQL {facts['version']}")]
+        for name in ("fsync", "synchronous_commit", "full_page_writes"):
+            step = f"set {name} = on: without it a crash of the server loses acknowledged commits"
+            found.append(
+                Check(name, "bad", f"{name} is off", step) if facts[name] == "off" else Check(name, "ok", facts[name])
+            )
+        if facts["data_checksums"] == "off":
+            step = "stop the server and run pg_checksums --enable, or a flipped bit of its disk is not seen"
+            found.append(Check("checksums", "warn", "data_checksums is off", step))
+        else:
+            found.append(Check("checksums", "ok", "on"))
+        if facts["standbys"]:
+            found.append(Check("standbys", "ok", f"{facts['standbys']} are synchronous"))
+        else:
+            step = "set up a synchronous standby, or know that the log is lost with this server's disk"
+            found.append(Check("standbys", "warn", "no standby is synchronous", step))
+        if (facts["commits"], facts["last"]) == (facts["head"], facts["head"]):
+            found.append(Check("commits", "ok", f"all {facts['head']:,} are there"))
+        else:
+            message = f"{facts['commits']:,} are there, the last of them {facts['last']:,}, of {facts['head']:,}"
+            found.append(Check("commits", "bad", message, "restore the server from its backup"))
+        if apart > CLOCK_SECONDS_MAX:
+            step = "let both clocks be set by NTP: times of events come from the machines that write"
+            found.append(Check("clock", "warn", f"the server's clock is {apart:,.1f} s away from this one", step))
+        else:
+            found.append(Check("clock", "ok", f"within {CLOCK_SECONDS_MAX} s of this machine's"))
+        return found
+
+    def close(self) -> None:
+        """End both connections."""
+        self._is_closed = True
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        for connection in (self._connection, self._listener):
+            if connection is not None:
+                with suppress(psycopg.Error):
+                    connection.close()
+
+
+def _parted(address: str) -> tuple[str, str]:
+    """Return an address that libpq takes, and the name of the log."""
+    parts = urlsplit(address)
+    options = parse_qsl(parts.query, keep_blank_values=True)
+    names = [value for option, value in options if option == "log"]
+    if len(names) > 1 or "" in names:
+        raise InvalidInput(f"the address {address.partition('@')[2]!r} names no one log; give one log=NAME, or none")
+    query = urlencode([pair for pair in options if pair[0] != "log"], quote_via=quote)
+    return urlunsplit(parts._replace(query=query)), names[0] if names else _DEFAULT_NAME

@@ -1,0 +1,555 @@
+"""A log on a server, with a copy of it here: reads are local, and a commit is durable where the server has it.
+
+A turn appends its commit behind the last one that is here, or not at all; then it is written here, with the number that
+the server gave it, in one transaction. What other machines append is applied by a thread that waits for it, and by
+whoever was overtaken. The copy is a cache: without it, the next opening reads the server's commits from the first one.
+Checkpoints and other caches are of this copy alone and never leave it.
+"""
+
+import fcntl
+import io
+import os
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from threading import RLock
+from typing import Final, TypeVar
+
+from refold.errors import (
+    Closed,
+    InvalidInput,
+    NotFound,
+    ReadOnly,
+    StoreBusy,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    StoreUnreachable,
+    StoreVersion,
+)
+from refold.limits import (
+    CACHES_COUNT_MAX,
+    FOLLOW_SECONDS,
+    KEYED_HASH_BYTES,
+    LMDB_KEY_BYTES_MAX,
+    PAGE_EVENTS,
+    RECONNECT_SECONDS_MAX,
+    SEQ_BYTES,
+)
+from refold.log.commits import POSITION_KEY, CommitLog, Disconnected, Numbered, Overtaken, pack, unpack
+from refold.log.directory import directory_at
+from refold.log.disk import disk_error, remove
+from refold.log.lmdb_file import open_alone
+from refold.log.lmdb_log import LmdbLog
+from refold.log.memory_log import RamLog
+from refold.log.protocol import AlwaysDurable, Found, LogTurn, Row, Table, TurnLost, scan
+from refold.log.record import SEQ, Record, Sealed
+from refold.text import blake2b
+from refold.threads import NO_THREAD, Bell, Worker
+
+IN_RAM: Final = ":memory:"
+"""What names no directory: the copy is in RAM."""
+
+_STALE_KEY: Final = b"stale"
+"""The row that says: another machine erased something, and the file of this copy may still hold bytes of it."""
+
+CACHES: Final[frozenset[Table]] = frozenset(("checkpoints", "digests", "graphs"))
+"""Tables of what can be computed from the log; each machine has its own."""
+
+_ORIGINAL: Final[frozenset[Table]] = frozenset(("derived", "names", "requests", "streams", "vectors"))
+"""Tables whose rows only an erasure changes once they are there."""
+
+_UNCONTENDED_COUNT: Final = 64
+"""Turns without another machine's commit before turns are taken without queuing again."""
+
+_UNNAMED: Final[tuple[Table, bytes]] = ("names", b"")
+"""How a row begins that stands for the deletion of all names of the stream whose number is its value."""
+
+T = TypeVar("T")
+
+
+def _is_local(row: Row) -> bool:
+    return row[0] in CACHES or (row[0] == "meta" and row[1] in (POSITION_KEY, _STALE_KEY))
+
+
+class ReplicaTurn:
+    """A turn at writing here, which other machines may overtake."""
+
+    __slots__ = ("_log", "_turn", "last_commit")
+
+    def __init__(self, log: "ReplicaLog", turn: LogTurn) -> None:
+        self._log = log
+        self._turn = turn
+        self.last_commit = log.applied + turn.last_commit
+
+    def is_current(self) -> bool:
+        """Return whether the last commit that is here is the server's last one."""
+        return self._log.is_current()
+
+    def write(self, records: Sequence[Sealed], rows: Sequence[Row] = (), erased: Sequence[Sealed] = ()) -> int:
+        """Append a commit to the server's, and write it here; what is of this copy alone is only written here."""
+        log, shared = self._log, self._log.shared(rows)
+        if not (records or shared or erased):
+            return log.applied + self._turn.write((), rows)
+        log.check(records, rows)
+        number = log.append(pack(records, shared, erased))
+        # From here on it is durable: what cuts this off leaves it to be applied like the commit of another machine.
+        last_commit = self._turn.write(records, [*rows, _position(number)], erased)
+        log.position = number
+        return log.applied + last_commit
+
+
+def _deletion(table: Table, key: bytes) -> Row:
+    return table, key, None
+
+
+def _position(number: int) -> Row:
+    return "meta", POSITION_KEY, SEQ.pack(number)
+
+
+class ReplicaLog:
+    """A log whose commits are on a server; see ``protocol.Log`` for what each method promises."""
+
+    def __init__(self, commits: CommitLog, local: LmdbLog | RamLog, *, readonly: bool) -> None:
+        self.readonly = readonly
+        self.durability = AlwaysDurable()
+        self.commits = commits
+        self.local = local
+        self.files = ReplicaFiles(self)
+        self._turns = RLock()
+        """Held for each append, and for each application of what others appended."""
+        self.applied = 0
+        """How many times commits of others were applied: in RAM, the log below counts none."""
+        self._contended = 0
+        self._is_closed = False
+        self._bell = Bell()
+        self._follower: Worker | None = None
+        self._undisturbed: Callable[[Callable[[], None]], None] = _call
+        row = local.row("meta", POSITION_KEY)
+        self.position = 0 if row is None else SEQ.unpack(row)[0]
+        """The number of the last commit that is here."""
+        self.is_stale = local.row("meta", _STALE_KEY) is not None
+        # Reads are those of the copy, without a call in between.
+        self.head, self.read, self.events_at = local.head, local.read, local.events_at
+        self.row, self.rows = local.row, local.rows
+
+    def last_commit(self) -> int:
+        """Return a number that grows with every commit that is here."""
+        return self.applied + self.local.last_commit()
+
+    def in_snapshot(self, use: Callable[[], T]) -> T:
+        """Call ``use`` while nothing is written here."""
+        with self._turns:
+            return self.local.in_snapshot(use)
+
+    # Writing.
+
+    def in_turn(self, use: Callable[[ReplicaTurn], T]) -> T:
+        """Call ``use`` with a turn at writing and return its result."""
+        self._check_open()
+        if self.readonly:
+            raise ReadOnly(f"{self.commits.name} is open read-only; open it without readonly=True to write")
+        with self._turns:
+            if not self._contended:
+                return self._turn(use)
+            # Others write as well. Those who queue for a turn lose none to each other.
+            try:
+                with suppress(StoreUnreachable):  # Rows of a cache can be written all the same, and `append` says so.
+                    self.commits.queue()
+                    self._contended = _UNCONTENDED_COUNT if self.refresh() else self._contended - 1
+                return self._turn(use)
+            finally:
+                self.commits.leave()
+
+    def _turn(self, use: Callable[[ReplicaTurn], T]) -> T:
+        return self.local.in_turn(lambda turn: use(ReplicaTurn(self, turn)))
+
+    def append(self, packed: bytes) -> int:
+        """Append a commit behind the last one that is here and return its number; ``TurnLost`` where others have one.
+
+        Where the connection is lost the same commit is appended again: it can be there once at most, as both want the
+        same place.
+        """
+        is_again, until, pause = False, time.monotonic() + RECONNECT_SECONDS_MAX, 0.01
+        while True:
+            try:
+                return self.commits.append(self.position, packed)
+            except Overtaken:
+                if is_again and (found := self.commits.read(self.position)) and found[0].packed == packed:
+                    return found[0].number
+                self._contended = _UNCONTENDED_COUNT
+                raise TurnLost(
+                    f"another machine wrote to {self.commits.name}; nothing was written, call again"
+                ) from None
+            except Disconnected as error:
+                if time.monotonic() > until:
+                    raise StoreUnreachable(
+                        f"{self.commits.name} was lost while a commit was written ({error}), so it may be written or "
+                        f"not; call again with the same request_id, or look whether it is there"
+                    ) from error
+                is_again = True
+            time.sleep(pause)
+            pause = min(2 * pause, 1.0)
+
+    def shared(self, rows: Sequence[Row]) -> list[Row]:
+        """Return the rows that other machines need, without deletions of what is not there."""
+        found = list[Row]()
+        for row in rows:
+            table, key, value = row
+            if _is_local(row):
+                continue
+            if value is not None:
+                found.append(row)
+            elif (before := self.local.row(table, key)) is not None:
+                is_name = table == "names" and len(before) <= SEQ_BYTES
+                # The server would keep the name of what is erased.
+                found.append((*_UNNAMED, before) if is_name else row)
+        return found
+
+    def check(self, records: Sequence[Sealed], rows: Sequence[Row]) -> None:
+        """Raise where a commit cannot be written here: on the server, it would keep every machine from going on."""
+        _checked_head(records, self.local.head(), "what is to be written", self.commits.name)
+        if any(not 0 < len(key) <= LMDB_KEY_BYTES_MAX for _, key, _ in rows):
+            raise StoreError(f"writing behind seq {self.local.head()}: a key has no byte, or over LMDB_KEY_BYTES_MAX")
+
+    def is_current(self) -> bool:
+        """Return whether the last commit that is here is the server's last one; where it is not, more are expected."""
+        if self.commits.head() == self.position:
+            return True
+        self._contended = _UNCONTENDED_COUNT
+        return False
+
+    # What other machines wrote.
+
+    def refresh(self) -> bool:
+        """Apply all commits of the server that are not here yet; return whether there were any."""
+        was_applied = False
+        with self._turns:
+            while page := self.commits.read(self.position):
+                self._check_open()
+                self._apply(page)
+                was_applied = True
+        return was_applied
+
+    def _apply(self, page: Sequence[Numbered]) -> None:
+        """Write commits of the server here, in one transaction."""
+        name, head = self.commits.name, self.local.head()
+        records, rows, erased = list[Sealed](), list[Row](), list[Sealed]()
+        for numbered in page:
+            commit = unpack(numbered, name)
+            head = _checked_head(commit.records, head, f"commit {numbered.number}", name)
+            records += commit.records
+            for row in commit.rows:
+                rows += self._unnamed(row[2], rows) if row[:2] == _UNNAMED else (row,)
+            erased += commit.erased
+        if erased:
+            # Which of the caches hold what is gone only the machine knows that erased it.
+            for table in CACHES:
+                rows += (_deletion(table, key) for key, _ in scan(self.local, table, b"", PAGE_EVENTS))
+            rows.append(("meta", _STALE_KEY, b"\1"))
+        number = page[-1].number
+        self.local.in_turn(lambda turn: turn.write(records, [*rows, _position(number)], erased))
+        self.position = number
+        if isinstance(self.local, RamLog):
+            self.applied += 1
+        self.is_stale |= bool(erased)
+
+    def _unnamed(self, number: bytes | None, pending: Sequence[Row]) -> Iterator[Row]:
+        """Yield the deletions of all names of a stream, those that are about to be written among them."""
+        stored = scan(self.local, "names", b"", PAGE_EVENTS)
+        written = ((key, value) for table, key, value in pending if table == "names")
+        yield from (_deletion("names", key) for key, value in (*stored, *written) if value == number)
+
+    def follow(self, undisturbed: Callable[[Callable[[], None]], None]) -> None:
+        """Apply from now on what other machines write, as soon as the server says so.
+
+        ``undisturbed`` calls what it is given while nobody reads: the sweep of the copy, where they erased something.
+        """
+        self._undisturbed = undisturbed
+        self._follower = Worker(self._follow, "refold-follower")
+        self._follower.start()
+        if not self._follower.begins():
+            raise StoreError(f"{self.commits.name} cannot be followed: {NO_THREAD}")
+
+    def _follow(self) -> None:
+        while not self._is_closed:
+            try:
+                told = self.commits.wait(FOLLOW_SECONDS)
+                if not self._is_closed:
+                    with self._turns:  # One of this machine is here once its turn is over.
+                        if told is None or told > self.position:
+                            self.refresh()
+                    if self.is_stale:
+                        self._undisturbed(self.files.sweep_copy)
+            except Closed:
+                return
+            except Exception:  # noqa: BLE001 - who writes or asks for a refresh gets it; reads go on from what is here
+                self._bell.wait(FOLLOW_SECONDS)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise Closed(f"{self.commits.name} is closed; open it again with Memory({self.commits.name!r})")
+
+    def close(self) -> None:
+        """End the connections and release the copy."""
+        self._is_closed = True
+        self._bell.ring()
+        self.commits.close()
+        if self._follower is not None:
+            self._follower.join()
+        with self._turns:
+            self.local.close()
+
+
+def _call(use: Callable[[], None]) -> None:
+    use()
+
+
+def _checked_head(records: Sequence[Sealed], head: int, what: str, name: str) -> int:
+    """Return the seq of the last event with records behind ``head``; ``StoreCorrupt`` if they do not go on there."""
+    for last, record in records:
+        first = Record(record).first_seq
+        if first != head + 1:
+            raise StoreCorrupt(
+                f"{what} of {name} goes on at seq {first}, and the log before it ends at {head}: a commit was lost or "
+                f"altered; compare the server's replicas, and restore it from a backup"
+            )
+        head = last
+    return head
+
+
+def open_replica(address: str, *, readonly: bool, seed: Mapping[bytes, bytes], cache: str | None) -> ReplicaLog:
+    """Return the log at an address, with all commits of its server here.
+
+    An empty one begins with ``seed``, unless it is opened to be read. ``cache`` is the directory of the copies, or
+    ``IN_RAM``; without one it is that of the user's caches.
+    """
+    commits = connect(address, readonly=readonly)
+    try:
+        first = commits.read(0)[:1] or _begun(commits, seed, readonly=readonly)
+        rows = unpack(first[0], commits.name).rows
+        local: LmdbLog | RamLog = RamLog() if cache == IN_RAM else _copy_in(_cache_root(cache), commits.name, rows)
+        try:
+            log = ReplicaLog(commits, local, readonly=readonly)
+            _check_known(log)
+            log.refresh()
+        except BaseException:
+            local.close()
+            raise
+        else:
+            return log
+    except BaseException:
+        commits.close()
+        raise
+
+
+def connect(address: str, *, readonly: bool) -> CommitLog:
+    """Return the commits at an address; ``InvalidInput`` where the extra that speaks to it is not installed."""
+    try:
+        if address.startswith(("nats://", "tls://")):
+            from refold.log.jetstream import JetStreamCommits  # noqa: PLC0415 - its client is an extra
+
+            return JetStreamCommits(address, readonly=readonly)
+        from refold.log.postgres import PostgresCommits  # noqa: PLC0415 - as above
+
+        return PostgresCommits(address, readonly=readonly)
+    except ImportError as error:
+        extra = "nats" if address.startswith(("nats://", "tls://")) else "postgres"
+        raise InvalidInput(f"a log on a server needs a client: {error}; pip install 'refold[{extra}]'") from error
+
+
+def _begun(commits: CommitLog, seed: Mapping[bytes, bytes], *, readonly: bool) -> list[Numbered]:
+    """Return the first commit of an empty log: this machine's, or that of another one which was quicker."""
+    if readonly:
+        raise NotFound(f"there is no log at {commits.name} to open read-only; open it once without readonly=True")
+    try:
+        commits.append(0, pack((), [("meta", key, value) for key, value in seed.items()]))
+    except Overtaken:
+        pass
+    except Disconnected as error:
+        raise StoreUnreachable(f"{commits.name} was lost while it was created ({error}); call again") from error
+    return commits.read(0)[:1]
+
+
+def _check_known(log: ReplicaLog) -> None:
+    """Raise ``StoreCorrupt`` where the server does not have the commit that this copy has as its last one."""
+    if not log.position:
+        return
+    page = log.commits.read(log.position - 1)[:1]
+    known = [unpack(numbered, log.commits.name).records for numbered in page if numbered.number == log.position]
+    if not known or any(
+        [last for last, _ in log.read(last - 1, last)] != [last]
+        or Record(log.read(last - 1, last)[0][1]).link != Record(record).link
+        for last, record in known[0]
+    ):
+        raise StoreCorrupt(
+            f"{log.commits.name} has lost commits that this machine has seen, up to {log.position}, or is another log "
+            f"now; if it was restored from a backup on purpose, remove the copies of it and open it again"
+        )
+
+
+# Copies in directories: each process has one of its own, which the next process goes on with.
+
+
+def _cache_root(cache: str | None) -> str:
+    if cache is not None:
+        return cache
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(home, "refold")
+
+
+def _copy_in(root: str, name: str, seed: Sequence[Row]) -> "LmdbLog":
+    """Return the first copy of a log that no other process has, a new one where there is none."""
+    values = {key: value for table, key, value in seed if table == "meta" and value is not None}
+    # Both: a server may be restored as another one, and an address may be given to another log.
+    place = os.path.join(root, blake2b(values[b"store_id"] + name.encode(), digest_size=KEYED_HASH_BYTES).hexdigest())
+    try:
+        os.makedirs(place, 0o700, exist_ok=True)
+        for number in range(CACHES_COUNT_MAX):
+            path = os.path.join(place, str(number))
+            lock = io.FileIO(f"{path}.lock", "w", opener=_private)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                lock.close()
+                continue
+            return _CopyLog(path, values, lock)
+    except OSError as error:
+        raise disk_error(error, f"making a copy of the log in {place}", "give another directory with cache=") from error
+    raise StoreBusy(
+        f"all CACHES_COUNT_MAX = {CACHES_COUNT_MAX} copies in {place} are in use; close some, or give cache="
+    )
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
+
+
+class _CopyLog(LmdbLog):
+    """A copy in a directory, with the lock that makes it this process's own; one that is damaged is made anew."""
+
+    def __init__(self, path: str, seed: dict[bytes, bytes], lock: io.FileIO) -> None:
+        self._lock = lock
+        try:
+            try:
+                super().__init__(directory_at(path, readonly=False, seed=seed, exclusive=True))
+            except (StoreCorrupt, StoreVersion):
+                remove(path)
+                super().__init__(directory_at(path, readonly=False, seed=seed, exclusive=True))
+        except BaseException:
+            lock.close()
+            raise
+
+    def close(self) -> None:
+        """Release the copy for the next process."""
+        super().close()
+        self._lock.close()
+
+
+class ReplicaFiles:
+    """The upkeep of a copy and of the server's commits."""
+
+    def __init__(self, log: ReplicaLog) -> None:
+        self._log = log
+
+    def alone(self, use: Callable[[], T]) -> T:
+        """Call ``use`` once all commits of the server are here, while no other process reads the copy."""
+        self._log.refresh()
+        return self._log.local.files.alone(use)
+
+    def sweep(self) -> None:
+        """Leave nothing of what was erased, on the server and here."""
+        self._replace_stale()
+        self._log.commits.sweep()
+        self._log.local.files.sweep()
+
+    def sweep_copy(self) -> None:
+        """Leave nothing of what was erased in the copy; the caller lets nobody read.
+
+        Where another process reads it, or there is no room, that is left to the next time.
+        """
+        local = self._log.local
+        try:
+            local.files.alone(local.files.sweep)
+        except (StoreBusy, StoreFull):
+            return
+        local.in_turn(lambda turn: turn.write((), [("meta", _STALE_KEY, None)]))
+        self._log.is_stale = False
+
+    def _replace_stale(self) -> None:
+        """Put what is here in the place of each commit that holds something else: bytes of what was erased."""
+        log, after = self._log, 0
+        while page := log.commits.read(after):
+            after = page[-1].number
+            stale = [
+                Numbered(numbered.number, packed)
+                for numbered in page
+                if (packed := self._current(numbered)) is not None
+            ]
+            if stale:
+                log.commits.replace(stale)
+
+    def _current(self, numbered: Numbered) -> bytes | None:
+        """Return the bytes of a commit with nothing that was erased since, ``None`` where it is as it should be."""
+        local, commit = self._log.local, unpack(numbered, self._log.commits.name)
+        records, erased = (
+            tuple((last, local.read(last - 1, last)[0][1]) for last, _ in part)
+            for part in (commit.records, commit.erased)
+        )
+        rows = list[Row]()
+        for table, key, value in commit.rows:
+            is_original = table in _ORIGINAL and value is not None and (table, key) != _UNNAMED
+            now = local.row(table, key) if is_original else value
+            if now is not None or value is None:  # The key of a row that is gone may tell what was erased.
+                rows.append((table, key, now))
+        if (records, tuple(rows), erased) == (commit.records, commit.rows, commit.erased):
+            return None
+        return pack(records, rows, erased)
+
+    def search(self, markers: Collection[bytes]) -> Found:
+        """Return how often the markers stand in the copy, and in what can be read of the server's commits."""
+        found, after = self._log.local.files.search(markers), 0
+        size = occurrences = 0
+        while page := self._log.commits.read(after):
+            after = page[-1].number
+            size += sum(len(packed) for _, packed in page)
+            occurrences += sum(packed.count(marker) for _, packed in page for marker in markers)
+        return Found(found.files, found.bytes + size, found.occurrences + occurrences)
+
+    def relieve(self) -> None:
+        """Let go of what is held in RAM only because it was read once."""
+        self._log.local.files.relieve()
+
+    def size_bytes(self) -> int:
+        """Return the bytes that the commits take on the server."""
+        return self._log.commits.size_bytes()
+
+    def copy(self, into: str) -> None:
+        """Write the log to a new file in a directory, which is a store and no copy of one any more."""
+        if isinstance(self._log.local, RamLog):
+            raise InvalidInput(
+                f"a copy of {self._log.commits.name} in RAM has no file to copy to {into}; give a directory with cache="
+            )
+        self._log.refresh()
+        self._log.local.files.copy(into)
+        with open_alone(into) as store, store.begin(write=True) as txn:
+            meta = store.open_db(b"meta", txn=txn)
+            for key in (POSITION_KEY, _STALE_KEY):
+                txn.delete(key, db=meta)
+
+    def verify(self) -> list[str]:
+        """Return what is wrong with the copy's file, and where the server's commits differ from what is here."""
+        return [*self._log.local.files.verify(), *self._differing()]
+
+    def _differing(self) -> list[str]:
+        log, after, problems = self._log, 0, list[str]()
+        try:
+            while (page := log.commits.read(after)) and after < log.position:
+                for numbered in page:
+                    after = numbered.number
+                    records = unpack(numbered, log.commits.name).records
+                    if after <= log.position and any(log.read(last - 1, last) != [(last, it)] for last, it in records):
+                        problems.append(f"commit {after} of {log.commits.name} is not what this copy has")
+        except StoreError as error:
+            problems.append(str(error))
+        return problems

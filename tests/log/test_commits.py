@@ -1,0 +1,203 @@
+"""The shared logs, on PostgreSQL and on JetStream, keep the promises of their protocol alike."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from refold import InvalidInput, StoreUnreachable
+from refold.log.commits import CommitLog, Numbered, Overtaken, shown_address
+from refold.log.jetstream import JetStreamCommits
+from refold.log.postgres import PostgresCommits
+from tests.support.commits import Logs, everything, opened, running
+
+Opened = Callable[[], CommitLog]
+
+
+@pytest.fixture(scope="module", params=["postgres", "nats"])
+def logs(request: pytest.FixtureRequest) -> Iterator[Logs]:
+    with running(request.param) as found:
+        yield found
+
+
+@pytest.fixture
+def open_again(logs: Logs) -> Iterator[Opened]:
+    """Return a function that opens one new log, each time as another machine does."""
+    address, machines = logs.address(), list[CommitLog]()
+
+    def connect() -> CommitLog:
+        machines.append(opened(address))
+        return machines[-1]
+
+    yield connect
+    for each in machines:
+        each.close()
+
+
+def test_commits_come_back_in_order_with_growing_numbers(open_again: Opened) -> None:
+    commits = open_again()
+    assert (commits.head(), commits.read(0)) == (0, [])
+    written, last = list[Numbered](), 0
+    for place in range(40):
+        last = commits.append(last, b"commit %d" % place)
+        written.append(Numbered(last, b"commit %d" % place))
+    assert [number for number, _ in written] == sorted({number for number, _ in written})
+    assert everything(commits) == everything(open_again()) == written
+    assert commits.head() == last
+    assert commits.read(written[10].number)[0] == written[11]
+    assert commits.size_bytes() >= sum(len(packed) for _, packed in written)
+
+
+def test_who_was_overtaken_appends_nothing(open_again: Opened) -> None:
+    one, other = open_again(), open_again()
+    first = one.append(0, b"one")
+    for expected in (0, first + 7):
+        with pytest.raises(Overtaken):
+            other.append(expected, b"other")
+    other.append(first, b"other")
+    assert [packed for _, packed in everything(one)] == [b"one", b"other"]
+
+
+def test_of_many_at_once_one_is_first(open_again: Opened) -> None:
+    machines = [open_again() for _ in range(6)]
+    appended = list[bytes]()
+
+    def write(place: int) -> None:
+        commits, last = machines[place], 0
+        for turn in range(10):
+            packed = b"%d of %d" % (turn, place)
+            while True:
+                commits.queue()
+                try:
+                    last = commits.append(commits.head(), packed)
+                except Overtaken:
+                    continue
+                finally:
+                    commits.leave()
+                break
+            appended.append(packed)
+        assert last
+
+    threads = [threading.Thread(target=write, args=(place,)) for place in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = [packed for _, packed in everything(machines[0])]
+    assert sorted(found) == sorted(appended)
+    for place in range(6):
+        own = [packed for packed in found if packed.endswith(b"of %d" % place)]
+        assert own == [b"%d of %d" % (turn, place) for turn in range(10)]
+
+
+@pytest.mark.parametrize("size", [0, 1, 1_000_000, 5_000_000])
+def test_commits_of_any_size(open_again: Opened, size: int) -> None:
+    commits = open_again()
+    last = commits.append(commits.append(0, b"before"), b"x" * size)
+    commits.append(last, b"after")
+    assert [packed for _, packed in everything(open_again())] == [b"before", b"x" * size, b"after"]
+
+
+def test_pages_are_bounded(open_again: Opened) -> None:
+    commits, last = open_again(), 0
+    for place in range(12):
+        last = commits.append(last, bytes([place]) * 900_000)
+    assert 1 <= len(commits.read(0)) < 12
+    assert [packed[:1] for _, packed in everything(commits)] == [bytes([place]) for place in range(12)]
+
+
+@pytest.mark.parametrize("size", [1, 3_000_000])
+@pytest.mark.parametrize("new", [1, 2_500_000])
+def test_a_commit_is_replaced_in_its_place(open_again: Opened, size: int, new: int) -> None:
+    commits, other, numbers = open_again(), open_again(), [0]
+    for place in range(5):
+        numbers.append(commits.append(numbers[-1], bytes([97 + place]) * size))
+    for fill in (b"R", b"S"):
+        commits.replace([Numbered(numbers[2], fill * new), Numbered(numbers[5], fill)])
+        expected = [b"a" * size, fill * new, b"c" * size, b"d" * size, fill]
+        for each in (commits, other, open_again()):
+            assert [packed for _, packed in everything(each)] == expected
+            assert [number for number, _ in everything(each)] == numbers[1:]
+            assert each.read(numbers[4]) == [Numbered(numbers[5], fill)]
+    commits.sweep()
+    last = other.append(numbers[5], b"on")
+    assert commits.read(numbers[5]) == [Numbered(last, b"on")]
+
+
+def test_who_waits_is_told_of_a_commit(open_again: Opened) -> None:
+    one, other = open_again(), open_again()
+    while other.wait(0.1) is not None:
+        pass
+    told = list[int | None]()
+    waiter = threading.Thread(target=lambda: told.append(other.wait(30)))
+    waiter.start()
+    time.sleep(0.2)
+    number = one.append(0, b"commit")
+    waiter.join(20)
+    assert told == [number]
+    assert other.wait(0.05) is None
+
+
+def test_turns_are_taken_one_after_the_other(open_again: Opened) -> None:
+    one, other = open_again(), open_again()
+    one.leave()
+    one.queue()
+    one.leave()
+    other.queue()
+    other.leave()
+    other.leave()
+
+
+def test_closing_twice_is_closing_once(open_again: Opened) -> None:
+    commits = open_again()
+    commits.close()
+    commits.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "address"),
+    [
+        (PostgresCommits, "postgresql://me:secret@127.0.0.1:1/db"),
+        (JetStreamCommits, "nats://me:secret@127.0.0.1:1/log"),
+    ],
+)
+def test_a_server_that_is_not_there_is_said_without_the_password(kind: Callable[..., CommitLog], address: str) -> None:
+    with pytest.raises(StoreUnreachable, match=r"127\.0\.0\.1:1") as raised:
+        kind(address, readonly=False)
+    assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "address"),
+    [
+        (PostgresCommits, "postgresql://h/db?log=a&log=b"),
+        (PostgresCommits, "postgresql://h/db?log="),
+        (JetStreamCommits, "nats://h/a.b"),
+        (JetStreamCommits, "nats://h/a?replicas=2"),
+        (JetStreamCommits, "nats://h/a?replica=3"),
+    ],
+)
+def test_an_address_that_says_nothing_is_refused(kind: Callable[..., CommitLog], address: str) -> None:
+    with pytest.raises(InvalidInput):
+        kind(address, readonly=False)
+
+
+def test_what_an_operator_should_know_is_told(open_again: Opened) -> None:
+    commits = open_again()
+    commits.append(0, b"commit")
+    found = {check.name: check for check in commits.checks()}
+    assert {"server", "commits"} < set(found)
+    assert found["commits"].state == "ok"
+    assert [check for check in found.values() if check.state != "ok" and not check.next_step] == []
+
+
+def test_an_address_is_shown_without_its_password() -> None:
+    for address, shown in (
+        ("postgresql://me:secret@h/db", "postgresql://me:***@h/db"),
+        ("postgresql:///db?user=me&password=secret&log=a", "postgresql:///db?user=me&password=***&log=a"),
+        ("nats://me:se%40cret@h:1,g:2/log", "nats://me:***@h:1,g:2/log"),
+        ("nats://h/log", "nats://h/log"),
+        ("a/a:b@c", "a/a:b@c"),
+    ):
+        assert shown_address(address) == shown

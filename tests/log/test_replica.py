@@ -1,0 +1,325 @@
+"""A copy of a shared log: what is overtaken, lost on its way, erased elsewhere, or not what the server has."""
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from refold import InvalidInput, Memory, StoreCorrupt, StoreUnreachable
+from refold.log import replica
+from refold.log.commits import Numbered, Overtaken, pack
+from refold.log.memory_log import RamLog
+from refold.log.protocol import TurnLost, write
+from refold.log.replica import ReplicaLog
+from tests.support.commits import RamCommits
+from tests.support.memories import assert_sound
+from tests.support.records import sealed
+
+Shared = list[bytes]
+
+
+@pytest.fixture
+def shared(monkeypatch: pytest.MonkeyPatch) -> Shared:
+    """Commits that every memory at ``postgresql://`` in this process has."""
+    commits: Shared = []
+
+    def connected(address: str, *, readonly: bool) -> RamCommits:
+        assert (address, type(readonly)) == ("postgresql://shared", bool)
+        return RamCommits(commits)
+
+    monkeypatch.setattr(replica, "connect", connected)
+    return commits
+
+
+@pytest.fixture
+def machine(shared: Shared, tmp_path: Path) -> Callable[..., Memory]:
+    """A function that opens the memory as another machine does, with a copy of its own."""
+    opened = list[Memory]()
+
+    def open_one(name: str = "", **options: object) -> Memory:
+        assert shared is not None
+        opened.append(Memory("postgresql://shared", cache=tmp_path / (name or str(len(opened))), **options))  # type: ignore[arg-type]
+        return opened[-1]
+
+    return open_one
+
+
+def unreachable(*_: object) -> None:
+    raise StoreUnreachable("it does not answer")
+
+
+def log_of(memory: Memory) -> ReplicaLog:
+    log = memory._core.engine.reader.log
+    assert isinstance(log, ReplicaLog)
+    return log
+
+
+def commits_of(memory: Memory) -> RamCommits:
+    found = log_of(memory).commits
+    assert isinstance(found, RamCommits)
+    return found
+
+
+class TestTwoMachines:
+    def test_see_what_each_other_writes(self, machine: Callable[..., Memory]) -> None:
+        one, other = machine(), machine()
+        for turn in range(6):
+            for memory in (one, other):
+                memory.conversation("c").append("user", f"{turn}")
+        one.refresh()
+        other.refresh()
+        assert one.state_hash() == other.state_hash()
+        assert [message.content for message in one.conversation("c").window()] == [f"{n // 2}" for n in range(12)]
+        assert_sound(one)
+        assert_sound(other)
+
+    def test_are_told_without_asking(self, machine: Callable[..., Memory]) -> None:
+        one, other = machine(), machine()
+        heard = list[int]()
+        other.subscribe(lambda recorded: heard.append(recorded.stamp.seq), after=0)
+        seq = one.conversation("c").append("user", "hello").seq
+        until = time.monotonic() + 20
+        while seq not in heard and time.monotonic() < until:
+            time.sleep(0.01)
+        assert heard == list(range(1, seq + 1))
+
+    def test_decide_on_what_the_other_wrote(self, machine: Callable[..., Memory]) -> None:
+        one, other = machine(), machine()
+
+        def count(memory: Memory) -> None:
+            state = memory.conversation("c").state
+            for _ in range(20):
+                memory.transact(lambda: state.set("n", state.get("n", 0) + 1))
+
+        threads = [threading.Thread(target=count, args=(memory,)) for memory in (one, other)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        one.refresh()
+        assert one.conversation("c").state["n"] == 40
+        assert commits_of(one).queued + commits_of(other).queued > 0
+
+    def test_answer_a_request_once(self, machine: Callable[..., Memory]) -> None:
+        one, other = machine(), machine()
+        first = one.conversation("c").append("user", "hello", request_id="r")
+        again = other.conversation("c").append("user", "hello", request_id="r")
+        assert first.seq == again.seq
+        assert len(other.conversation("c").window()) == 1
+
+
+class TestAnErasure:
+    def test_reaches_the_server_and_every_copy(
+        self, machine: Callable[..., Memory], shared: Shared, tmp_path: Path
+    ) -> None:
+        one, other = machine("one"), machine("other")
+        chat = one.conversation("a secret name")
+        chat.append("user", "a secret text that nobody may find")
+        chat.append("user", "what stays")
+        one.profile().set("kept", "value", request_id="r")
+        other.refresh()
+        other.conversation("a secret name").window()
+        other.flush()
+        receipt = one.conversation("a secret name").erase()
+        assert receipt.occurrences == 0
+        other.refresh()
+        until = time.monotonic() + 20
+        while log_of(other).is_stale and time.monotonic() < until:
+            time.sleep(0.01)
+        assert one.state_hash() == other.state_hash()
+        assert_sound(other)
+        assert not any(b"secret" in packed for packed in shared)
+        one.close()
+        other.close()
+        files = [path for path in tmp_path.rglob("*") if path.is_file()]
+        assert files
+        assert [path for path in files if b"secret" in path.read_bytes()] == []
+        new = machine("new")
+        assert new.state_hash() == machine("one").state_hash() == machine("other").state_hash()
+        assert_sound(new)
+
+    def test_is_finished_by_the_next_one_where_it_was_cut_off(
+        self, machine: Callable[..., Memory], shared: Shared, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        one = machine("one")
+        message = one.conversation("c").append("user", "a secret text that nobody may find")
+        with monkeypatch.context() as cut:
+            cut.setattr(RamCommits, "replace", unreachable)
+            with pytest.raises(StoreUnreachable, match="the events are erased, but"):
+                one.erase([message])
+        assert any(b"secret" in packed for packed in shared)
+        one.close()
+        other = machine("other")
+        assert not any(b"secret" in packed for packed in shared)
+        assert_sound(other)
+
+    def test_that_was_overtaken_is_planned_again(
+        self, machine: Callable[..., Memory], shared: Shared, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        one, other = machine(), machine()
+        message = one.conversation("c").append("user", "a secret text that nobody may find")
+        append, count = RamCommits.append, 0
+
+        def overtaken(self: RamCommits, expected: int, packed: bytes) -> int:
+            nonlocal count
+            if self is commits_of(one) and count < 3:
+                count += 1
+                append(self, len(self.commits), pack((), [("meta", b"other", b"%d" % count)]))
+            return append(self, expected, packed)
+
+        monkeypatch.setattr(RamCommits, "append", overtaken)
+        assert one.erase([message]).occurrences == 0
+        assert count == 3
+        other.refresh()
+        assert_sound(other)
+        assert not any(b"secret" in packed for packed in shared)
+
+
+class TestAnAppend:
+    @pytest.mark.parametrize(
+        "how", [["after"], ["before"], ["before", "before", "after"], ["after", "before"]], ids=str
+    )
+    def test_is_there_once_though_the_connection_was_lost(self, how: list[str]) -> None:
+        commits = RamCommits()
+        log = ReplicaLog(commits, RamLog(), readonly=False)
+        commits.lost = list(how)
+        write(log, sealed(1, [b"one"]))
+        write(log, sealed(2, [b"two"]))
+        assert len(commits.commits) == 2
+        assert log.read(0, 9) == [*sealed(1, [b"one"]), *sealed(2, [b"two"])]
+
+    def test_that_another_machine_overtook_meanwhile_is_lost(self) -> None:
+        commits = RamCommits()
+        log = ReplicaLog(commits, RamLog(), readonly=False)
+        commits.append(0, pack(sealed(1, [b"theirs"]), ()))
+        commits.lost = ["before"]
+        with pytest.raises(TurnLost, match="another machine wrote"):
+            log.in_turn(lambda turn: turn.write(sealed(1, [b"ours"])))
+        assert log.refresh()
+        assert log.read(0, 9) == sealed(1, [b"theirs"])
+
+    def test_whose_outcome_stays_unknown_says_so(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(replica, "RECONNECT_SECONDS_MAX", 0.05)
+        commits = RamCommits()
+        log = ReplicaLog(commits, RamLog(), readonly=False)
+        commits.lost = ["before"] * 100
+        with pytest.raises(StoreUnreachable, match="request_id"):
+            write(log, sealed(1, [b"one"]))
+        commits.lost = []
+        write(log, sealed(1, [b"one"]))
+        assert log.head() == 1
+
+    def test_that_was_cut_off_before_it_was_here_is_read_from_the_server(
+        self, machine: Callable[..., Memory], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        memory = machine()
+        chat = memory.conversation("c")
+        chat.append("user", "one")
+        append = RamCommits.append
+
+        def interrupted(self: RamCommits, expected: int, packed: bytes) -> int:
+            append(self, expected, packed)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as cut:
+            cut.setattr(RamCommits, "append", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                chat.append("user", "two")
+        chat.append("user", "three")
+        assert [message.content for message in chat.window()] == ["one", "two", "three"]
+        assert_sound(memory)
+
+
+class TestACopy:
+    def test_is_a_cache(self, machine: Callable[..., Memory]) -> None:
+        one = machine("one")
+        for number in range(30):
+            one.conversation("c").append("user", f"{number}")
+        one.snapshot("named")
+        hashed = one.state_hash()
+        one.close()
+        again = machine("one")
+        assert again.state_hash() == machine("two").state_hash() == hashed
+        assert machine("two", readonly=True).state_hash() == hashed
+        in_ram = Memory("postgresql://shared", cache=":memory:")
+        assert assert_sound(in_ram) == hashed
+
+    def test_is_of_one_process_and_used_again(self, machine: Callable[..., Memory], tmp_path: Path) -> None:
+        one, other = machine("same"), machine("same")
+        one.conversation("c").append("user", "hello")
+        other.refresh()
+        assert other.state_hash() == one.state_hash()
+        one.close()
+        other.close()
+        machine("same").close()
+        assert len(list(tmp_path.rglob("data.mdb"))) == 2
+
+    def test_that_is_damaged_is_made_anew(self, machine: Callable[..., Memory], tmp_path: Path) -> None:
+        one = machine("one")
+        one.conversation("c").append("user", "hello")
+        hashed = one.state_hash()
+        one.close()
+        (data,) = tmp_path.rglob("data.mdb")
+        data.write_bytes(b"nothing of the kind")
+        assert assert_sound(machine("one")) == hashed
+
+    def test_is_no_store_of_its_own_and_its_backup_is(self, machine: Callable[..., Memory], tmp_path: Path) -> None:
+        one = machine("one")
+        one.conversation("c").append("user", "hello")
+        hashed = one.state_hash()
+        one.backup(tmp_path / "backup")
+        one.close()
+        (data,) = (path for path in tmp_path.rglob("data.mdb") if "backup" not in str(path))
+        with pytest.raises(InvalidInput, match="local copy"):
+            Memory(data.parent)
+        with Memory(data.parent, readonly=True) as read:
+            assert read.state_hash() == hashed
+        with Memory(tmp_path / "backup", readonly=True) as backup:
+            assert assert_sound(backup) == hashed
+
+    def test_that_knows_more_than_the_server_is_refused(self, machine: Callable[..., Memory], shared: Shared) -> None:
+        one = machine("one")
+        for number in range(5):
+            one.conversation("c").append("user", f"{number}")
+        one.close()
+        lost = shared.pop()
+        with pytest.raises(StoreCorrupt, match="has lost commits"):
+            machine("one")
+        machine("other").conversation("c").append("user", "another end")
+        with pytest.raises(StoreCorrupt, match="has lost commits"):
+            machine("one")
+        assert lost not in shared
+
+    def test_says_where_the_server_has_something_else(self, machine: Callable[..., Memory], shared: Shared) -> None:
+        one = machine("one")
+        for number in range(5):
+            one.conversation("c").append("user", f"number {number}")
+        assert one.verify().ok
+        shared[3] = shared[3].replace(b"number 2", b"number 9")
+        report = one.verify()
+        assert [str(finding) for finding in report.findings if "commit 4" in str(finding)]
+
+    def test_that_misses_a_commit_says_so(self, shared: Shared, machine: Callable[..., Memory]) -> None:
+        one, other = machine(), machine()
+        other.conversation("c").append("user", "one")
+        del shared[1]
+        commits_of(other).append(len(shared), pack(sealed(3, [b"three"]), ()))
+        with pytest.raises(StoreCorrupt, match="goes on at seq 3"):
+            one.refresh()
+
+
+def test_commits_are_applied_once_however_they_come() -> None:
+    commits = RamCommits()
+    log = ReplicaLog(commits, RamLog(), readonly=False)
+    for number in range(1, 8):
+        commits.append(number - 1, pack(sealed(number, [b"event %d" % number]), [("names", b"n", b"%d" % number)]))
+    before = log.last_commit()
+    assert log.refresh()
+    assert not log.refresh()
+    assert log.last_commit() > before
+    assert (log.head(), log.row("names", b"n"), log.position) == (7, b"7", 7)
+    with pytest.raises(Overtaken):
+        commits.append(2, b"")
+    assert commits.read(6) == [Numbered(7, commits.commits[6])]

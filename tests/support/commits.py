@@ -1,0 +1,117 @@
+"""A shared log in this process, for tests of what is above it, and logs on servers that run for the tests."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from itertools import count
+
+from refold.log.commits import Check, CommitLog, Disconnected, Numbered, Overtaken
+from refold.log.jetstream import JetStreamCommits
+from refold.log.postgres import PostgresCommits
+from tests.support.nats_servers import NatsServers, nats_servers
+from tests.support.postgres_server import PostgresServer, postgres_server
+
+
+class RamCommits:
+    """Commits in a list. ``lost`` says what becomes of the next appends: the connection is lost before or after."""
+
+    name = "ram://commits"
+
+    def __init__(self, commits: list[bytes] | None = None) -> None:
+        self.commits: list[bytes] = [] if commits is None else commits
+        self.lost: list[str] = []
+        self.queued = 0
+        self._bell = threading.Condition()
+
+    def head(self) -> int:
+        return len(self.commits)
+
+    def read(self, after: int) -> list[Numbered]:
+        return [Numbered(number, packed) for number, packed in enumerate(self.commits[after : after + 3], after + 1)]
+
+    def append(self, expected: int, packed: bytes) -> int:
+        how = self.lost.pop(0) if self.lost else ""
+        if how == "before":
+            raise Disconnected("lost before")
+        if expected != len(self.commits):
+            raise Overtaken
+        with self._bell:
+            self.commits.append(packed)
+            self._bell.notify_all()
+        if how == "after":
+            raise Disconnected("lost after")
+        return len(self.commits)
+
+    def replace(self, commits: Sequence[Numbered]) -> None:
+        for number, packed in commits:
+            self.commits[number - 1] = packed
+
+    def sweep(self) -> None:
+        pass
+
+    def queue(self) -> None:
+        self.queued += 1
+
+    def leave(self) -> None:
+        pass
+
+    def wait(self, seconds: float) -> int | None:
+        with self._bell:
+            self._bell.wait(seconds)
+        return None
+
+    def size_bytes(self) -> int:
+        return sum(map(len, self.commits))
+
+    def checks(self) -> list[Check]:
+        return []
+
+    def close(self) -> None:
+        pass
+
+
+class Logs:
+    """New logs on running servers: each call of ``address`` names another one."""
+
+    def __init__(self, prefix: str, servers: PostgresServer | NatsServers) -> None:
+        self.servers = servers
+        self._prefix = prefix
+        self._numbers = count(1)
+
+    def address(self) -> str:
+        """Return the address of a log that nobody has used yet."""
+        return f"{self._prefix}log{next(self._numbers)}"
+
+    def copied(self, address: str) -> str:
+        """Return the address of a new log with the commits of another one."""
+        new = self.address()
+        with closing(opened(address)) as source, closing(opened(new)) as target:
+            for _, packed in everything(source):
+                target.append(target.head(), packed)
+        return new
+
+
+def opened(address: str) -> CommitLog:
+    """Return the commits at an address."""
+    kind = JetStreamCommits if address.startswith("nats://") else PostgresCommits
+    return kind(address, readonly=False)
+
+
+def everything(commits: CommitLog) -> list[Numbered]:
+    """Return all commits."""
+    found, after = list[Numbered](), 0
+    while page := commits.read(after):
+        found += page
+        after = page[-1].number
+    return found
+
+
+@contextmanager
+def running(kind: str) -> Iterator[Logs]:
+    """Run a server of a kind, ``postgres``, ``nats`` or ``nats-cluster``; skip where there is none to run."""
+    if kind == "postgres":
+        with postgres_server() as server:
+            yield Logs(f"{server.address}&log=", server)
+    else:
+        with nats_servers(3 if kind == "nats-cluster" else 1) as servers:
+            yield Logs(servers.address(""), servers)

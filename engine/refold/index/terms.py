@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from refold.text import is_unspaced, words
 
@@ -33,27 +33,82 @@ def terms_of(text: str, stemmer: str) -> tuple[list[str], int]:
     >>> terms_of("The dogs were barking", "porter")
     (['dog', 'bark'], 2)
     """
-    stem = STEMMERS[stemmer]
+    found, length = words_of(text)
+    return list(map(STEMMERS[stemmer], found)), length
+
+
+def words_of(text: str) -> tuple[list[str], int]:
+    """Split a text into the words that `terms_of` reduces to their stems, and return how many words long it is."""
     if text.isascii():
-        stems = [stem(word) for word in words(text) if word not in _COMMON]
-        return stems, len(stems)
-    terms: list[str] = []
+        found = [word for word in words(text) if word not in _COMMON]
+        return found, len(found)
+    found = []
     pairs = 0
     plain = 0
     for word in words(text):
         if is_unspaced(word):
-            terms += [word, *word] if len(word) > 1 else [word]
+            found += [word, *word] if len(word) > 1 else [word]  # No stemmer changes them.
             pairs += 1
         elif word not in _COMMON:
-            terms.append(stem(word))
+            found.append(word)
             plain += 1
-    return terms, plain + (pairs + 1) // 2
+    return found, plain + (pairs + 1) // 2
 
 
-def _endings(pairs: str) -> tuple[tuple[str, str], ...]:
-    """Parse endings and their replacements, the longest first, so that the first that fits is the one to replace."""
+class Words(dict[str, int]):
+    """Distinct words, numbered as they are first looked up; those with a stem are found without reducing all to theirs.
+
+    >>> words = Words("porter")
+    >>> words["dogs"], words["dig"], words["dog"], words["dogs"], words.having("dog")
+    (0, 1, 2, 0, [0, 2])
+    """
+
+    def __init__(self, stemmer: str) -> None:
+        super().__init__()
+        self._stem = STEMMERS[stemmer]
+        self._groups: dict[str, list[str]] = {}  # By their first letters.
+
+    def __missing__(self, word: str) -> int:
+        number = self[word] = len(self)
+        self._groups.setdefault(word[:_GROUP_LETTERS], []).append(word)
+        return number
+
+    @property
+    def nbytes(self) -> int:
+        """About the bytes in RAM."""
+        return _WORD_BYTES * len(self)
+
+    def having(self, term: str) -> list[int]:
+        """List the numbers of the words that a term is the stem of."""
+        beginning = term[: max(1, len(term) - _CHANGED_LETTERS_MAX)]
+        key = beginning[:_GROUP_LETTERS]
+        if len(key) == _GROUP_LETTERS:
+            groups = [self._groups.get(key, [])]
+        else:
+            groups = [group for begun, group in list(self._groups.items()) if begun.startswith(key)]
+        return [
+            self[word] for group in groups for word in group if word.startswith(beginning) and self._stem(word) == term
+        ]
+
+
+_GROUP_LETTERS: Final = 2
+_CHANGED_LETTERS_MAX: Final = 2
+"""More than there are at the end of any stem that its word does not begin with; all of them begin with the same."""
+_WORD_BYTES: Final = 250
+
+
+class _Endings(NamedTuple):
+    """Endings, and with what each is replaced, the longest first: the first that fits is the one to replace."""
+
+    all: tuple[str, ...]
+    """For one call that says of most words that none fits."""
+    replacements: tuple[tuple[str, str], ...]
+
+
+def _endings(pairs: str) -> _Endings:
     parts = (pair.partition(":") for pair in sorted(pairs.split(), key=lambda pair: -len(pair.partition(":")[0])))
-    return tuple((ending, replacement) for ending, _, replacement in parts)
+    replacements = tuple((ending, replacement) for ending, _, replacement in parts)
+    return _Endings(tuple(ending for ending, _ in replacements), replacements)
 
 
 _LIGHT_LETTERS_MIN: Final = 3
@@ -105,8 +160,13 @@ def porter(word: str) -> str:
     return word[:-1] if word.endswith("ll") and _measure(word[:-1]) > 1 else word
 
 
+_SHAPES: Final = {code: "v" if chr(code) in "aeiou" else "c" for code in range(ord("a"), ord("z") + 1)}
+
+
 def _shape(stem: str) -> str:
     """Spell a stem as v and c, for vowels and consonants; a y behind a consonant is a vowel."""
+    if "y" not in stem:
+        return stem.translate(_SHAPES)
     shape = ""
     for letter in stem:
         is_vowel = letter in "aeiou" or (letter == "y" and shape.endswith("c"))
@@ -123,9 +183,11 @@ def _ends_short(stem: str) -> bool:
     return _shape(stem).endswith("cvc") and stem[-1] not in "wxy"
 
 
-def _replaced(word: str, endings: tuple[tuple[str, str], ...], *, measure_min: int = 1) -> str:
+def _replaced(word: str, endings: _Endings, *, measure_min: int = 1) -> str:
     """Replace the longest of some endings, where enough of the word stays."""
-    for suffix, replacement in endings:
+    if not word.endswith(endings.all):
+        return word
+    for suffix, replacement in endings.replacements:
         if word.endswith(suffix):
             stem = word[: -len(suffix)]
             return stem + replacement if _measure(stem) >= measure_min else word
@@ -133,9 +195,11 @@ def _replaced(word: str, endings: tuple[tuple[str, str], ...], *, measure_min: i
 
 
 def _without_past(word: str) -> str:
+    if not word.endswith(("ed", "ing")):
+        return word
     if word.endswith("eed"):
         return word[:-1] if _measure(word[:-3]) > 0 else word
-    stem = next((word[: -len(suffix)] for suffix in ("ed", "ing") if word.endswith(suffix)), "")
+    stem = word[: -len("ed")] if word.endswith("ed") else word[: -len("ing")]
     if "v" not in _shape(stem):
         return word
     # The e that the ending took comes back, and a consonant that was doubled for it goes.

@@ -22,7 +22,6 @@ Those that are embedded also by the cosine of their vector and the query's, with
 anything with the built-in embedder: python benchmarks/messages.py.
 """
 
-_NO_ROWS: Final[Rows] = np.empty(0, np.intp)
 _NONE: Final = -1
 _NEVER: Final = -2  # In place of a vector, of a message without text.
 _LENGTH_MAX: Final = 2**16 - 1
@@ -44,9 +43,9 @@ class MessageRow(NamedTuple):
 class MessageIndex:
     """Messages by their terms, each row behind the one before it: what was there at a seq is a beginning of the rows.
 
-    A word is kept as its number, 12 bytes for each of a message with its row; the text is not kept, and only words
-    that may have a term of a query are reduced to theirs. A vector takes a byte for each of its numbers. Not safe for
-    threads: the caller locks, but for what `look` returns.
+    A word is kept as its hash of 64 bits, 16 bytes for each of a message with its row; the text is not kept, and only
+    words that may have a term of a query are reduced to theirs. A vector takes a byte for each of its numbers. Not safe
+    for threads: the caller locks, but for what `look` returns.
 
     >>> index = MessageIndex()
     >>> index.add(7, 0, "conversation/a", 3, "The port is 5432.")
@@ -55,8 +54,8 @@ class MessageIndex:
     """
 
     def __init__(self) -> None:
-        self._numbers_of_words = Words(RANKING.stemmer)
-        self._words = Column(np.int32)
+        self._words = Words(RANKING.stemmer)
+        self._hashes = Column(np.int64)
         self._rows = Column(np.intp)  # The row of each word.
         self._ends = Column(np.intp)  # Behind which word those of each row end.
         self._seqs = Column(np.int64)
@@ -80,7 +79,7 @@ class MessageIndex:
     def nbytes(self) -> int:
         """About the bytes in RAM."""
         columns = sum(column.nbytes for column in vars(self).values() if isinstance(column, Column))
-        return columns + self._numbers_of_words.nbytes
+        return columns + self._words.nbytes
 
     def add(self, seq: int, place: int, stream: str, role: int, text: str) -> None:
         """Add a message behind the others: its place in the log, its conversation, the number of its role, its text."""
@@ -88,8 +87,7 @@ class MessageIndex:
 
     def extend(self, messages: Sequence[MessageRow]) -> None:
         """Add messages behind the others, in the order of the log; many at once take two thirds of the time."""
-        numbers_of_words = self._numbers_of_words.__getitem__
-        words: list[int] = []
+        hashes: list[int] = []
         rows: list[int] = []
         ends: list[int] = []
         lengths: list[int] = []
@@ -98,8 +96,9 @@ class MessageIndex:
         begin = self._rows.count
         for row, message in enumerate(messages, len(self)):
             found, length = words_of(message.text)
-            distinct = set(map(numbers_of_words, found))
-            words += distinct
+            self._words.add(found)
+            distinct = set(map(hash, found))
+            hashes += distinct
             rows += [row] * len(distinct)
             ends.append(begin + len(rows))
             lengths.append(min(length, _LENGTH_MAX))
@@ -110,7 +109,7 @@ class MessageIndex:
             before.append(self._last[number])
             self._last[number] = row
         count = len(messages)
-        self._words.extend(words, len(words))
+        self._hashes.extend(hashes, len(hashes))
         self._rows.extend(rows, len(rows))
         self._ends.extend(ends, count)
         self._lengths.extend(lengths, count)
@@ -169,20 +168,21 @@ class MessageIndex:
         begin = min(int(np.searchsorted(seqs, after, side="right")), end)
         first, last = (int(self._ends.values[count - 1]) if count else 0 for count in (begin, end))
         columns = (self._places, self._roles, self._lengths, self._questions, self._streams, self._vectors)
-        words, rows, before = self._words.view()[first:last], self._rows.view()[first:last], self._before.view()
+        hashes, rows, before = self._hashes.view()[first:last], self._rows.view()[first:last], self._before.view()
         cut = np.maximum(before[begin:end] - begin, _NONE) if begin else before[:end]
         places, roles, lengths, questions, streams, vectors = (column.view()[begin:end] for column in columns)
         rows = rows - begin if begin else rows
-        codes = (self._codes.view(), self._lengths_of_codes.view())
-        return Look(self._numbers_of_words, words, rows, seqs[begin:end], places, roles, lengths, questions, streams, cut, vectors, *codes)
+        self._words.settle()
+        own = (places, roles, lengths, questions, streams, cut, vectors)
+        return Look(self._words, hashes, rows, seqs[begin:end], *own, self._codes.view(), self._lengths_of_codes.view())
 
 
 class Look(NamedTuple):
     """The rows of an index up to a seq, those up to another one left out."""
 
-    numbers_of_words: Words
-    words: NDArray[np.int32]
-    word_rows: Rows
+    words: Words
+    hashes: NDArray[np.int64]
+    hash_rows: Rows
     seqs: NDArray[np.int64]
     places: NDArray[np.int32]
     roles: NDArray[np.uint8]
@@ -196,8 +196,13 @@ class Look(NamedTuple):
 
     def rows_of(self, term: str) -> Rows:
         """Return the rows that have a term."""
-        found = [self.word_rows[self.words == number] for number in self.numbers_of_words.having(term)]
-        return found[0] if len(found) == 1 else np.unique(np.concatenate([_NO_ROWS, *found]))
+        found = [self.hash_rows[self.hashes == hash(word)] for word in self.words.having(term)]
+        if len(found) == 1:
+            return found[0]
+        marks = np.zeros(len(self.seqs), np.bool_)
+        for rows in found:
+            marks[rows] = True
+        return np.flatnonzero(marks)
 
     def after(self) -> Rows:
         """Return the row after each in its conversation, -1 where there is none."""

@@ -1,7 +1,7 @@
 """Terms of texts: words without the commonest English ones, reduced to their stems; and how much of one asks. Pure."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -55,39 +55,53 @@ def words_of(text: str) -> tuple[list[str], int]:
     return found, plain + (pairs + 1) // 2
 
 
-class Words(dict[str, int]):
-    """Distinct words, numbered as they are first looked up; those with a stem are found without reducing all to theirs.
+class Words:
+    """Distinct words of texts, of which those with a stem are found without reducing all others to theirs.
 
     >>> words = Words("porter")
-    >>> words["dogs"], words["dig"], words["dog"], words["dogs"], words.having("dog")
-    (0, 1, 2, 0, [0, 2])
+    >>> words.add(["dogs", "dig", "dog"])
+    >>> words.settle()
+    >>> sorted(words.having("dog"))
+    ['dog', 'dogs']
     """
 
     def __init__(self, stemmer: str) -> None:
-        super().__init__()
         self._stem = STEMMERS[stemmer]
-        self._groups: dict[str, list[str]] = {}  # By their first letters.
-
-    def __missing__(self, word: str) -> int:
-        number = self[word] = len(self)
-        self._groups.setdefault(word[:_GROUP_LETTERS], []).append(word)
-        return number
+        self._groups: dict[str, set[str]] = {}  # By their first letters.
+        self._fresh: set[str] = set()
+        self._count = 0
 
     @property
     def nbytes(self) -> int:
         """About the bytes in RAM."""
-        return _WORD_BYTES * len(self)
+        return _WORD_BYTES * (self._count + len(self._fresh))
 
-    def having(self, term: str) -> list[int]:
-        """List the numbers of the words that a term is the stem of."""
+    def add(self, words: Iterable[str]) -> None:
+        """Add words, which are found from the next `settle` on."""
+        self._fresh.update(words)
+
+    def settle(self) -> None:
+        """Let all words be found that were added; `having` needs no lock beside it."""
+        groups = self._groups
+        if self._fresh:
+            for word in self._fresh:
+                key = word[:_GROUP_LETTERS]
+                if key not in groups:
+                    groups[key] = set()
+                groups[key].add(word)
+            self._fresh = set()
+            self._count = sum(map(len, groups.values()))
+
+    def having(self, term: str) -> list[str]:
+        """List the words that a term is the stem of."""
         beginning = term[: max(1, len(term) - _CHANGED_LETTERS_MAX)]
         key = beginning[:_GROUP_LETTERS]
         if len(key) == _GROUP_LETTERS:
-            groups = [self._groups.get(key, [])]
+            groups = [self._groups.get(key, set())]
         else:
             groups = [group for begun, group in list(self._groups.items()) if begun.startswith(key)]
         return [
-            self[word] for group in groups for word in group if word.startswith(beginning) and self._stem(word) == term
+            word for group in groups for word in list(group) if word.startswith(beginning) and self._stem(word) == term
         ]
 
 

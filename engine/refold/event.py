@@ -318,6 +318,25 @@ Located: TypeAlias = Sequence[tuple[Event, Stamp]]
 """The events at the seqs that ``pack`` returned, in the same order: what ``unpack`` gets."""
 
 
+class Later:
+    """Events that are read when somebody asks for them: of a large state, most reads look at little."""
+
+    def __init__(self, seqs: Sequence[int], read: Callable[[Sequence[int]], list[Event]]) -> None:
+        self._seqs = seqs
+        self._read = read
+
+    def __len__(self) -> int:
+        return len(self._seqs)
+
+    def at(self, places: Iterable[int]) -> list[Event]:
+        """Return the events at some places."""
+        return self._read([self._seqs[place] for place in places])
+
+    def part(self, begin: int, end: int) -> "Later":
+        """Return those from one place up to another."""
+        return Later(self._seqs[begin:end], self._read)
+
+
 class ViewState(Protocol):
     """The state that a view holds of a stream, empty when it is made; it has these forms.
 
@@ -356,6 +375,8 @@ class View(Generic[S]):
         self.plain: Callable[[S], dict[str, Any]] = state.plain
         self.content: Callable[[S], Any] = getattr(state, "content", state.logical)
         self.copy: Callable[[S], S] | None = getattr(state, "copy", None)
+        self.unpack_later: Callable[[msgspec.Raw, Later], S] | None = getattr(state, "unpack_later", None)
+        """Returns the state that was packed, of which it reads most when somebody asks for it."""
         self.handlers: dict[type[Event], Handler] = {}
         self.runs: dict[type[Event], RunHandler] = {}
 

@@ -20,6 +20,7 @@ from refold.event import (
     ForkDropped,
     Forked,
     Handler,
+    Later,
     Located,
     Restored,
     RunHandler,
@@ -173,6 +174,8 @@ decode_known: Final[Callable[[bytes], list[Event]]] = msgspec.msgpack.Decoder(li
 """Decode an array of events whose tags are all known: what a record holds, in one sweep."""
 
 
+_DECODE: Final = msgspec.msgpack.Decoder().decode
+_DECODE_PARTS: Final = msgspec.msgpack.Decoder(list[tuple[msgspec.Raw, int]]).decode
 _NOTHING: Final[tuple[bytes, list[int]]] = (_ENCODE(None), [])
 """The packed form of a view with nothing to pack: at the end of a row it is left out."""
 
@@ -346,14 +349,34 @@ def pack(state: State) -> tuple[bytes, list[int]]:
 
 def unpack(kind: str, inline: bytes, events: Located) -> State:
     """Return the state that ``pack`` packed, given the events at the seqs that it returned, in the same order."""
+    return _unpacked(kind, inline, lambda view, packed, begin, end: view.unpack(_DECODE(packed), events[begin:end]))
+
+
+def is_read_later(kind: str) -> bool:
+    """Return whether a view of a kind of stream reads most of its state when somebody asks for it."""
+    return any(view.unpack_later is not None for view in KINDS[kind].views)
+
+
+def unpack_later(kind: str, inline: bytes, events: Later, read: Callable[[int, int], Located]) -> State:
+    """Return the state that ``pack`` packed; of ``events`` most are read once somebody asks for them, others now."""
+
+    def unpacked(view: View[Any], packed: msgspec.Raw, begin: int, end: int) -> Any:
+        if view.unpack_later is None:
+            return view.unpack(_DECODE(packed), read(begin, end) if begin < end else ())
+        return view.unpack_later(packed, events.part(begin, end))
+
+    return _unpacked(kind, inline, unpacked)
+
+
+def _unpacked(kind: str, inline: bytes, unpacked: Callable[[View[Any], msgspec.Raw, int, int], Any]) -> State:
     found = KINDS[kind]
     parts: list[Any] = []
     begin = 0
-    rows = msgspec.msgpack.decode(inline)
+    rows = _DECODE_PARTS(inline)
     if len(rows) > len(found.views):
         raise ValueError(f"{len(rows)} views of a {kind}, which has {len(found.views)}")
     for view, (packed, count) in zip(found.views, rows, strict=False):
-        parts.append(view.unpack(packed, events[begin : begin + count]))
+        parts.append(unpacked(view, packed, begin, begin + count))
         begin += count
     # The last views had nothing, or were not there yet when the row was written: none of their events was either.
     parts += [view.empty() for view in found.views[len(rows) :]]

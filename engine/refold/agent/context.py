@@ -431,7 +431,7 @@ def _skill(skill: object) -> NamedSkill:
 
 def _selected(memory: Memory, core: Core, chat: Conversation, recipe: Recipe) -> Selected:
     """Search memories; behind them come those that were shown before and may keep their place while there is room."""
-    is_empty = not core.read(f"project/{recipe.project}", lambda state: state.part(FACTS).entries, core_of(chat)[1])
+    is_empty = not core.read(f"project/{recipe.project}", lambda state: state.part(FACTS).count, core_of(chat)[1])
     if is_empty or not recipe.budget.memories_count:
         return Selected((), ())  # A search would load numpy.
     query = recipe.query if recipe.query is not None and recipe.query.strip() else None

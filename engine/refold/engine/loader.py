@@ -33,6 +33,7 @@ from refold.event import (
     NAMED_ACTORS_FROM,
     Event,
     Forked,
+    Later,
     Recorded,
     Restored,
     Stamp,
@@ -127,7 +128,7 @@ class Loader:
     def vectors(self, seqs: Sequence[int]) -> list[bytes]:
         """Return the vectors that the events at the seqs hold, as raw float32; needs no lock."""
         if self._lens is None:
-            events = fold.decode_all([found.array for found in self._log.events_at(seqs)])
+            events = self._events(seqs)
         else:
             events = [event for event, _ in self._read(seqs)]
         return [getattr(event, "vector") for event in events]  # noqa: B009 - several kinds of events have one
@@ -339,13 +340,30 @@ class Loader:
     def _unpacked(self, kind: str, checkpoint: Checkpoint | None) -> fold.State:
         if checkpoint is None:
             return fold.empty(kind)
-        events = self._read(checkpoint.pointed)
+        pointed = checkpoint.pointed
         try:
-            return fold.unpack(kind, checkpoint.inline, events)
+            if self._lens is not None or not fold.is_read_later(kind):
+                return fold.unpack(kind, checkpoint.inline, self._read(pointed))
+            later = Later(pointed, self._events)
+            self._weigh(pointed)
+            return fold.unpack_later(
+                kind, checkpoint.inline, later, lambda begin, end: self._read(pointed[begin:end])
+            )
         except (*UNREADABLE, StopIteration) as error:
             raise StoreCorrupt(
                 f"a checkpoint row at seq {checkpoint.seq} holds no state ({error}); run `refold verify`"
             ) from error
+
+    @reports_damage
+    def _events(self, seqs: Sequence[int]) -> list[Event]:
+        """Return the events at the seqs without their stamps; needs no lock."""
+        return fold.decode_all([found.array for found in self._log.events_at(seqs)])
+
+    def _weigh(self, seqs: Sequence[int]) -> None:
+        """Count events as read that may be read at any time, by the size of the last one."""
+        if seqs:
+            self.events_read += len(seqs)
+            self.bytes_read += len(seqs) * len(self._log.events_at(seqs[-1:])[0].array)
 
     def _fold(self, state: fold.State, events: Sequence[tuple[Event, Stamp]]) -> None:
         for event, stamp in events:

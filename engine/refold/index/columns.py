@@ -281,9 +281,11 @@ def _overlap_table(weight: float, query_count: int) -> Array:
 
 
 class Keywords:
-    """The keywords of rows that are only ever added. Not safe for threads: the caller locks."""
+    """The keywords of rows that are only ever added, in lower case. Not safe for threads: the caller locks."""
 
     def __init__(self) -> None:
+        self._waiting: Sequence[Iterable[str]] = ()
+        """Those of a table's first rows, until a ranking looks at them: most never do."""
         self._postings: dict[str, Posting] = {}
         self._steps: dict[str, Column] = {}  # Of common keywords: a step for each row that has it.
         self._counts = Column(np.uint16)
@@ -292,12 +294,13 @@ class Keywords:
     @property
     def nbytes(self) -> int:
         """About the bytes in RAM."""
-        own = sum(10 * len(posting) + 250 for posting in self._postings.values())
+        own = sum(10 * len(posting) + 250 for posting in self._postings.values()) + 50 * len(self._waiting)
         return own + self._counts.nbytes + sum(column.nbytes for column in self._steps.values())
 
     def append(self, keywords: Iterable[str]) -> None:
         """Add the keywords of the next row; repeated ones count once."""
-        row, distinct = self._counts.count, set(keywords)
+        self._settle()
+        row, distinct = self._counts.count, _lowered(keywords)
         for keyword in distinct:
             posting = self._postings.get(keyword)
             if posting is None:
@@ -308,11 +311,18 @@ class Keywords:
 
     def extend(self, rows: Sequence[Iterable[str]]) -> None:
         """Add the keywords of the next rows; those of a table's first rows several times as fast as one by one."""
-        if self._counts.count:
+        if self._counts.count or self._waiting:
             for keywords in rows:
                 self.append(keywords)
+        else:
+            self._waiting = rows
+
+    def _settle(self) -> None:
+        """Take in the first rows."""
+        if not self._waiting:
             return
-        distinct = [set(keywords) for keywords in rows]
+        rows, self._waiting = self._waiting, ()
+        distinct = list(map(_lowered, rows))
         counts = [len(keywords) for keywords in distinct]
         flat = [keyword for keywords in distinct for keyword in keywords]
         self._postings = postings_of(flat, np.repeat(np.arange(len(rows)), counts))
@@ -321,11 +331,14 @@ class Keywords:
 
     def reach(self, count: int) -> None:
         """Add rows without keywords until there are `count`."""
-        self._counts.reach(count, 0)
+        if count > len(self._waiting):
+            self._settle()
+            self._counts.reach(count, 0)
 
     def codes(self, keywords: Collection[str], count: int) -> Codes:
         """Compute the codes of the first `count` rows for a query's keywords."""
-        distinct = set(keywords)
+        self._settle()
+        distinct = _lowered(keywords)
         is_wide = self._has_long or len(distinct) >= _STEP
         step = _WIDE_STEP if is_wide else _STEP
         values: Any = self._counts.values[:count].astype(np.int64 if is_wide else np.uint16)
@@ -345,3 +358,7 @@ class Keywords:
             steps.reach(count, 0)
             steps.values[rows[rows.searchsorted(begin) : rows.searchsorted(count)]] = _STEP
         return steps.values[:count]
+
+
+def _lowered(keywords: Iterable[str]) -> set[str]:
+    return {keyword.lower() for keyword in keywords}

@@ -162,7 +162,7 @@ class Indexes:
 
         `at` is the seq of the state, `None` for a live one, or that of an open batch with its `pending` events.
         """
-        if not facts.entries:
+        if not facts.count:
             return None
         stream = self._source.stream(key)
         is_live = stream is not None and stream.state is not None and stream.state.part(FACTS) is facts

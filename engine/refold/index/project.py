@@ -119,6 +119,13 @@ class ProjectTexts:
 
     def update(self, changes: Mapping[int, Entry | None]) -> None:
         """Bring the index up to date."""
+        if not self.index.size:
+            self._entries = {order: entry for order, entry in changes.items() if entry is not None}
+            texts: list[Text | None] = [None] * (max(changes, default=-1) + 1)
+            for order, entry in self._entries.items():
+                texts[order] = _text_of(entry)
+            self.index.fill(texts)
+            return
         for order in sorted(changes):
             entry, before = changes[order], self._entries.get(order)
             text = None if entry is None else _text_of(entry)
@@ -260,7 +267,7 @@ class ProjectIndex:
             [self.table.since],
             units,
             categories=[entry.category for entry in ordered],
-            keywords=[_keywords(entry) for entry in ordered],
+            keywords=[entry.words for entry in ordered],
             importance=[entry.importance for entry in ordered],
             accessed_ns=[accessed(entry) for entry in ordered],
             statuses=[entry.status for entry in ordered],
@@ -337,7 +344,7 @@ class ProjectIndex:
             seq,
             vector,
             category=entry.category,
-            keywords=_keywords(entry),
+            keywords=entry.words,
             importance=entry.importance,
             accessed_ns=accessed(entry),
             status=entry.status,
@@ -368,7 +375,7 @@ class ProjectIndex:
         kind = type(event)
         facts = state.part(FACTS)
         is_another = (facts.model, facts.dim) != (self.table.model, self.table.dimensions)
-        if kind in BASE_TYPES or (is_another and facts.entries):
+        if kind in BASE_TYPES or (is_another and facts.count):
             self.detach()
             return
         if kind in FACTS.handlers:
@@ -445,7 +452,3 @@ class ProjectIndex:
     def take_changes(self) -> dict[int, Entry | None]:
         """Take the memories, by order, that changed since the last call; at first all."""
         return self.texts.take(lambda: {self.orders[row]: self.entries[row] for row in self.rows.values()})
-
-
-def _keywords(entry: Entry) -> tuple[str, ...]:
-    return tuple(word.lower() for word in entry.words)

@@ -321,6 +321,13 @@ class TextIndex:
             self._questions.reach(row + 1, 0)
             self._questions.values[row] = question_share(text.text)
 
+    def fill(self, texts: Sequence[Text | None]) -> None:
+        """Fill the empty index with texts that have no keywords, `None` for rows that were removed."""
+        self._texts = list(texts)
+        self._count = sum(text is not None for text in texts)
+        for column in (self.importance, self.accessed_ns, self._keyword_counts):
+            column.reach(len(texts), 0)
+
     def remove(self, row: int) -> None:
         """Remove a live row; raises `InvalidInput` for any other."""
         text = self._texts[row] if row < len(self._texts) else None

@@ -137,7 +137,7 @@ class _Upsert:
 
     def _nearest(self, vector: Vector) -> Neighbour | None:
         stream = self.stream
-        stream.read(lambda facts: fitting((facts.model, facts.dim), vector, is_empty=not facts.entries))
+        stream.read(lambda facts: fitting((facts.model, facts.dim), vector, is_empty=not facts.count))
         view = look(stream)
         if view is None:
             return None
@@ -151,7 +151,7 @@ class _Upsert:
 
     def _match(self, facts: Facts, vector: Vector, nearest: Neighbour | None) -> Neighbour | None:
         """Return the memory to merge with: that of the same content, else the nearest if it is alike enough."""
-        fitting((facts.model, facts.dim), vector, is_empty=not facts.entries)
+        fitting((facts.model, facts.dim), vector, is_empty=not facts.count)
         twin = facts.with_content(self.given.content)
         if twin is not None:
             loader, pending = self.stream.core.engine.reader.indexes.loader, pending_events(self.stream.core)

@@ -248,7 +248,7 @@ def _ranked(core: Core, query: Query) -> Query:
 
 
 def _search(stream: ProjectStream, queries: Sequence[Query]) -> list[Hits]:
-    ready = _ready(stream, queries, is_empty=stream.read(lambda facts: not facts.entries))
+    ready = _ready(stream, queries, is_empty=stream.read(lambda facts: not facts.count))
     for _ in range(REDO_COUNT_MAX):
         hits = stream.core.engine.reader.index.whole(lambda: _search_once(stream, ready))
         if hits is not None:

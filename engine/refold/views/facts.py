@@ -5,11 +5,13 @@ erased merge leaves the memory as it was before. The content that an erased upda
 """
 
 from collections import deque
+from collections.abc import Iterable
 from operator import attrgetter
 from sys import intern
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.entry import (
@@ -35,24 +37,86 @@ from refold.entry import (
     touched,
     when,
 )
-from refold.event import Cut, Event, Located, Stamp, View
+from refold.event import Cut, Event, Later, Located, Stamp, View
 from refold.limits import FLOAT_BYTES, RECENT_CHANGES_COUNT
 from refold.views.base import copy_slots
 
 _BODY: Final = ("content", "keywords", "metadata")
 
 
+class _Row(Struct, array_like=True, gc=False):
+    """The beginning of a row of a checkpoint: all that is read of those that nobody looks at."""
+
+    id: str
+
+
+class _Packed:
+    """The memories of a checkpoint, in their order; of each the row and the event are read when somebody looks at it.
+
+    They are as they were packed, whatever is folded since.
+    """
+
+    def __init__(self, count: int, rows: msgspec.Raw, events: Later) -> None:
+        self._count = count
+        self._packed = rows
+        self._events = events
+        self._rows: list[msgspec.Raw] = []
+        self._places: dict[str, int] = {}
+        self._found: dict[int, Entry] = {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def places(self) -> dict[str, int]:
+        """The place of each memory, by id."""
+        if not self._places:
+            self._places = {row.id: place for place, row in enumerate(_DECODE_IDS(self._packed))}
+        return self._places
+
+    def some(self, ids: Iterable[str]) -> list[Entry | None]:
+        """Return the memories of some ids, ``None`` for those that there are not."""
+        places = [self.places.get(entry_id) for entry_id in ids]
+        missing = [place for place in places if place is not None and place not in self._found]
+        if missing:
+            if not self._rows:
+                self._rows = _DECODE_PARTS(self._packed)
+            rows = [_DECODE_ROW(self._rows[place]) for place in missing]
+            self._found |= zip(missing, map(_entry, rows, self._events.at(missing)), strict=True)
+        return [None if place is None else self._found[place] for place in places]
+
+    def all(self) -> list[Entry]:
+        """Return all memories."""
+        rows, found = _DECODE_ROWS(self._packed), self._found
+        events = self._events.at(range(self._count))
+        pairs = enumerate(zip(rows, events, strict=True))
+        return [found[place] if place in found else _entry(row, event) for place, (row, event) in pairs]
+
+
+def _entry(row: tuple[Any, ...], event: Event) -> Entry:
+    entry_id, category, importance, access_count, status, *others, blank = row
+    content, keywords, extra = body_of(event, entry_id)
+    words = () if "keywords" in blank else interned(keywords)
+    extra = None if "metadata" in blank else extra
+    return Entry(entry_id, content, category, words, importance, access_count, status, extra, *others, blank)
+
+
 class Facts:
     """The memories by id, in the order of their adding, and the ids of those that were erased."""
 
-    __slots__ = ("by_content", "coming", "dim", "entries", "erased", "model", "recent", "seq", "unmerged")
+    __slots__ = (
+        *("_by_content", "_entries", "_packed"),
+        *("coming", "dim", "erased", "model", "recent", "seq", "unmerged"),
+    )
 
     def __init__(self) -> None:
-        self.entries: dict[str, Entry] = {}
+        self._entries: dict[str, Entry] = {}
+        self._by_content: dict[str, str] = {}
+        """Content -> id; where an erasure left two memories of the same content, one of them."""
+        self._packed: _Packed | None = None
+        """Where the memories are until somebody asks for all of them or changes one."""
         self.erased: dict[str, None] = {}
         self.unmerged: dict[int, None] = {}  # The seqs of the merges that were reversed.
-        self.by_content: dict[str, str] = {}
-        """Content -> id; where an erasure left two memories of the same content, one of them."""
         self.model = ""  # The embedder of the newest vector.
         self.dim = 0
         self.seq = 0  # The seq of the last event that this view folded, which identifies the state.
@@ -60,18 +124,40 @@ class Facts:
         self.recent: deque[tuple[int, int, tuple[str, ...] | None]] = deque(maxlen=RECENT_CHANGES_COUNT)
         """The last events: the ``seq`` before, the ``seq`` after, and the ids that were touched, ``None`` for all."""
 
+    @property
+    def count(self) -> int:
+        """How many memories there are."""
+        return len(self._entries) if self._packed is None else len(self._packed)
+
+    @property
+    def entries(self) -> dict[str, Entry]:
+        """The memories by id, in the order of their adding; all of them are read."""
+        if self._packed is not None:
+            for entry in self._packed.all():
+                self._entries[entry.id] = entry
+                self._by_content.setdefault(entry.content, entry.id)
+            self._packed = None
+        return self._entries
+
+    def some(self, ids: Iterable[str]) -> list[Entry | None]:
+        """Return the memories of some ids, ``None`` for those that there are not; no other is read."""
+        if self._packed is not None:
+            return self._packed.some(ids)
+        return list(map(self._entries.get, ids))
+
     copy = copy_slots
 
     def put(self, entry: Entry) -> None:
         """Add a memory, or replace it in its place."""
-        existing = self.entries.get(entry.id)
+        entries = self.entries
+        existing = entries.get(entry.id)
         if existing is None or existing.content != entry.content:
             if existing is not None:
                 self._forget_content(existing)
-            self.by_content.setdefault(entry.content, entry.id)
+            self._by_content.setdefault(entry.content, entry.id)
         if existing is not None and existing.vector_seq != entry.vector_seq:
             self.coming.forget(entry.id)
-        self.entries[entry.id] = entry
+        entries[entry.id] = entry
 
     def drop(self, entry_id: str) -> Entry | None:
         """Remove a memory and return it, ``None`` where there is none."""
@@ -87,14 +173,16 @@ class Facts:
         self.erased[entry_id] = None
 
     def clear(self) -> None:
-        self.entries.clear()
-        self.by_content.clear()
+        self._packed = None
+        self._entries.clear()
+        self._by_content.clear()
         self.coming.clear()
 
     def with_content(self, content: str) -> Entry | None:
         """Return the live memory of exactly this content."""
-        entry_id = self.by_content.get(content)
-        return None if entry_id is None else self.entries[entry_id]
+        entries = self.entries
+        entry_id = self._by_content.get(content)
+        return None if entry_id is None else entries[entry_id]
 
     def set_embedder(self, vector: bytes, model: str) -> None:
         """Take the model and the dimension of an event's vector, if it has one."""
@@ -107,8 +195,8 @@ class Facts:
         self.seq = stamp.seq
 
     def _forget_content(self, entry: Entry) -> None:
-        if self.by_content.get(entry.content) == entry.id:
-            del self.by_content[entry.content]
+        if self._by_content.get(entry.content) == entry.id:
+            del self._by_content[entry.content]
 
     def pack(self) -> Cut[Entry]:
         before = [self.seq, self.model, self.dim, list(self.erased), list(self.unmerged)]
@@ -117,23 +205,28 @@ class Facts:
 
     @classmethod
     def unpack(cls, inline: Any, events: Located) -> "Facts":
+        facts = cls._begun(inline)
+        rows = msgspec.convert(inline[_ROWS_PLACE], list[_ROW])  # type: ignore[valid-type]
+        for row, (event, _) in zip(rows, events, strict=True):
+            facts.put(_entry(row, event))
+        facts.coming = PendingVectors.unpacked(inline[_ROWS_PLACE + 1 :])
+        return facts
+
+    @classmethod
+    def unpack_later(cls, inline: msgspec.Raw, events: Later) -> "Facts":
+        """Return the state that was packed, whose memories are read when somebody asks for them."""
+        parts = _DECODE_PARTS(inline)
+        facts = cls._begun(list(map(_DECODE, parts[:_ROWS_PLACE])))
+        facts._packed = _Packed(len(events), parts[_ROWS_PLACE], events)
+        facts.coming = PendingVectors.unpacked(list(map(_DECODE, parts[_ROWS_PLACE + 1 :])))
+        return facts
+
+    @classmethod
+    def _begun(cls, inline: list[Any]) -> "Facts":
         facts = cls()
-        facts.seq, model, facts.dim, erased, unmerged, rows = msgspec.convert(inline[:_INLINE_COUNT], _INLINE)
+        facts.seq, model, facts.dim, erased, unmerged = msgspec.convert(inline[:_ROWS_PLACE], _BEFORE)
         facts.model = intern(model)
         facts.erased, facts.unmerged = dict.fromkeys(erased), dict.fromkeys(unmerged)
-        for row, (event, _) in zip(rows, events, strict=True):
-            plain = dict(zip(_PLAIN, row, strict=True))
-            blank = plain["blank"]
-            content, keywords, extra = body_of(event, plain["id"])
-            facts.put(
-                Entry(
-                    content=content,
-                    words=() if "keywords" in blank else interned(keywords),
-                    extra=None if "metadata" in blank else extra,
-                    **plain,
-                )
-            )
-        facts.coming = PendingVectors.unpacked(inline[_INLINE_COUNT:])
         return facts
 
     def logical(self) -> Any:
@@ -155,9 +248,13 @@ _PLAIN: Final = tuple(name for name in Entry.__struct_fields__ if name not in {"
 _ROW_OF: Final = attrgetter(*_PLAIN)
 _TYPES: Final = {field.name: field.type for field in msgspec.structs.fields(Entry)}
 _ROW: Final = tuple.__class_getitem__(tuple(_TYPES[name] for name in _PLAIN))
-_INLINE: Final[Any] = tuple[int, str, int, list[str], list[int], list[_ROW]]  # type: ignore[valid-type]
-
-_INLINE_COUNT: Final = 6  # Behind these come the vectors of another embedder, if there are any.
+_BEFORE: Final = tuple[int, str, int, list[str], list[int]]
+_ROWS_PLACE: Final = 5  # Behind the rows come the vectors of another embedder, if there are any.
+_DECODE: Final = msgspec.msgpack.Decoder().decode
+_DECODE_PARTS: Final = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+_DECODE_IDS: Final = msgspec.msgpack.Decoder(list[_Row]).decode
+_DECODE_ROW: Final = msgspec.msgpack.Decoder(_ROW).decode
+_DECODE_ROWS: Final = msgspec.msgpack.Decoder(list[_ROW]).decode  # type: ignore[valid-type]
 
 _SHOWN: Final = (
     *("content", "category", "keywords", "importance", "access_count", "status", "metadata", "source"),

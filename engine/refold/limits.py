@@ -206,6 +206,9 @@ QUERIES_COUNT_MAX: Final = 4_096  # Queries of one call: all are answered of one
 QUERIES_BYTES_MAX: Final = 64 * 1024**2  # Products of the queries that are multiplied with all rows at once.
 MESSAGES_BYTES_MAX: Final = 256 * 1024**2  # What the indexes of messages take in RAM before the oldest are dropped.
 GRAPHS_READ_COUNT: Final = 4  # How many stored graphs are read at once to be checked: each may be of many megabytes.
+PACKED_ROWS_MIN: Final = 128  # Memories of a project whose rows are stored packed: fewer are filled as fast.
+PACKED_ROWS_BYTES_MAX: Final = 64 * 1024**2  # Rows that take more are filled from the log: nobody waits for so much.
+CHANGED_EVENTS_COUNT: Final = 4_096  # Events behind packed rows that are read to bring them up to date.
 # What of ``memory_bytes`` the vectors of projects, with their memories, and those of episodes may take, and what stays
 # for loaded streams in any case: one part of so many.
 INDEX_PARTS_COUNT: Final = 2

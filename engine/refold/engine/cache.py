@@ -16,7 +16,7 @@ import msgspec
 
 from refold import fold
 from refold.engine.loader import Loader
-from refold.engine.streams import APPLIED_KEY, Checkpoint, Checkpoints, Stream, Streams, number_key
+from refold.engine.streams import APPLIED_KEY, Checkpoint, Checkpoints, Stream, Streams, number_key, packed_key
 from refold.errors import RefoldError, StoreCorrupt
 from refold.limits import (
     CHECKPOINT_ROWS_MAX,
@@ -292,10 +292,11 @@ class LazyIndex:
         self._indexes = None
 
     def graph_rows(self) -> list[Row]:
-        """Return the rows of graphs that the store does not have yet; the state lock is held."""
+        """Return the graphs and the packed rows that the store does not have yet; the state lock is held."""
         if self._indexes is None:
             return []
-        return [("graphs", number_key(number), blob) for number, blob in self._indexes.new_graphs()]
+        graphs: list[Row] = [("graphs", number_key(number), blob) for number, blob in self._indexes.new_graphs()]
+        return graphs + [("graphs", packed_key(number), block) for number, block in self._indexes.new_rows()]
 
 
 class FrozenStates:

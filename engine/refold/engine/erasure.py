@@ -35,6 +35,7 @@ from refold.engine.streams import (
     kind_of,
     name_key,
     number_key,
+    packed_key,
     number_of,
     records_through,
     reports_damage,
@@ -493,7 +494,7 @@ def _stale_rows(engine: Engine, begins: Mapping[int, int], seqs: Sequence[int]) 
             assert number_of(key) == number, key
             stale.append(("checkpoints", key, None))
         stale.append(("digests", prefix, None))
-        stale.append(("graphs", prefix, None))
+        stale += [("graphs", prefix, None), ("graphs", packed_key(number), None)]
     return stale
 
 

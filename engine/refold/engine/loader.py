@@ -128,7 +128,7 @@ class Loader:
     def vectors(self, seqs: Sequence[int]) -> list[bytes]:
         """Return the vectors that the events at the seqs hold, as raw float32; needs no lock."""
         if self._lens is None:
-            events = self._events(seqs)
+            events = self.events(seqs)
         else:
             events = [event for event, _ in self._read(seqs)]
         return [getattr(event, "vector") for event in events]  # noqa: B009 - several kinds of events have one
@@ -344,7 +344,7 @@ class Loader:
         try:
             if self._lens is not None or not fold.is_read_later(kind):
                 return fold.unpack(kind, checkpoint.inline, self._read(pointed))
-            later = Later(pointed, self._events)
+            later = Later(pointed, self.events)
             self._weigh(pointed)
             return fold.unpack_later(
                 kind, checkpoint.inline, later, lambda begin, end: self._read(pointed[begin:end])
@@ -355,7 +355,7 @@ class Loader:
             ) from error
 
     @reports_damage
-    def _events(self, seqs: Sequence[int]) -> list[Event]:
+    def events(self, seqs: Sequence[int]) -> list[Event]:
         """Return the events at the seqs without their stamps; needs no lock."""
         return fold.decode_all([found.array for found in self._log.events_at(seqs)])
 

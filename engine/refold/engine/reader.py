@@ -26,13 +26,16 @@ from refold.engine.streams import (
     covered_seq,
     kind_of,
     number_key,
+    packed_key,
     records_of,
     records_through,
     reports_damage,
 )
+from refold.entry import touched
 from refold.errors import Closed, InvalidInput, ReadOnly
 from refold.event import Erased, Event, Forked, Recorded, Restored
 from refold.limits import (
+    CHANGED_EVENTS_COUNT,
     EVICTED_COUNT_MIN,
     FROZEN_PARTS_COUNT,
     KEYED_HASH_BYTES,
@@ -42,6 +45,7 @@ from refold.limits import (
 )
 from refold.log.protocol import Log
 from refold.log.record import BRANCH, MARK_COMMAND, NO_LINK, SEQ, Record, keyed_hash
+from refold.views.facts import FACTS
 from refold.views.store import SETTINGS, Branch
 
 if TYPE_CHECKING:
@@ -314,6 +318,8 @@ class Reader:
                 place=self._place,
                 graph=self._graph,
                 store_graph=self._store_graph,
+                rows=self._packed_rows,
+                changed=self._changed,
             )
         )
 
@@ -325,6 +331,24 @@ class Reader:
 
     def _store_graph(self, number: int, blob: bytes) -> None:
         self.checkpoints.keep(("graphs", number_key(number), blob))
+
+    def _packed_rows(self, number: int) -> bytes | None:
+        return self.log.row("graphs", packed_key(number))
+
+    def _changed(self, number: int, after: int, until: int) -> list[str] | None:
+        """Return the ids of the memories that a stream's events between two seqs changed, ``None`` for too many."""
+        with self.state_lock:
+            between = self.loader.seqs_between(self.streams.at_number(number), after, until)
+            seqs = list(islice(between, CHANGED_EVENTS_COUNT + 1))
+        if after > until or len(seqs) > CHANGED_EVENTS_COUNT:
+            return None
+        ids: dict[str, None] = {}
+        for event in self.loader.events(seqs):
+            changed = touched(event) if type(event) in FACTS.handlers else ()
+            if changed is None or type(event) in fold.BASE_TYPES:
+                return None
+            ids |= dict.fromkeys(changed)
+        return list(ids)
 
     def _place(self, key: str, seq: int) -> tuple[int, int]:
         stream = self.streams.known(key)

@@ -401,6 +401,11 @@ def number_key(number: int) -> bytes:
     return number.to_bytes(NUMBER_BYTES, "big")
 
 
+def packed_key(number: int) -> bytes:
+    """Return the key of the packed rows of a stream's memories, which lie beside its graph."""
+    return number_key(number) + b"rows"
+
+
 def name_key(branch: int, name: str) -> bytes:
     """Return the key of the row that gives a name its number in a branch."""
     return BRANCH.pack(branch) + name.encode()

@@ -51,6 +51,13 @@ class Column:
         self._is_lent = False
         self.count = 0
 
+    @classmethod
+    def of(cls, values: Array) -> "Column":
+        """Return a column of values that others may hold: they are copied before any of them changes."""
+        column = cls(values.dtype, values.shape[1] if values.ndim > 1 else None)
+        column._values, column._is_lent, column.count = values, True, len(values)
+        return column
+
     @property
     def nbytes(self) -> int:
         """The bytes of the rows; the room behind them is not touched and takes no RAM."""
@@ -286,6 +293,8 @@ class Keywords:
     def __init__(self) -> None:
         self._waiting: Sequence[Iterable[str]] = ()
         """Those of a table's first rows, until a ranking looks at them: most never do."""
+        self._behind: list[tuple[str, ...]] = []
+        """Those of the rows that came meanwhile."""
         self._postings: dict[str, Posting] = {}
         self._steps: dict[str, Column] = {}  # Of common keywords: a step for each row that has it.
         self._counts = Column(np.uint16)
@@ -299,7 +308,9 @@ class Keywords:
 
     def append(self, keywords: Iterable[str]) -> None:
         """Add the keywords of the next row; repeated ones count once."""
-        self._settle()
+        if self._waiting:
+            self._behind.append(tuple(keywords))
+            return
         row, distinct = self._counts.count, _lowered(keywords)
         for keyword in distinct:
             posting = self._postings.get(keyword)
@@ -328,10 +339,13 @@ class Keywords:
         self._postings = postings_of(flat, np.repeat(np.arange(len(rows)), counts))
         self._counts.extend(counts, len(rows))
         self._has_long = max(counts, default=0) >= _STEP
+        behind, self._behind = self._behind, []
+        for keywords in behind:
+            self.append(keywords)
 
     def reach(self, count: int) -> None:
         """Add rows without keywords until there are `count`."""
-        if count > len(self._waiting):
+        if count > len(self._waiting) + len(self._behind):
             self._settle()
             self._counts.reach(count, 0)
 

@@ -21,13 +21,14 @@ from refold.event import Event
 from refold.index import hnsw
 from refold.index.cache import IndexCache
 from refold.index.columns import Array
+from refold.index.packed import UnfitRows, refuse, unpack
 from refold.index.project import DECIMALS, IndexedStream, ProjectIndex, VectorLoader, exact_cosine, unit, vector_of
 from refold.index.ranking import SIGNALS, TEXT_SIGNALS, Filter, Query
 from refold.index.search import Match, Matches, nearest, recency_of, search, search_many
 from refold.index.signals import TextIndex, weighted
 from refold.index.table import Crossover, TableView, VectorTable
-from refold.limits import EPISODES_PARTS_COUNT, INDEX_PARTS_COUNT
-from refold.views.facts import FACTS, Facts
+from refold.limits import EPISODES_PARTS_COUNT, INDEX_PARTS_COUNT, PACKED_ROWS_BYTES_MAX, PACKED_ROWS_MIN
+from refold.views.facts import FACTS, Facts, Memories
 
 _logger = logging.getLogger("refold")
 
@@ -39,6 +40,9 @@ _CANDIDATES: Final = 8
 _DRAFTS_MAX: Final = 2
 # A graph that has grown by this factor since it was stored is stored with the next commit, not only at the end.
 _GRAPH_GROWTH: Final = 2
+# Packed rows are stored anew once an eighth of them changed, or of so many rows where there are fewer.
+_REPACKED_SHARE: Final = 8
+_REPACKED_ROWS_MIN: Final = 1_024
 _LOST_RATIO_MAX: Final = 0.25  # Rows of a stored graph that may be gone; their vectors are read only for its sake.
 
 
@@ -101,7 +105,7 @@ class FillRequest(NamedTuple):
     facts: Facts
     model: str
     dimensions: int
-    entries: list[Entry]
+    memories: Memories
     facts_seq: int
     donors: list[ProjectIndex]
     old: ProjectIndex | None
@@ -122,6 +126,9 @@ class Source(NamedTuple):
     """Returns the last event of a stream at or before a seq: the number of the stream that holds it, and its seq."""
     graph: Callable[[int], bytes | None]  # Returns the stored graph of the stream of a number.
     store_graph: Callable[[int, bytes], None]  # Stores the graph of the stream of a number with the next commit.
+    rows: Callable[[int], bytes | None]  # Returns the packed rows of the stream of a number.
+    changed: Callable[[int, int, int], list[str] | None]
+    """Returns the ids that the events of the stream of a number between two seqs changed, `None` for too many."""
 
 
 class Indexes:
@@ -224,10 +231,9 @@ class Indexes:
     ) -> FillRequest:
         candidates = {id(index): index for index in (old, self._projects.peek(number)) if index is not None}.values()
         donors = [index for index in candidates if not index.is_torn and index.table.dimensions == facts.dim]
-        entries = list(facts.entries.values())
         return FillRequest(
             *(key, number, seq, facts, facts.model, facts.dim),
-            *(entries, facts.seq, donors, old, pending, is_live),
+            *(facts.memories(), facts.seq, donors, old, pending, is_live),
         )
 
     # Filling.
@@ -244,33 +250,67 @@ class Indexes:
             index.close()
 
     def _filled(self, request: FillRequest) -> ProjectIndex:
-        blob = self._source.graph(request.number) if request.is_live else None
-        if blob is not None and not request.donors and hnsw.library() is not None:
-            try:
-                return self._filled_for(request, blob)
-            except (hnsw.UnfitGraph, StoreCorrupt) as error:
-                _logger.info("the stored graph of stream %d is built anew: %s", request.number, error)
-        return self._filled_with(request, (), range(len(request.entries)))
+        if not request.is_live or request.donors:
+            return self._filled_with(request, (), range(len(request.memories)))
+        blob = self._source.graph(request.number) if hnsw.library() is not None else None
+        index = self._unpacked(request)
+        try:
+            if index is not None:
+                if blob is not None:
+                    index.table.graph_from_bytes(blob)
+            elif blob is not None:
+                index = self._filled_for(request, blob)
+        except (hnsw.UnfitGraph, StoreCorrupt) as error:
+            _logger.info("the stored graph of stream %d is built anew: %s", request.number, error)
+        if index is None:
+            return self._filled_with(request, (), range(len(request.memories)))
+        index.stored_graph = index.table.view().graph
+        return index
+
+    def _unpacked(self, request: FillRequest) -> ProjectIndex | None:
+        """Fill an index with packed rows, and with what changed since; `None` where none are stored that fit."""
+        block = self._source.rows(request.number)
+        if block is None:
+            return None
+        try:
+            packed = unpack(block)
+            changed = self._source.changed(request.number, packed.values["seq"], request.seq)
+            if changed is None:
+                refuse("too much changed since")
+            index = self._empty(request)
+            index.unpack(packed, request.memories, changed, index.load)
+        except (UnfitRows, LookupError, TypeError, ValueError) as error:
+            _logger.info("the rows of stream %d are filled from the log: %s", request.number, error)
+            return None
+        return index
 
     def _filled_for(self, request: FillRequest, blob: bytes) -> ProjectIndex:
         """Fill an index for a stored graph: the rows that it names come first, in its order, dead ones too."""
         names: list[int] = hnsw.seqs_of(blob).tolist()
-        places = {entry.vector_seq: place for place, entry in enumerate(request.entries)}
+        entries = request.memories.all()
+        places = {entry.vector_seq: place for place, entry in enumerate(entries)}
         if NO_VECTOR in places:
             raise hnsw.UnfitGraph("a vector that it was built with was erased")
         lost = [seq for seq in names if seq not in places]
         if len(lost) > _LOST_RATIO_MAX * len(names) or (lost and not 0 < min(lost) <= max(lost) <= request.seq):
             raise hnsw.UnfitGraph("too many of its rows are gone")
-        places |= {seq: len(request.entries) + place for place, seq in enumerate(lost)}
+        places |= {seq: len(entries) + place for place, seq in enumerate(lost)}
         first = [places[seq] for seq in names]
         known = set(first)
-        rest = [place for place in range(len(request.entries)) if place not in known]
+        rest = [place for place in range(len(entries)) if place not in known]
         index = self._filled_with(request, lost, [*first, *rest])
         index.table.graph_from_bytes(blob)
-        index.stored_graph = index.table.view().graph
         return index
 
     def _filled_with(self, request: FillRequest, lost: Sequence[int], places: Sequence[int]) -> ProjectIndex:
+        entries = request.memories.all()
+        sources = [*(entry.vector_seq for entry in entries), *lost]
+        index = self._empty(request)
+        units = index.load([sources[place] for place in places], request.donors, request.pending)
+        index.fill(entries, lost, places, units)
+        return index
+
+    def _empty(self, request: FillRequest) -> ProjectIndex:
         model, dimensions = request.model, request.dimensions
         table = VectorTable(
             dimensions,
@@ -280,12 +320,9 @@ class Indexes:
             # The graph of this store, this stream and these vectors.
             name=f"{self._source.name}/{request.number}/{model}",
         )
-        sources = [*(entry.vector_seq for entry in request.entries), *lost]
         load = partial(self.loader.load, dimensions=dimensions)
-        units = load([sources[place] for place in places], request.donors, request.pending)
         index = ProjectIndex(table, request.facts_seq, request.seq, load, self._source.state_lock)
         index.key = request.key
-        index.fill(request.entries, lost, places, units)
         return index
 
     # The nearest memory.
@@ -375,6 +412,24 @@ class Indexes:
         return rows
 
 
+    def new_rows(self) -> list[tuple[int, bytes]]:
+        """Return packed rows that the store lacks, by number of stream; the caller holds the state lock.
+
+        Those are stored of which much changed since the last time, so that all of it costs little for each change.
+        """
+        found: list[tuple[int, bytes]] = []
+        for index in self._projects.all():
+            is_due = not index.packed_seq or index.changes_count * _REPACKED_SHARE >= max(len(index), _REPACKED_ROWS_MIN)
+            is_small = index.table.nbytes <= PACKED_ROWS_BYTES_MAX
+            if index.stream is None or not is_due or not is_small or len(index.rows) < PACKED_ROWS_MIN:
+                continue
+            block = index.pack()
+            if block is not None:
+                found.append((index.stream.number, block))
+                index.packed_seq, index.changes_count = index.seq, 0
+        return found
+
+
 def _view_of(index: ProjectIndex, needs: Needs) -> IndexView:
     return IndexView(
         index,
@@ -382,7 +437,7 @@ def _view_of(index: ProjectIndex, needs: Needs) -> IndexView:
         index.seq,
         None,
         index.take_changes() if needs.changes_of is index else None,
-        list(index.entries) if needs.by_row else (),
+        index.all_entries() if needs.by_row else (),
     )
 
 

@@ -2,7 +2,7 @@
 
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
@@ -14,10 +14,11 @@ from refold.event import Event, Stamp
 from refold.fold import BASE_TYPES, State
 from refold.index.columns import Array, normalised
 from refold.index.hnsw import Graph
+from refold.index.packed import Packed, pack, refuse, strings, texts_of
 from refold.index.signals import Text, TextIndex
 from refold.index.table import PastValues, TableView, VectorTable
 from refold.limits import FLOAT_BYTES
-from refold.views.facts import FACTS, Facts
+from refold.views.facts import FACTS, Facts, Memories
 
 DECIMALS: Final = 6  # Of a cosine that an event records.
 _VECTORS_READ: Final = 1_024  # Vectors that are read from the log at a time.
@@ -117,6 +118,11 @@ class ProjectTexts:
         self._changes = {}
         return changes
 
+    def unpack(self, packed: Packed, read: Callable[[Sequence[int]], list[Entry]]) -> None:
+        """Fill the empty index with texts that were packed; `read` returns memories by order, should they be needed."""
+        self.index.unpack(packed.values, packed.arrays, lambda orders: list(map(_text_of, read(orders))))
+        self._changes = {}
+
     def update(self, changes: Mapping[int, Entry | None]) -> None:
         """Bring the index up to date."""
         if not self.index.size:
@@ -127,12 +133,12 @@ class ProjectTexts:
             self.index.fill(texts)
             return
         for order in sorted(changes):
-            entry, before = changes[order], self._entries.get(order)
+            entry, before = changes[order], self._entries.pop(order, None)
             text = None if entry is None else _text_of(entry)
-            if before is not None and text == _text_of(before):
+            if before is not None and entry is not None and text == _text_of(before):
+                self._entries[order] = entry
                 continue
-            if before is not None:
-                del self._entries[order]
+            if self.index.is_live(order):
                 self.index.remove(order)
             if entry is not None and text is not None:
                 while self.index.size < order:  # One that was gone before; rows leave no gaps.
@@ -159,6 +165,9 @@ _REPLACED_MAX: Final = 4_096
 _ENTRY_BYTES: Final = 1_000
 _TEXT_BYTES: Final = 500
 _LETTER_BYTES: Final = 8
+
+
+_UNREAD: Final = Entry("")
 
 
 def accessed(entry: Entry) -> int:
@@ -197,7 +206,13 @@ class ProjectIndex:
         self.stream: IndexedStream | None = None
         self.is_torn = False  # Whether an event could not be applied: then the rows are of no use.
         self.ids: list[str] = []  # By row; empty for rows that only a graph knows.
-        self.entries: list[Entry | None] = []  # By row, `None` for a dead one.
+        self.entries: list[Entry | None] = []  # By row, `None` for a dead one, `_UNREAD` for one that nobody looked at.
+        self._memories: Memories | None = None
+        """Where those are read that nobody looked at."""
+        self.packed_seq = 0
+        """The seq of the rows that the store has packed, 0 if it has none."""
+        self.changes_count = 0
+        """How many memories changed since then."""
         self.orders: list[int] = []
         self.rows: dict[str, int] = {}  # By id, in the order of the state.
         self.texts = ProjectTexts()
@@ -287,12 +302,75 @@ class ProjectIndex:
         if lost:
             self.table.remove(self.table.since, [row for row, entry in enumerate(self.entries) if entry is None])
 
+    # Packing.
+
+    def pack(self) -> bytes | None:
+        """Pack all rows; `None` where they cannot be, or a search uses the texts just now."""
+        if self.is_torn or not self.texts.is_built or any("\n" in entry_id for entry_id in self.ids):
+            return None
+        if not self.texts.lock.acquire(blocking=False):
+            return None
+        try:
+            self.texts.update(self.take_changes())
+            texts = self.texts.index.pack()
+        finally:
+            self.texts.lock.release()
+        if texts is None:
+            return None
+        values, arrays = self.table.pack()
+        own = {"seq": self.seq, "letters": self._letters_count, "orders_count": self._next_order}
+        return pack(values | texts[0] | own, arrays | texts[1] | {"ids": strings(self.ids)})
+
+    def unpack(self, packed: Packed, memories: Memories, changed: Sequence[str], load: Load) -> None:
+        """Fill it with rows that were packed, then with those of the memories that changed since, by id.
+
+        `memories` are those of the state that it equals then; few of them are read. Raises `UnfitRows` where it would
+        not equal that.
+        """
+        values, arrays = packed.values, packed.arrays
+        count = len(arrays["sources"])
+        self.ids = texts_of(arrays["ids"], count)
+        self.orders = arrays["orders"].tolist()
+        self.table.unpack(values, arrays, _Words(memories, self.ids))
+        alive = arrays["alive"].tolist()
+        self.entries = [_UNREAD if is_alive else None for is_alive in alive]
+        self._memories = memories
+        self._changed_at = [self.seq] * count
+        self._letters_count, self._next_order = values["letters"], values["orders_count"]
+        self._last_source = int(arrays["sources"].max(initial=0))
+        self.rows = {self.ids[row]: row for row in np.argsort(arrays["orders"], kind="stable").tolist() if alive[row]}
+        row_of = {self.orders[row]: row for row in self.rows.values()}
+        self.texts.unpack(packed, lambda orders: self.entries_of([row_of[order] for order in orders]))
+        self.packed_seq = values["seq"]
+        self.update(self.seq, zip(changed, memories.some(changed), strict=True), load)
+        if len(self.rows) != len(memories) or (changed and list(self.rows) != list(memories.places)):
+            refuse("it is of other memories")
+
+    def entries_of(self, rows: Sequence[int]) -> list[Entry]:
+        """Return the memories of rows that are alive."""
+        unread = [row for row in rows if self.entries[row] is _UNREAD]
+        if unread:
+            assert self._memories is not None, "all rows were read"
+            found = self._memories.some([self.ids[row] for row in unread])
+            for row, entry in zip(unread, found, strict=True):
+                self.entries[row] = entry
+        entries = [self.entries[row] for row in rows]
+        return [entry for entry in entries if entry is not None]
+
+    def all_entries(self) -> list[Entry | None]:
+        """Return the memories by row, `None` for a dead one."""
+        if self._memories is not None:
+            self._memories.all()
+            self.entries_of(list(self.rows.values()))
+        return list(self.entries)
+
     def update(self, seq: int, pairs: Iterable[tuple[str, Entry | None]], load: Load) -> None:
         """Set memories, by id, from a seq on; `None` for one that is gone."""
         gone: list[int] = []
         changed: list[int] = []
         for entry_id, entry in pairs:
             row = self.rows.get(entry_id)
+            self.changes_count += 1
             if row is None:
                 if entry is not None:
                     self._add(seq, entry, load)
@@ -312,12 +390,12 @@ class ProjectIndex:
 
     def _move(self, seq: int, row: int, entry: Entry, load: Load) -> bool:
         """Give a memory another row where a column that cannot change differs; return whether it did."""
-        before = self.entries[row]
-        assert before is not None, f"row {row} is empty"
-        if before.vector_seq != entry.vector_seq:
+        before = self._before(row, seq)
+        vector_seq = int(self.table.sources()[row]) if before is None else before.vector_seq
+        if vector_seq != entry.vector_seq:
             self.table.remove(seq, row)
             self._add(seq, entry, load, order=self.orders[row])
-        elif (before.words, before.category) != (entry.words, entry.category):
+        elif before is None or (before.words, before.category) != (entry.words, entry.category):
             self._add(seq, entry, load, order=self.orders[row], donor=row)
         else:
             if before.status != entry.status:
@@ -325,6 +403,11 @@ class ProjectIndex:
             return False
         self._note(row, seq, None, is_moved=True)
         return True
+
+    def _before(self, row: int, seq: int) -> Entry | None:
+        """Return the memory that a row has, `None` where it is not known: what was packed is older than all that is."""
+        is_older = self.entries[row] is _UNREAD and self.table.since == seq
+        return None if is_older else self.entries_of([row])[0]
 
     def _add(self, seq: int, entry: Entry, load: Load, *, order: int | None = None, donor: int | None = None) -> None:
         """Add a row; a row that has its vector already lends it and dies."""
@@ -362,7 +445,7 @@ class ProjectIndex:
 
     def _note(self, row: int, seq: int, entry: Entry | None, *, is_moved: bool = False) -> None:
         """Record the entry of a row from a seq on; where it moved to another row, its text was noted there."""
-        self._replaced.append((seq, row, self.entries[row]))
+        self._replaced.append((seq, row, self._before(row, seq)))
         self.entries[row] = entry
         self._changed_at[row] = seq
         if not is_moved:
@@ -438,6 +521,7 @@ class ProjectIndex:
     def entries_at(self, seq: int, rows: Sequence[int]) -> list[Entry] | None:
         """Return the memories of rows as of a seq; `None` if that is not known any more."""
         entries: list[Entry] = []
+        self.entries_of([row for row in rows if self.entries[row] is _UNREAD])
         for row in rows:
             entry = self.entries[row]
             if self._changed_at[row] > seq:
@@ -452,3 +536,24 @@ class ProjectIndex:
     def take_changes(self) -> dict[int, Entry | None]:
         """Take the memories, by order, that changed since the last call; at first all."""
         return self.texts.take(lambda: {self.orders[row]: self.entries[row] for row in self.rows.values()})
+
+
+class _Words(Sequence[tuple[str, ...]]):
+    """The keywords of rows that were packed, by row: read when a ranking looks at keywords."""
+
+    def __init__(self, memories: Memories, ids: Sequence[str]) -> None:
+        self._memories = memories
+        self._ids = list(ids)
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def __getitem__(self, row: Any) -> Any:
+        return self._all()[row]
+
+    def __iter__(self) -> Iterator[tuple[str, ...]]:
+        return iter(self._all())
+
+    def _all(self) -> list[tuple[str, ...]]:
+        words = {entry.id: entry.words for entry in self._memories.all()}
+        return [words.get(entry_id, ()) for entry_id in self._ids]

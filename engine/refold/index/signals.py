@@ -2,17 +2,18 @@
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import log, sqrt
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy import float32
 from numpy.typing import NDArray
 
 from refold.errors import InvalidInput
-from refold.index.columns import DAY_NS, Column, Posting, Rows, add_terms, postings_of, remove_terms
-from refold.index.ranking import Query, Ranking
+from refold.index.columns import DAY_NS, Array, Column, Posting, Rows, add_terms, postings_of, remove_terms
+from refold.index.packed import PackedTerms, refuse
+from refold.index.ranking import DEFAULT, RANKINGS, Query, Ranking
 from refold.index.terms import question_share, terms_of
 
 _Floats: TypeAlias = NDArray[float32]
@@ -37,6 +38,25 @@ class _Sessions:
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    def pack(self, sessions: Sequence[str | int | None]) -> tuple[list[str | int], dict[str, Array]]:
+        """Return the names of the sessions of all rows, and the columns that `unpack` takes with them."""
+        numbers = {session: number for number, session in enumerate(self._rows)}
+        of_rows = [_NONE if session is None else numbers[session] for session in sessions]
+        return list(numbers), {"sessions": np.array(of_rows, np.int32)}
+
+    def unpack(self, names: Sequence[str | int], of_rows: Array) -> None:
+        """Fill it, empty as it is, with rows whose sessions are given by number."""
+        self.reach(len(of_rows))
+        order = np.argsort(of_rows, kind="stable")[int((of_rows < 0).sum()) :]
+        followers = np.flatnonzero(of_rows[order][1:] == of_rows[order][:-1])
+        self.after.values[order[followers]] = order[followers + 1]
+        self.before.values[order[followers + 1]] = order[followers]
+        ends = of_rows[order].searchsorted(np.arange(len(names)), "right").tolist()
+        rows = order.tolist()
+        self._rows = {
+            name: rows[begin:end] for name, begin, end in zip(names, [0, *ends], ends, strict=False) if end > begin
+        }
 
     def reach(self, size: int) -> None:
         self.before.reach(size, _NONE)
@@ -76,6 +96,8 @@ class _Lexicon:
     def __init__(self, stemmer: str) -> None:
         self._stemmer = stemmer
         self._postings: dict[str, Posting] = {}
+        self._packed: PackedTerms | None = None
+        """The terms of the rows that were packed, beside those of the others."""
         self._row_count = 0
         self._sessions = _Sessions()
         self._lengths = Column(np.uint16)
@@ -98,8 +120,25 @@ class _Lexicon:
         self.reach(row + 1)
         add_terms(self._postings, row, self._note(row, text))
 
+    def pack(self, sessions: Sequence[str | int | None]) -> tuple[list[str | int], dict[str, Array]]:
+        """Return the names of the sessions of all rows, and the columns that `unpack` takes with them."""
+        names, columns = self._sessions.pack(sessions)
+        return names, columns | {"lengths": self._lengths.values} | PackedTerms.of(self._all())
+
+    def unpack(self, names: Sequence[str | int], arrays: Mapping[str, Array]) -> None:
+        """Fill the empty lexicon with rows that were packed."""
+        self._packed = PackedTerms.from_arrays(arrays)
+        self._lengths = Column.of(arrays["lengths"].copy())
+        self._sessions.unpack(names, arrays["sessions"])
+        self._row_count = int(np.count_nonzero(arrays["live"]))
+        self._length_sum = int(self._lengths.values.sum(dtype=np.int64))
+
     def remove(self, row: int, text: "Text") -> None:
-        remove_terms(self._postings, row, self._terms(text)[0])
+        """Remove a row; of one that was packed only the session of the text counts."""
+        if self._packed is not None and self._packed.has(row):
+            self._packed.leave_out(row)
+        else:
+            remove_terms(self._postings, row, self._terms(text)[0])
         self._sessions.remove(row, text.session)
         self._row_count -= 1
         self._length_sum -= int(self._lengths.values[row])
@@ -134,10 +173,10 @@ class _Lexicon:
         k1, b = query.ranking.bm25_saturation, query.ranking.bm25_length
         mean = self._length_sum / max(1, self._row_count) or 1.0
         most = 0.0
-        for posting, idf in self._query_terms(query.text):
+        for found, idf in self._query_terms(query.text):
             most += idf * (k1 + 1)
-            if posting is not None:
-                rows, repeats = posting.rows(), posting.repeats()
+            if found is not None:
+                rows, repeats = found
                 spread = k1 * (1 - b + b * (self._lengths.values[rows] / mean))
                 scores[rows] += idf * repeats * (k1 + 1) / (repeats + spread)
         return _scaled(scores, most)
@@ -146,10 +185,10 @@ class _Lexicon:
         """Compute the cosine of the sets of terms, each term weighed by its rarity."""
         scores: _Floats = np.zeros(size, dtype=float32)
         squares = 0.0
-        for posting, idf in self._query_terms(query.text):
+        for found, idf in self._query_terms(query.text):
             squares += idf * idf
-            if posting is not None:
-                scores[posting.rows()] += idf * idf
+            if found is not None:
+                scores[found[0]] += idf * idf
         norms = self._row_norms(size)
         scores /= np.where(norms > 0, norms, 1)
         return _scaled(scores, sqrt(squares))
@@ -157,27 +196,50 @@ class _Lexicon:
     def coverage(self, query: Query, size: int) -> _Floats:
         """Compute the share of the query's rarity that each row has, itself or through its neighbours."""
         chains = (self._sessions.before.values, self._sessions.after.values) if len(self._sessions) else ()
-        terms = [(None if posting is None else posting.rows(), idf) for posting, idf in self._query_terms(query.text)]
+        terms = [(None if found is None else found[0], idf) for found, idf in self._query_terms(query.text)]
         return coverage_of(query.ranking, self._lengths.values[:size], chains, terms)
 
     def question(self, query: Query, shares: _Floats) -> _Floats:
         scores: _Floats = shares * (self._lengths.values[: len(shares)] < query.ranking.question_terms)
         return scores
 
-    def _query_terms(self, text: str) -> Iterator[tuple[Posting | None, float]]:
-        """Yield each term of a query once: its posting, if a row has it, and its rarity."""
+    def _query_terms(self, text: str) -> Iterator[tuple[tuple[Rows, Array] | None, float]]:
+        """Yield each term of a query once: its rows and their repeats, if a row has it, and its rarity."""
         count = self._row_count
         for term in dict.fromkeys(terms_of(text, self._stemmer)[0]):
-            posting = self._postings.get(term)
-            yield posting, rarity(count, 0 if posting is None else len(posting))
+            found = self._find(term)
+            yield found, rarity(count, 0 if found is None else len(found[0]))
+
+    def _find(self, term: str) -> tuple[Rows, Array] | None:
+        """Return the rows that have a term, in order, and how often each has it."""
+        posting = self._postings.get(term)
+        packed = None if self._packed is None else self._packed.find(term)
+        if posting is None:
+            return packed
+        own = (posting.rows(), posting.repeats())
+        return own if packed is None else _merged(own, packed)
+
+    def _all(self) -> dict[str, tuple[Rows, Array]]:
+        """Return what `_find` does for every term."""
+        found = {term: (posting.rows(), posting.repeats()) for term, posting in self._postings.items()}
+        packed = {} if self._packed is None else self._packed.all()
+        return packed | {
+            term: _merged(own, packed[term]) if term in packed else own for term, own in found.items()
+        }
 
     def _row_norms(self, size: int) -> _Floats:
         if self._norms is None or len(self._norms) < size:
             squares = np.zeros(size)
-            for posting in self._postings.values():
-                squares[posting.rows()] += rarity(self._row_count, len(posting)) ** 2
+            for rows, _ in self._all().values():
+                squares[rows] += rarity(self._row_count, len(rows)) ** 2
             self._norms = np.sqrt(squares).astype(float32)
         return self._norms[:size]
+
+
+def _merged(one: tuple[Rows, Array], other: tuple[Rows, Array]) -> tuple[Rows, Array]:
+    rows = np.concatenate([one[0], other[0]])
+    order = np.argsort(rows)
+    return rows[order], np.concatenate([one[1], other[1]])[order]
 
 
 def coverage_of(
@@ -259,6 +321,11 @@ class Text(NamedTuple):
 _DECIMALS: Final = 6
 
 
+_PACKED: Final = Text("")
+"""In the place of a text that was packed and not read."""
+PACKED_STEMMER: Final = RANKINGS[DEFAULT].stemmer
+
+
 class TextIndex:
     """Texts with keywords, importance and time of access, updated row by row.
 
@@ -282,6 +349,10 @@ class TextIndex:
         self._keywords_of_row: dict[int, set[str]] = {}
         self._lexicons: dict[str, _Lexicon] = {}
         self._questions: Column | None = None
+        self._read: Callable[[Sequence[int]], list[Text]] | None = None
+        """Reads the texts of rows that were packed, in whose place there is `_PACKED`."""
+        self._sessions: list[str | int | None] = []
+        """The sessions of the rows that were packed."""
 
     def __len__(self) -> int:
         return self._count
@@ -333,11 +404,17 @@ class TextIndex:
         text = self._texts[row] if row < len(self._texts) else None
         if text is None:
             raise InvalidInput(f"row {row} is not live; remove a row that was added")
+        if text is _PACKED:
+            text = Text("", self._sessions[row])
         self._texts[row] = None
         self._count -= 1
         remove_terms(self._keywords, row, self._keywords_of_row.pop(row, ()))
         for lexicon in self._lexicons.values():
             lexicon.remove(row, text)
+
+    def is_live(self, row: int) -> bool:
+        """Return whether a row was added and not removed since."""
+        return row < len(self._texts) and self._texts[row] is not None
 
     def live_rows(self) -> Rows:
         """List the numbers of the live rows."""
@@ -391,9 +468,53 @@ class TextIndex:
         order = np.lexsort((near, -self.importance.values[near], -rounded))[:count]
         return list(zip(near[order].tolist(), rounded[order].tolist(), strict=True))
 
+    def pack(self) -> tuple[dict[str, Any], dict[str, Array]] | None:
+        """Return all rows as values and arrays; `None` unless they were compared by the default ranking's stemmer.
+
+        Of a row with a keyword none is kept: those of memories are in a table.
+        """
+        lexicon = self._lexicons.get(PACKED_STEMMER)
+        if lexicon is None or self._keywords:
+            return None
+        sessions = [
+            None if text is None else self._sessions[row] if text is _PACKED else text.session
+            for row, text in enumerate(self._texts)
+        ]
+        names, arrays = lexicon.pack(sessions)
+        live = np.array([text is not None for text in self._texts], np.bool_)
+        return {"sessions": names}, arrays | {"live": live, "questions": self._question_shares()}
+
+    def unpack(
+        self, values: Mapping[str, Any], arrays: Mapping[str, Array], read: Callable[[Sequence[int]], list[Text]]
+    ) -> None:
+        """Fill the empty index with rows that were packed, whose texts `read` returns should they be needed.
+
+        Raises `UnfitRows` where they are not what `pack` returned.
+        """
+        live, numbers, names = arrays["live"], arrays["sessions"], values["sessions"]
+        if not len(live) == len(arrays["lengths"]) == len(arrays["questions"]) == len(numbers):
+            refuse("its texts have other rows")
+        if len(numbers) and int(numbers.max()) >= len(names):
+            refuse("its texts are of sessions that it has not")
+        lexicon = _Lexicon(PACKED_STEMMER)
+        lexicon.unpack(names, arrays)
+        self.fill([_PACKED if is_live else None for is_live in live.tolist()])
+        self._read, self._sessions = read, [None if number < 0 else names[number] for number in numbers.tolist()]
+        self._questions = Column.of(arrays["questions"].copy())
+        self._lexicons[PACKED_STEMMER] = lexicon
+
+    def _read_packed(self) -> None:
+        """Read the texts of the rows that were packed and did not change since."""
+        rows = [row for row, text in enumerate(self._texts) if text is _PACKED]
+        if rows:
+            assert self._read is not None, "no row was packed"
+            for row, text in zip(rows, self._read(rows), strict=True):
+                self._texts[row] = text
+
     def _lexicon(self, query: Query) -> _Lexicon:
         lexicon = self._lexicons.get(query.ranking.stemmer)
         if lexicon is None:
+            self._read_packed()
             lexicon = self._lexicons[query.ranking.stemmer] = _Lexicon(query.ranking.stemmer)
             lexicon.fill(self._texts)
         return lexicon

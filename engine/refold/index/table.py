@@ -8,7 +8,7 @@ and whether a row is alive have the seq of their last change. All of it is a cac
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, Final, NamedTuple
 
@@ -19,6 +19,7 @@ from refold.index import hnsw
 from refold.index import short as shorts
 from refold.index.columns import DAY_NS, Array, Codes, Column, Keywords, Rows, normalised, product
 from refold.index.hnsw import Graph, build, library
+from refold.index.packed import refuse
 from refold.index.ranking import Filter
 from refold.index.short import ShortRows
 from refold.limits import VECTOR_DIMENSIONS_MAX
@@ -316,6 +317,9 @@ class PastValues(NamedTuple):
     statuses: Sequence[str]
 
 
+_PACKED: Final = ("matrix", "alive", "importance", "accessed", "statuses", "categories", "orders", "sources")
+
+
 class VectorTable:
     """The rows of one project and one embedder; one thread at a time writes, any number search.
 
@@ -374,6 +378,49 @@ class VectorTable:
     def parts_count(self) -> int:
         """How many graphs were built, and whether rows were shortened: each takes other room."""
         return self.builder.builds_count + (self._short is not None)
+
+    # Packing.
+
+    def pack(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """Return all rows as values and arrays."""
+        with self.lock:
+            columns, vocabulary = self.view().columns, self._vocabulary
+            values = {
+                "name": self.name,
+                "dimensions": self.dimensions,
+                "epoch_ns": vocabulary.epoch_ns,
+                "categories": list(vocabulary.category_ids),
+                "statuses": list(vocabulary.status_ids),
+            }
+            return values, {name: getattr(columns, name) for name in _PACKED}
+
+    def unpack(self, values: Mapping[str, Any], arrays: Mapping[str, Array], keywords: Sequence[Iterable[str]]) -> None:
+        """Fill the empty table with rows that were packed and their keywords; each counts as born at `since`.
+
+        Raises `UnfitRows` for rows of other vectors, and where they are not what `pack` returned.
+        """
+        if (values["name"], values["dimensions"]) != (self.name, self.dimensions):
+            refuse(f"its vectors are {values['name']!r} of {values['dimensions']} numbers")
+        found = {name: arrays[name] for name in _PACKED}
+        count = len(found["sources"])
+        if found["matrix"].shape != (count, self.dimensions) or {len(array) for array in found.values()} != {count}:
+            refuse("its columns have other rows")
+        for name, known in (("categories", values["categories"]), ("statuses", values["statuses"])):
+            if count and not 0 <= int(found[name].min()) <= int(found[name].max()) < len(known):
+                refuse(f"its {name} have no name")
+        vocabulary = self._vocabulary
+        with self.lock:
+            vocabulary.category_ids = {name: number for number, name in enumerate(values["categories"])}
+            vocabulary.status_ids = {name: number for number, name in enumerate(values["statuses"])}
+            vocabulary.epoch_ns = values["epoch_ns"]
+            for name, array in found.items():
+                self._columns[name] = Column.of(array)
+            self._columns["born"].extend(self.since, count)
+            self._columns["changed"].extend(self.since, count)
+            self._columns["died"].extend(np.where(found["alive"], _FOREVER, self.since), count)
+            self._columns["days"].extend(self._days_of(found["accessed"]), count)
+            vocabulary.keywords.extend(keywords)
+            self._latest = None
 
     # Writing.
 

@@ -5,7 +5,7 @@ erased merge leaves the memory as it was before. The content that an erased upda
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from sys import intern
 from typing import Any, Final
@@ -50,11 +50,8 @@ class _Row(Struct, array_like=True, gc=False):
     id: str
 
 
-class _Packed:
-    """The memories of a checkpoint, in their order; of each the row and the event are read when somebody looks at it.
-
-    They are as they were packed, whatever is folded since.
-    """
+class Memories:
+    """The memories of a state as it was, in their order; of a packed one each is read when somebody looks at it."""
 
     def __init__(self, count: int, rows: msgspec.Raw, events: Later) -> None:
         self._count = count
@@ -64,18 +61,27 @@ class _Packed:
         self._places: dict[str, int] = {}
         self._found: dict[int, Entry] = {}
 
+    @classmethod
+    def of(cls, entries: Iterable[Entry]) -> "Memories":
+        """Return memories that were read."""
+        found = dict(enumerate(entries))
+        memories = cls(len(found), msgspec.Raw(), Later((), _nothing))
+        memories._found = found
+        memories._places = {entry.id: place for place, entry in found.items()}
+        return memories
+
     def __len__(self) -> int:
         return self._count
 
     @property
     def places(self) -> dict[str, int]:
         """The place of each memory, by id."""
-        if not self._places:
+        if not self._places and self._count:
             self._places = {row.id: place for place, row in enumerate(_DECODE_IDS(self._packed))}
         return self._places
 
     def some(self, ids: Iterable[str]) -> list[Entry | None]:
-        """Return the memories of some ids, ``None`` for those that there are not."""
+        """Return the memories of some ids, ``None`` for those that there are not; no other is read."""
         places = [self.places.get(entry_id) for entry_id in ids]
         missing = [place for place in places if place is not None and place not in self._found]
         if missing:
@@ -86,11 +92,18 @@ class _Packed:
         return [None if place is None else self._found[place] for place in places]
 
     def all(self) -> list[Entry]:
-        """Return all memories."""
-        rows, found = _DECODE_ROWS(self._packed), self._found
-        events = self._events.at(range(self._count))
-        pairs = enumerate(zip(rows, events, strict=True))
-        return [found[place] if place in found else _entry(row, event) for place, (row, event) in pairs]
+        """Return all of them."""
+        if len(self._found) < self._count:
+            rows, found = _DECODE_ROWS(self._packed), self._found
+            pairs = enumerate(zip(rows, self._events.at(range(self._count)), strict=True))
+            self._found = {
+                place: found[place] if place in found else _entry(row, event) for place, (row, event) in pairs
+            }
+        return [self._found[place] for place in range(self._count)]
+
+
+def _nothing(_: Sequence[int]) -> list[Event]:
+    return []
 
 
 def _entry(row: tuple[Any, ...], event: Event) -> Entry:
@@ -113,7 +126,7 @@ class Facts:
         self._entries: dict[str, Entry] = {}
         self._by_content: dict[str, str] = {}
         """Content -> id; where an erasure left two memories of the same content, one of them."""
-        self._packed: _Packed | None = None
+        self._packed: Memories | None = None
         """Where the memories are until somebody asks for all of them or changes one."""
         self.erased: dict[str, None] = {}
         self.unmerged: dict[int, None] = {}  # The seqs of the merges that were reversed.
@@ -139,11 +152,9 @@ class Facts:
             self._packed = None
         return self._entries
 
-    def some(self, ids: Iterable[str]) -> list[Entry | None]:
-        """Return the memories of some ids, ``None`` for those that there are not; no other is read."""
-        if self._packed is not None:
-            return self._packed.some(ids)
-        return list(map(self._entries.get, ids))
+    def memories(self) -> Memories:
+        """Return the memories as they are now, whatever is folded later."""
+        return Memories.of(self._entries.values()) if self._packed is None else self._packed
 
     copy = copy_slots
 
@@ -217,7 +228,7 @@ class Facts:
         """Return the state that was packed, whose memories are read when somebody asks for them."""
         parts = _DECODE_PARTS(inline)
         facts = cls._begun(list(map(_DECODE, parts[:_ROWS_PLACE])))
-        facts._packed = _Packed(len(events), parts[_ROWS_PLACE], events)
+        facts._packed = Memories(len(events), parts[_ROWS_PLACE], events)
         facts.coming = PendingVectors.unpacked(list(map(_DECODE, parts[_ROWS_PLACE + 1 :])))
         return facts
 

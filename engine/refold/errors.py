@@ -22,6 +22,10 @@ Every message says what failed, the value, the bound's name, and the next step.
 """
 
 from functools import partial
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from logging import Logger
 
 __all__ = [
     "Closed",
@@ -113,3 +117,10 @@ class StoreBusy(StoreError):
 
 class StoreUnreachable(StoreError):
     """The server of a shared log does not answer; reads go on from the local copy."""
+
+
+def logger() -> "Logger":
+    """Return the log of the program, loaded with its first message: that takes a tenth of a first search."""
+    from logging import getLogger  # noqa: PLC0415 - see above
+
+    return getLogger("refold")

@@ -147,7 +147,7 @@ def words(text: str) -> list[str]:
 
 def is_unspaced(word: str) -> bool:
     """Return whether a word of ``words`` comes from a script that does not part words."""
-    return _unspaced().match(word) is not None
+    return not word.isascii() and _unspaced().match(word) is not None
 
 
 def _split_unspaced(run: str) -> Iterator[str]:

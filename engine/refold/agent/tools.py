@@ -1,7 +1,6 @@
 """Tools: their definitions for each provider, the registry that calls them, and the check of their arguments."""
 
 import inspect
-import logging
 import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -11,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from refold import checks
-from refold.errors import InvalidInput, LimitExceeded, NotFound, ReadOnly, RefoldError
+from refold.errors import InvalidInput, LimitExceeded, NotFound, ReadOnly, RefoldError, logger
 from refold.limits import (
     ACTOR_BYTES_MAX,
     JSON_DEPTH_MAX,
@@ -29,8 +28,6 @@ from refold.memory.project import Project
 from refold.message import Message
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-_LOG: Final = logging.getLogger("refold")
 
 
 # Texts from models, tools and hooks, made fit to be stored and shown.
@@ -774,7 +771,7 @@ def _error_result(name: str, error: Exception) -> ToolResult:
         if isinstance(error, kind):
             return ToolResult(known, outcome, message=f"{prefix}{storable(error)}")
     if not isinstance(error, ToolFailed):
-        _LOG.warning("tool %s raised", name, exc_info=error)
+        logger().warning("tool %s raised", name, exc_info=error)
     return _failure(known, error)
 
 

@@ -127,10 +127,7 @@ class Loader:
     @reports_damage
     def vectors(self, seqs: Sequence[int]) -> list[bytes]:
         """Return the vectors that the events at the seqs hold, as raw float32; needs no lock."""
-        if self._lens is None:
-            events = self.events(seqs)
-        else:
-            events = [event for event, _ in self._read(seqs)]
+        events = self.events(seqs) if self._lens is None else [event for event, _ in self._read(seqs)]
         return [getattr(event, "vector") for event in events]  # noqa: B009 - several kinds of events have one
 
     @reports_damage
@@ -346,9 +343,7 @@ class Loader:
                 return fold.unpack(kind, checkpoint.inline, self._read(pointed))
             later = Later(pointed, self.events)
             self._weigh(pointed)
-            return fold.unpack_later(
-                kind, checkpoint.inline, later, lambda begin, end: self._read(pointed[begin:end])
-            )
+            return fold.unpack_later(kind, checkpoint.inline, later, lambda begin, end: self._read(pointed[begin:end]))
         except (*UNREADABLE, StopIteration) as error:
             raise StoreCorrupt(
                 f"a checkpoint row at seq {checkpoint.seq} holds no state ({error}); run `refold verify`"

@@ -50,6 +50,7 @@ from refold.views.store import SETTINGS, Branch
 
 if TYPE_CHECKING:
     from refold.index.index import Indexes
+    from refold.index.packed import Packed
 
 T = TypeVar("T")
 
@@ -332,8 +333,10 @@ class Reader:
     def _store_graph(self, number: int, blob: bytes) -> None:
         self.checkpoints.keep(("graphs", number_key(number), blob))
 
-    def _packed_rows(self, number: int) -> bytes | None:
-        return self.log.row("graphs", packed_key(number))
+    def _packed_rows(self, number: int) -> "Packed | None":
+        from refold.index.packed import unpack  # noqa: PLC0415 - as above
+
+        return self.log.row_read("graphs", packed_key(number), unpack)
 
     def _changed(self, number: int, after: int, until: int) -> list[str] | None:
         """Return the ids of the memories that a stream's events between two seqs changed, ``None`` for too many."""

@@ -6,7 +6,7 @@ into nothing. The checkpoint rows of the log tell it where the events of a strea
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -40,6 +40,8 @@ LEFT_OUT: Final = fold.Unknown((), 0, b"")
 
 STARTING: Final = (ConversationOpened, Forked, Restored, StateImported, ForkDropped)
 """The events that a conversation stands on: none of them is left out by itself."""
+
+T = TypeVar("T")
 
 
 class Changes(Struct, frozen=True, kw_only=True):
@@ -154,6 +156,10 @@ class ScenarioLog:
     def row(self, table: Table, key: bytes) -> bytes | None:
         """Return a row, none of those that hold states or what was computed from them."""
         return None if table in _OF_STATES else self._reader.log.row(table, key)
+
+    def row_read(self, table: Table, key: bytes, read: Callable[[Any], T]) -> T | None:
+        """Call ``read`` with the value of a row, none of those, and return its result."""
+        return None if table in _OF_STATES else self._reader.log.row_read(table, key, read)
 
 
 _OF_STATES: Final = frozenset(("digests", "graphs"))

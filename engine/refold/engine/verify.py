@@ -14,7 +14,17 @@ from refold.engine.engine import Engine
 from refold.engine.fold_check import UNREADABLE, FoldCheck
 from refold.engine.loader import Loader
 from refold.engine.reader import HASH_KEY, STORE_ID_KEY, TAGS_KEY, answer_of
-from refold.engine.streams import NEXT_NUMBER_KEY, Streams, covered_seq, key_named, key_of, place_in
+from refold.engine.streams import (
+    NEXT_NUMBER_KEY,
+    Streams,
+    covered_seq,
+    key_named,
+    key_of,
+    number_key,
+    number_of,
+    packed_key,
+    place_in,
+)
 from refold.engine.walk import Page, Seen, Walk
 from refold.errors import StoreCorrupt, StoreError
 from refold.limits import GRAPHS_READ_COUNT, HASH_KEY_BYTES, KEYED_HASH_BYTES, PAGE_EVENTS, STORE_ID_BYTES
@@ -114,15 +124,17 @@ def check_meta(log: Log, seen: Seen) -> Iterator[Finding]:
 
 
 def check_graphs(log: Log, seen: Seen) -> Iterator[Finding]:
-    """Check that each stored graph is of a stream that has events, and is what was stored."""
+    """Check that each stored graph, and each project's packed rows, are of a stream that has events, and intact."""
     for key, blob in scan(log, "graphs", b"", GRAPHS_READ_COUNT):
-        from refold.index.hnsw import is_intact  # noqa: PLC0415 - loads numpy, where a project has a graph
+        from refold.index import hnsw, packed  # noqa: PLC0415 - load numpy, where a project has a graph
 
-        number = int.from_bytes(key, "big")
-        if number not in seen.heads:
-            yield Finding("graphs", 0, f"a graph is stored for stream number {number}, which has no event", CACHE)
+        number = number_of(key)
+        is_graph = key == number_key(number)
+        what, is_intact = ("graph", hnsw.is_intact) if is_graph else ("block of packed rows", packed.is_intact)
+        if number not in seen.heads or (not is_graph and key != packed_key(number)):
+            yield Finding("graphs", 0, f"a {what} is stored for stream number {number}, which has no event", CACHE)
         elif not is_intact(blob):
-            yield Finding("graphs", seen.heads[number].seq, f"the graph of stream number {number} is damaged", CACHE)
+            yield Finding("graphs", seen.heads[number].seq, f"the {what} of stream number {number} is damaged", CACHE)
 
 
 def check_vectors(log: Log, seen: Seen) -> Iterator[Finding]:

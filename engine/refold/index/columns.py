@@ -53,9 +53,9 @@ class Column:
 
     @classmethod
     def of(cls, values: Array) -> "Column":
-        """Return a column of values that others may hold: they are copied before any of them changes."""
+        """Return a column of values that nobody else changes."""
         column = cls(values.dtype, values.shape[1] if values.ndim > 1 else None)
-        column._values, column._is_lent, column.count = values, True, len(values)
+        column._values, column.count = values, len(values)
         return column
 
     @property

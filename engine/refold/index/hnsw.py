@@ -4,7 +4,6 @@ hnswlib trusts what it is given: one wrong link, and a search reads foreign memo
 whatever the checksum says, every number in them is checked before hnswlib sees one.
 """
 
-import logging
 import threading
 from collections.abc import Callable
 from copy import copy
@@ -14,7 +13,7 @@ from typing import Any, Final, NoReturn
 import msgspec
 import numpy as np
 
-from refold.errors import StoreCorrupt
+from refold.errors import StoreCorrupt, logger
 from refold.index.columns import Array, Rows, product
 from refold.text import blake2b
 
@@ -35,7 +34,6 @@ _COPIED_ROWS: Final = 4_096  # Vectors that are copied at a time into a graph th
 _LAYERS_MAX: Final = 64  # Layers of a graph; one of 2**31 rows has eight.
 _PRODUCT_ERROR: Final = 1e-5  # By how much two products of the same vectors may differ.
 
-_logger = logging.getLogger("refold")
 _is_warned = threading.Event()
 
 
@@ -46,7 +44,7 @@ def library() -> Any:
     except ImportError as error:
         if not _is_warned.is_set():
             _is_warned.set()
-            _logger.warning(
+            logger().warning(
                 "hnswlib cannot be loaded (%s): every search passes over all rows, which is exact and slower; "
                 "install refold[hnsw]",
                 error,
@@ -93,7 +91,7 @@ class Graph:
             labels, distances = self.index.knn_query(vector, k=max(1, min(width, len(self.rows))), num_threads=1)
         except RuntimeError as error:
             self._is_torn = True
-            _logger.warning("a graph of %d rows is torn (%s) and is not asked again", len(self.rows), error)
+            logger().warning("a graph of %d rows is torn (%s) and is not asked again", len(self.rows), error)
             return None
         cosines = np.float32(1.0) - distances[0]
         rows = self.rows[labels[0].view(np.int64)]
@@ -174,7 +172,7 @@ def _probe(graph: Graph, matrix: Array) -> Graph | None:
             return graph
         graph.breadth *= 2
         if graph.breadth > BREADTH_MAX:
-            _logger.warning(
+            logger().warning(
                 "a graph of %d rows finds %d of %d nearest rows and is not used; every search passes over all rows",
                 len(graph.rows),
                 recalled,

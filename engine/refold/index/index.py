@@ -5,7 +5,6 @@ one of a branch without events of its own, and one of an open batch have indexes
 others where they have them.
 """
 
-import logging
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -16,12 +15,12 @@ import numpy as np
 from msgspec.structs import replace
 
 from refold.entry import ACTIVE, NO_VECTOR, Entry
-from refold.errors import StoreCorrupt
+from refold.errors import StoreCorrupt, logger
 from refold.event import Event
 from refold.index import hnsw
 from refold.index.cache import IndexCache
 from refold.index.columns import Array
-from refold.index.packed import UnfitRows, refuse, unpack
+from refold.index.packed import Packed, UnfitRows, refuse
 from refold.index.project import DECIMALS, IndexedStream, ProjectIndex, VectorLoader, exact_cosine, unit, vector_of
 from refold.index.ranking import SIGNALS, TEXT_SIGNALS, Filter, Query
 from refold.index.search import Match, Matches, nearest, recency_of, search, search_many
@@ -29,8 +28,6 @@ from refold.index.signals import TextIndex, weighted
 from refold.index.table import Crossover, TableView, VectorTable
 from refold.limits import EPISODES_PARTS_COUNT, INDEX_PARTS_COUNT, PACKED_ROWS_BYTES_MAX, PACKED_ROWS_MIN
 from refold.views.facts import FACTS, Facts, Memories
-
-_logger = logging.getLogger("refold")
 
 _NEVER: Final = Crossover(2**31, 2**31)
 # From where on the rows of live streams are searched with a graph: `None` for what a timed product tells.
@@ -40,9 +37,7 @@ _CANDIDATES: Final = 8
 _DRAFTS_MAX: Final = 2
 # A graph that has grown by this factor since it was stored is stored with the next commit, not only at the end.
 _GRAPH_GROWTH: Final = 2
-# Packed rows are stored anew once an eighth of them changed, or of so many rows where there are fewer.
-_REPACKED_SHARE: Final = 8
-_REPACKED_ROWS_MIN: Final = 1_024
+_REPACKED_SHARE: Final = 8  # Packed rows are stored anew once one of so many changed.
 _LOST_RATIO_MAX: Final = 0.25  # Rows of a stored graph that may be gone; their vectors are read only for its sake.
 
 
@@ -126,7 +121,8 @@ class Source(NamedTuple):
     """Returns the last event of a stream at or before a seq: the number of the stream that holds it, and its seq."""
     graph: Callable[[int], bytes | None]  # Returns the stored graph of the stream of a number.
     store_graph: Callable[[int, bytes], None]  # Stores the graph of the stream of a number with the next commit.
-    rows: Callable[[int], bytes | None]  # Returns the packed rows of the stream of a number.
+    rows: Callable[[int], Packed | None]
+    """Returns the packed rows of the stream of a number; raises `UnfitRows` where they cannot be read."""
     changed: Callable[[int, int, int], list[str] | None]
     """Returns the ids that the events of the stream of a number between two seqs changed, `None` for too many."""
 
@@ -252,7 +248,9 @@ class Indexes:
     def _filled(self, request: FillRequest) -> ProjectIndex:
         if not request.is_live or request.donors:
             return self._filled_with(request, (), range(len(request.memories)))
-        blob = self._source.graph(request.number) if hnsw.library() is not None else None
+        blob = self._source.graph(request.number)
+        if blob is not None and hnsw.library() is None:
+            blob = None
         index = self._unpacked(request)
         try:
             if index is not None:
@@ -261,7 +259,7 @@ class Indexes:
             elif blob is not None:
                 index = self._filled_for(request, blob)
         except (hnsw.UnfitGraph, StoreCorrupt) as error:
-            _logger.info("the stored graph of stream %d is built anew: %s", request.number, error)
+            logger().info("the stored graph of stream %d is built anew: %s", request.number, error)
         if index is None:
             return self._filled_with(request, (), range(len(request.memories)))
         index.stored_graph = index.table.view().graph
@@ -269,18 +267,17 @@ class Indexes:
 
     def _unpacked(self, request: FillRequest) -> ProjectIndex | None:
         """Fill an index with packed rows, and with what changed since; `None` where none are stored that fit."""
-        block = self._source.rows(request.number)
-        if block is None:
-            return None
         try:
-            packed = unpack(block)
+            packed = self._source.rows(request.number)
+            if packed is None:
+                return None
             changed = self._source.changed(request.number, packed.values["seq"], request.seq)
             if changed is None:
                 refuse("too much changed since")
             index = self._empty(request)
             index.unpack(packed, request.memories, changed, index.load)
         except (UnfitRows, LookupError, TypeError, ValueError) as error:
-            _logger.info("the rows of stream %d are filled from the log: %s", request.number, error)
+            logger().info("the rows of stream %d are filled from the log: %s", request.number, error)
             return None
         return index
 
@@ -305,8 +302,9 @@ class Indexes:
     def _filled_with(self, request: FillRequest, lost: Sequence[int], places: Sequence[int]) -> ProjectIndex:
         entries = request.memories.all()
         sources = [*(entry.vector_seq for entry in entries), *lost]
+        seqs = [sources[place] for place in places]
+        units = self.loader.load(seqs, request.donors, request.pending, dimensions=request.dimensions)
         index = self._empty(request)
-        units = index.load([sources[place] for place in places], request.donors, request.pending)
         index.fill(entries, lost, places, units)
         return index
 
@@ -411,7 +409,6 @@ class Indexes:
                 index.stored_graph = graph
         return rows
 
-
     def new_rows(self) -> list[tuple[int, bytes]]:
         """Return packed rows that the store lacks, by number of stream; the caller holds the state lock.
 
@@ -419,7 +416,8 @@ class Indexes:
         """
         found: list[tuple[int, bytes]] = []
         for index in self._projects.all():
-            is_due = not index.packed_seq or index.changes_count * _REPACKED_SHARE >= max(len(index), _REPACKED_ROWS_MIN)
+            least = max(len(index) // _REPACKED_SHARE, PACKED_ROWS_MIN)
+            is_due = not index.packed_seq or index.changes_count >= least
             is_small = index.table.nbytes <= PACKED_ROWS_BYTES_MAX
             if index.stream is None or not is_due or not is_small or len(index.rows) < PACKED_ROWS_MIN:
                 continue

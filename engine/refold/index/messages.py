@@ -196,13 +196,14 @@ class Look(NamedTuple):
 
     def rows_of(self, term: str) -> Rows:
         """Return the rows that have a term."""
-        found = [self.hash_rows[self.hashes == hash(word)] for word in self.words.having(term)]
+        found: list[Rows] = [self.hash_rows[self.hashes == hash(word)] for word in self.words.having(term)]
         if len(found) == 1:
             return found[0]
         marks = np.zeros(len(self.seqs), np.bool_)
         for rows in found:
             marks[rows] = True
-        return np.flatnonzero(marks)
+        united: Rows = np.flatnonzero(marks)
+        return united
 
     def after(self) -> Rows:
         """Return the row after each in its conversation, -1 where there is none."""

@@ -19,7 +19,7 @@ _LENGTH_BYTES: Final = 4
 _ALIGNED_BYTES: Final = 64  # Where an array may begin: numpy computes faster with numbers that lie so.
 
 
-class UnfitRows(Exception):  # noqa: N818 - it is no error: the rows are filled from the log
+class UnfitRows(Exception):
     """A block of bytes that holds no rows for a project as it is now."""
 
 
@@ -35,7 +35,7 @@ class _Head(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Packed(msgspec.Struct, frozen=True):
-    """Small values, and arrays that must not be written to, by name."""
+    """Small values, and arrays of its own, by name."""
 
     values: dict[str, Any]
     arrays: dict[str, Array]
@@ -59,8 +59,8 @@ def pack(values: Mapping[str, Any], arrays: Mapping[str, Array]) -> bytes:
     return b"".join((_MAGIC, crc32(body).to_bytes(_CHECKSUM_BYTES, "little"), body))
 
 
-def unpack(block: bytes) -> Packed:
-    """Decode what `pack` returned, whose arrays lie in it; raises `UnfitRows` for anything else."""
+def unpack(block: bytes | memoryview) -> Packed:
+    """Decode a copy of what `pack` returned; raises `UnfitRows` for anything else."""
     begin = len(_MAGIC) + _CHECKSUM_BYTES
     if not is_intact(block):
         refuse("it is damaged, or of another version")
@@ -73,18 +73,18 @@ def unpack(block: bytes) -> Packed:
             if kind not in _KINDS:
                 refuse(f"its column {name} is of the kind {kind}")
             array = np.frombuffer(block, kind, int(np.prod(shape, dtype=np.int64)), place).reshape(shape)
-            arrays[name] = array
+            arrays[name] = array.copy()  # To where numpy asks for large pages, which a copy of bytes would not have.
             place += _aligned(array.nbytes)
     except (msgspec.MsgspecError, ValueError) as error:
         raise UnfitRows(f"it cannot be read ({error})") from error
     return Packed(head.values, arrays)
 
 
-def is_intact(block: bytes) -> bool:
+def is_intact(block: bytes | memoryview) -> bool:
     """Return whether the checksum of a block of this version is right."""
     begin = len(_MAGIC) + _CHECKSUM_BYTES
     checksum = int.from_bytes(block[len(_MAGIC) : begin], "little")
-    return block.startswith(_MAGIC) and len(block) > begin and crc32(memoryview(block)[begin:]) == checksum
+    return block[: len(_MAGIC)] == _MAGIC and len(block) > begin and crc32(memoryview(block)[begin:]) == checksum
 
 
 def refuse(problem: str) -> NoReturn:
@@ -104,7 +104,7 @@ class PackedTerms:
         self._ends = ends
         self._rows = rows
         self._repeats = repeats
-        self._live = live.copy()
+        self._live = live
         """By row, whether it was packed and did not change since."""
         self._is_changed = False
         self._found: dict[str, tuple[Array, Array] | None] = {}
@@ -124,7 +124,7 @@ class PackedTerms:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array]) -> "PackedTerms":
-        """Return the terms of such arrays, and `live`, which marks the rows; raises `UnfitRows` where they do not fit."""
+        """Return the terms of such arrays; `live` marks the rows. Raises `UnfitRows` where they do not fit."""
         ends, rows, repeats, live = (arrays[name] for name in ("term_ends", "term_rows", "term_repeats", "live"))
         terms = arrays["terms"].tobytes()
         is_whole = len(rows) == len(repeats) == (int(ends[-1]) if len(ends) else 0)

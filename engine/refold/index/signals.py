@@ -48,6 +48,8 @@ class _Sessions:
     def unpack(self, names: Sequence[str | int], of_rows: Array) -> None:
         """Fill it, empty as it is, with rows whose sessions are given by number."""
         self.reach(len(of_rows))
+        if not names:
+            return
         order = np.argsort(of_rows, kind="stable")[int((of_rows < 0).sum()) :]
         followers = np.flatnonzero(of_rows[order][1:] == of_rows[order][:-1])
         self.after.values[order[followers]] = order[followers + 1]
@@ -128,7 +130,7 @@ class _Lexicon:
     def unpack(self, names: Sequence[str | int], arrays: Mapping[str, Array]) -> None:
         """Fill the empty lexicon with rows that were packed."""
         self._packed = PackedTerms.from_arrays(arrays)
-        self._lengths = Column.of(arrays["lengths"].copy())
+        self._lengths = Column.of(arrays["lengths"])
         self._sessions.unpack(names, arrays["sessions"])
         self._row_count = int(np.count_nonzero(arrays["live"]))
         self._length_sum = int(self._lengths.values.sum(dtype=np.int64))
@@ -223,9 +225,7 @@ class _Lexicon:
         """Return what `_find` does for every term."""
         found = {term: (posting.rows(), posting.repeats()) for term, posting in self._postings.items()}
         packed = {} if self._packed is None else self._packed.all()
-        return packed | {
-            term: _merged(own, packed[term]) if term in packed else own for term, own in found.items()
-        }
+        return packed | {term: _merged(own, packed[term]) if term in packed else own for term, own in found.items()}
 
     def _row_norms(self, size: int) -> _Floats:
         if self._norms is None or len(self._norms) < size:
@@ -405,7 +405,7 @@ class TextIndex:
         if text is None:
             raise InvalidInput(f"row {row} is not live; remove a row that was added")
         if text is _PACKED:
-            text = Text("", self._sessions[row])
+            text = Text("", self._session(row))
         self._texts[row] = None
         self._count -= 1
         remove_terms(self._keywords, row, self._keywords_of_row.pop(row, ()))
@@ -477,7 +477,7 @@ class TextIndex:
         if lexicon is None or self._keywords:
             return None
         sessions = [
-            None if text is None else self._sessions[row] if text is _PACKED else text.session
+            None if text is None else self._session(row) if text is _PACKED else text.session
             for row, text in enumerate(self._texts)
         ]
         names, arrays = lexicon.pack(sessions)
@@ -498,10 +498,18 @@ class TextIndex:
             refuse("its texts are of sessions that it has not")
         lexicon = _Lexicon(PACKED_STEMMER)
         lexicon.unpack(names, arrays)
-        self.fill([_PACKED if is_live else None for is_live in live.tolist()])
-        self._read, self._sessions = read, [None if number < 0 else names[number] for number in numbers.tolist()]
-        self._questions = Column.of(arrays["questions"].copy())
+        texts: list[Text | None] = [_PACKED] * len(live)
+        for row in np.flatnonzero(~live).tolist():
+            texts[row] = None
+        self.fill(texts)
+        self._read = read
+        self._sessions = [None if number < 0 else names[number] for number in numbers.tolist()] if names else []
+        self._questions = Column.of(arrays["questions"])
         self._lexicons[PACKED_STEMMER] = lexicon
+
+    def _session(self, row: int) -> str | int | None:
+        """Return the session of a row that was packed."""
+        return self._sessions[row] if self._sessions else None
 
     def _read_packed(self) -> None:
         """Read the texts of the rows that were packed and did not change since."""

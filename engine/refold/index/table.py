@@ -5,7 +5,6 @@ ordered by the seqs of their births, and a search as of a seq is a search in the
 and whether a row is alive have the seq of their last change. All of it is a cache, filled from the log.
 """
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from refold.errors import InvalidInput
+from refold.errors import InvalidInput, logger
 from refold.index import hnsw
 from refold.index import short as shorts
 from refold.index.columns import DAY_NS, Array, Codes, Column, Keywords, Rows, normalised, product
@@ -166,7 +165,6 @@ _CALIBRATED_ROWS_MIN: Final = 2_048  # With fewer rows no graph is worth its cos
 _NEAREST_NS: Final = 100_000
 _HYBRID_NS: Final = 1_500_000  # The time of an approximate search for the best scores.
 _TIMINGS: Final = 3
-_logger = logging.getLogger("refold")
 
 
 class Crossover(NamedTuple):
@@ -268,7 +266,7 @@ class GraphBuilder:
         try:
             graph = build(view.columns.matrix, view.columns.alive, base, self._is_needed)
         except (MemoryError, RuntimeError):
-            _logger.exception("a graph of %d rows could not be built; searches pass over all rows", view.count)
+            logger().exception("a graph of %d rows could not be built; searches pass over all rows", view.count)
         finally:
             with self._lock:
                 self._thread = None

@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Callable, Iterable
-from functools import lru_cache
-from typing import Final, NamedTuple
+from functools import cache, lru_cache
+from typing import Final, TypeAlias
 
 from refold.text import is_unspaced, words
 
@@ -111,18 +111,15 @@ _CHANGED_LETTERS_MAX: Final = 2
 _WORD_BYTES: Final = 250
 
 
-class _Endings(NamedTuple):
-    """Endings, and with what each is replaced, the longest first: the first that fits is the one to replace."""
-
-    all: tuple[str, ...]
-    """For one call that says of most words that none fits."""
-    replacements: tuple[tuple[str, str], ...]
+_Endings: TypeAlias = tuple[tuple[str, ...], tuple[tuple[str, str], ...]]
+"""Endings, for one call that says of most words that none fits; and with what each is replaced."""
 
 
 def _endings(pairs: str) -> _Endings:
+    """Parse endings and their replacements, the longest first, so that the first that fits is the one to replace."""
     parts = (pair.partition(":") for pair in sorted(pairs.split(), key=lambda pair: -len(pair.partition(":")[0])))
     replacements = tuple((ending, replacement) for ending, _, replacement in parts)
-    return _Endings(tuple(ending for ending, _ in replacements), replacements)
+    return tuple(ending for ending, _ in replacements), replacements
 
 
 _LIGHT_LETTERS_MIN: Final = 3
@@ -199,9 +196,9 @@ def _ends_short(stem: str) -> bool:
 
 def _replaced(word: str, endings: _Endings, *, measure_min: int = 1) -> str:
     """Replace the longest of some endings, where enough of the word stays."""
-    if not word.endswith(endings.all):
+    if not word.endswith(endings[0]):
         return word
-    for suffix, replacement in endings.replacements:
+    for suffix, replacement in endings[1]:
         if word.endswith(suffix):
             stem = word[: -len(suffix)]
             return stem + replacement if _measure(stem) >= measure_min else word
@@ -251,28 +248,31 @@ def question_share(text: str) -> float:
 
 # Words of any talk, which say little of what a text is about, beside those that `terms_of` leaves out.
 
-TALK_TERMS: Final = frozenset(
-    porter(word)
-    for word in re.findall(
-        r"\w+",
-        "again all also am any anyone anything around away back bad because bit both bring buy call came care "
-        "certainly chance change cheap check come coming cool couldn couple course day days dear didn different doesn "
-        "doing don done down each easy else end enjoy enough even ever every everyone everything exactly excited "
-        "explain feel feeling few file fine first fix folks forget forward friend friends fun get getting give given "
-        "glad go going gone gonna good got great guess guys happen happened happy hard hear hello help here hey hi "
-        "home hope hour hours however idea instead interesting isn job keep kind know known last later least let life "
-        "like little ll long look looking looks lot lots love loved made make makes making many maybe mean means "
-        "might mind minute moment month months more morning most much must myself name need needed needs never new "
-        "next nice night now nothing off often oh ok okay old once one only open other over own part people perfect "
-        "perhaps person place please point possible pretty problem put quick quite rather re ready real really right "
-        "run said same saw say second see seem seems seen set show since small somebody someone something sometimes "
-        "soon sorry sort sound sounds start still stop stuff sure take taken takes talk talking tell ten thank thanks "
-        "thing things think third thought three time times today together tomorrow tonight took total tried true try "
-        "trying turn two until use used using usually ve very wait want wanted wants wasn way week weekend weeks "
-        "welcome well went weren while whole without won wonder wonderful work worked working works world worry wow "
-        "wrong yeah year years yes yesterday yet",
-    )
+_TALK: Final = (
+    "again all also am any anyone anything around away back bad because bit both bring buy call came care "
+    "certainly chance change cheap check come coming cool couldn couple course day days dear didn different doesn "
+    "doing don done down each easy else end enjoy enough even ever every everyone everything exactly excited "
+    "explain feel feeling few file fine first fix folks forget forward friend friends fun get getting give given "
+    "glad go going gone gonna good got great guess guys happen happened happy hard hear hello help here hey hi "
+    "home hope hour hours however idea instead interesting isn job keep kind know known last later least let life "
+    "like little ll long look looking looks lot lots love loved made make makes making many maybe mean means "
+    "might mind minute moment month months more morning most much must myself name need needed needs never new "
+    "next nice night now nothing off often oh ok okay old once one only open other over own part people perfect "
+    "perhaps person place please point possible pretty problem put quick quite rather re ready real really right "
+    "run said same saw say second see seem seems seen set show since small somebody someone something sometimes "
+    "soon sorry sort sound sounds start still stop stuff sure take taken takes talk talking tell ten thank thanks "
+    "thing things think third thought three time times today together tomorrow tonight took total tried true try "
+    "trying turn two until use used using usually ve very wait want wanted wants wasn way week weekend weeks "
+    "welcome well went weren while whole without won wonder wonderful work worked working works world worry wow "
+    "wrong yeah year years yes yesterday yet"
 )
+
+
+@cache
+def talk_terms() -> frozenset[str]:
+    """Return the stems of the words of any talk."""
+    return frozenset(map(porter, _TALK.split()))
+
 
 _ASKING: Final = frozenset(("how", "what", "when", "where", "which", "who", "whom", "whose", "why"))
 
@@ -283,7 +283,8 @@ def subject_of(text: str) -> str:
     >>> subject_of("Thank you! When do we paint the kitchen again?")
     'you when we paint the kitchen'
     """
-    return " ".join(word for word in words(text) if porter(word) not in TALK_TERMS)
+    talk = talk_terms()
+    return " ".join(word for word in words(text) if porter(word) not in talk)
 
 
 def asks(text: str) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from operator import itemgetter
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 from weakref import WeakSet
 
 from refold.errors import Closed, StoreError
@@ -382,6 +382,15 @@ class DelayedLog:
                 if key in rows:
                     return rows[key]
             return self._inner.row(table, key)
+
+    def row_read(self, table: Table, key: bytes, read: Callable[[Any], T]) -> T | None:
+        """Call ``read`` with the value of a row, and return its result."""
+        self._check_usable()
+        with self._state:
+            if not any(key in tail.rows(table) for tail in self._tails()):
+                return self._inner.row_read(table, key, read)
+        value = self.row(table, key)
+        return None if value is None else read(value)
 
     def rows(self, table: Table, first: bytes, limit: int, *, backwards: bool = False) -> list[tuple[bytes, bytes]]:
         """Return up to ``limit`` rows with keys from ``first`` on, or down."""

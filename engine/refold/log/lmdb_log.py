@@ -26,6 +26,8 @@ from refold.log.record import FIRST_SEQ, FIRST_SEQ_BEGIN, SEQ, EventBytes, Recor
 _Database: TypeAlias = Any
 """A handle of LMDB, which has no type."""
 
+T = TypeVar("T")
+
 
 def id_of(txn: "lmdb.Transaction[bytes]", _: _Database) -> int:
     """Return the number of the last transaction that is seen."""
@@ -41,6 +43,12 @@ def last_key(txn: "lmdb.Transaction[bytes]", database: _Database) -> bytes | Non
 def value_of(txn: "lmdb.Transaction[bytes]", database: _Database, key: bytes) -> bytes | None:
     """Return the value of a row."""
     return txn.get(key, db=database)
+
+
+def value_read(txn: "lmdb.Transaction[bytes]", database: _Database, key: bytes, read: Callable[[Any], T]) -> T | None:
+    """Return what ``read`` makes of the value of a row."""
+    value = txn.get(key, db=database)
+    return None if value is None else read(value)
 
 
 def items_from(
@@ -188,9 +196,6 @@ def _doing(records: Sequence[Sealed], rows: Sequence[_AnyRow]) -> str:
     return f"writing {seqs}{len(rows)} rows"
 
 
-T = TypeVar("T")
-
-
 class LmdbLog:
     """A log in a directory; see ``protocol.Log`` for what each method promises."""
 
@@ -266,6 +271,10 @@ class LmdbLog:
     def row(self, table: Table, key: bytes) -> bytes | None:
         """Return the value of a row."""
         return self._reading("reading a row", value_of, key, database=table)
+
+    def row_read(self, table: Table, key: bytes, read: Callable[[Any], T]) -> T | None:
+        """Call ``read`` with a buffer of the value of a row, and return its result."""
+        return self._reading("reading a row", value_read, key, read, database=table, buffers=True)
 
     def rows(self, table: Table, first: bytes, limit: int, *, backwards: bool = False) -> list[tuple[bytes, bytes]]:
         """Return up to ``limit`` rows with keys from ``first`` on, or down."""

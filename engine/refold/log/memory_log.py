@@ -3,7 +3,7 @@
 import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from refold.errors import InvalidInput, ReadOnly
 from refold.log.protocol import TABLES, AlwaysDurable, Found, Row, Table
@@ -141,6 +141,11 @@ class RamLog:
         """Return the value of a row."""
         self._whole()
         return self._tables[table].get(key)
+
+    def row_read(self, table: Table, key: bytes, read: Callable[[Any], T]) -> T | None:
+        """Call ``read`` with the value of a row, and return its result."""
+        value = self.row(table, key)
+        return None if value is None else read(value)
 
     def rows(self, table: Table, first: bytes, limit: int, *, backwards: bool = False) -> list[tuple[bytes, bytes]]:
         """Return up to ``limit`` rows with keys from ``first`` on, or down."""

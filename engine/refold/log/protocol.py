@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from refold.errors import StoreBusy, StoreError
 from refold.limits import TURN_SECONDS_MAX
@@ -202,6 +202,13 @@ class Log(Protocol):
 
     def events_at(self, seqs: Sequence[int]) -> list[EventBytes]:
         """Return the events at the given seqs, in the given order; ``StoreCorrupt`` if one is missing."""
+        ...
+
+    def row_read(self, table: Table, key: bytes, read: Callable[[Any], T]) -> T | None:
+        """Call ``read`` with the value of a row, which it must not keep, and return its result; without one, ``None``.
+
+        The value is bytes or a buffer of them that goes with the call: a large one is not copied first.
+        """
         ...
 
     def row(self, table: Table, key: bytes) -> bytes | None:

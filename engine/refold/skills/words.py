@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy
 
-from refold.index.terms import TALK_TERMS, terms_of
+from refold.index.terms import talk_terms, terms_of
 from refold.limits import SKILL_SENTENCES_COUNT_MAX, SKILL_WORDS_COUNT_MAX
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class WordScorer:
             rows, named = self._all[term], self._heads.get(term, [])
             frequencies = numpy.array([self._frequency(row, term) for row in rows])
             rarity = (self._rarity(len(named)) + self._rarity(len(rows))) / 2
-            weight = rarity * (_TALK if term in TALK_TERMS else 1.0) * (_SATURATION + 1)
+            weight = rarity * (_TALK if term in talk_terms() else 1.0) * (_SATURATION + 1)
             scores = weight * frequencies / (frequencies + _SATURATION)
             posting = _Posting(numpy.array(rows, numpy.intp), scores, numpy.array(named, numpy.intp))
             if len(self._known) >= SKILL_WORDS_COUNT_MAX:

@@ -319,11 +319,20 @@ Located: TypeAlias = Sequence[tuple[Event, Stamp]]
 
 
 class Later:
-    """Events that are read when somebody asks for them: of a large state, most reads look at little."""
+    """Events that are read when somebody asks for them: of a large state, most reads look at little.
 
-    def __init__(self, seqs: Sequence[int], read: Callable[[Sequence[int]], list[Event]]) -> None:
+    ``report`` calls what reads them, and raises ``StoreCorrupt`` where their bytes make no sense.
+    """
+
+    def __init__(
+        self,
+        seqs: Sequence[int],
+        read: Callable[[Sequence[int]], list[Event]],
+        report: Callable[[Callable[[], Any]], Any],
+    ) -> None:
         self._seqs = seqs
         self._read = read
+        self.report = report
 
     def __len__(self) -> int:
         return len(self._seqs)
@@ -334,7 +343,7 @@ class Later:
 
     def part(self, begin: int, end: int) -> "Later":
         """Return those from one place up to another."""
-        return Later(self._seqs[begin:end], self._read)
+        return Later(self._seqs[begin:end], self._read, self.report)
 
 
 class ViewState(Protocol):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from refold import Memory, Project
+from refold import Memory, Project, StoreCorrupt
 from refold.engine.streams import number_key, packed_key
 from refold.index.packed import UnfitRows, pack, unpack
 from refold.index.project import ProjectIndex
@@ -91,7 +91,7 @@ def is_unpacked(path: Path) -> bool:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_search_says_what_it_says_without_packed_rows(seed: int, path: Path, tmp_path: Path) -> None:
-    draw = random.Random(seed)
+    draw = random.Random(1_000 + seed)
     filled(path, 20, seed)
     used, seqs = 0, list[int]()
     for session in range(8):
@@ -160,7 +160,7 @@ def test_rows_that_do_not_fit_are_filled_from_the_log(kind: str, path: Path, tmp
         "later": lambda: relabelled(block, seq=10_000),
     }
     put(path, others[kind]())
-    is_damaged = kind in {"flipped", "cut", "empty"}
+    is_damaged = kind in {"flipped", "cut", "empty", "later"}
     with Memory(path) as memory:
         findings = memory.verify().findings
         assert [(each.check, each.fault) for each in findings] == ([("graphs", "cache")] if is_damaged else [])
@@ -250,14 +250,29 @@ def test_nothing_erased_stands_in_them(path: Path) -> None:
         for number in range(30):
             add(project, random.Random(number))
         secret = project.add("xylophonic zanzibar", vector=[0.123456789] * DIMENSIONS, keywords=["quixotry"])
+        fork = memory.fork("branch").project("p")
+        add(fork, random.Random(31))
         asked(project)
-    content = b"".join(file.read_bytes() for file in path.iterdir() if file.is_file())
+        asked(fork)
     words = [b"xylophon", b"zanzibar", np.full(4, 0.25, np.float32).tobytes()]
-    assert all(word in content for word in words), "the rows have them before"
+    with Memory(path, readonly=True) as memory:
+        blocks = [block for key, block in log_of(memory).rows("graphs", b"", 100) if key.endswith(KEY[4:])]
+    assert [[word in block for word in words] for block in blocks] == [[True] * 3] * 2, "they have it before"
     with Memory(path) as memory:
         memory.erase([memory.project("p").get(secret.id)])
         asked(memory.project("p"))
+        asked(memory.fork("branch").project("p"))
     content = b"".join(file.read_bytes() for file in path.iterdir() if file.is_file())
     assert not any(word in content for word in [*words, b"quixotry"])
     with Memory(path) as memory:
         assert memory.verify().ok
+
+
+def test_damage_of_a_state_that_is_read_later_is_reported(path: Path) -> None:
+    filled(path)
+    with Memory(path) as memory:
+        ((key, row),) = log_of(memory).rows("checkpoints", number_key(1), 1)
+        place = row.index(b"fact")
+        write(log_of(memory), (), [("checkpoints", key, row[:place] + b"\xff" + row[place + 1 :])])
+    with Memory(path, readonly=True) as memory, pytest.raises(StoreCorrupt):
+        memory.project("p").list()

@@ -8,7 +8,7 @@ recursion, so that it may be of any length.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import repeat, starmap
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
@@ -341,7 +341,7 @@ class Loader:
         try:
             if self._lens is not None or not fold.is_read_later(kind):
                 return fold.unpack(kind, checkpoint.inline, self._read(pointed))
-            later = Later(pointed, self.events)
+            later = Later(pointed, self.events, _reported)
             self._weigh(pointed)
             return fold.unpack_later(kind, checkpoint.inline, later, lambda begin, end: self._read(pointed[begin:end]))
         except (*UNREADABLE, StopIteration) as error:
@@ -394,6 +394,11 @@ def events_of(record: Record) -> list[Event]:
     if len(events) != record.count:
         raise StoreCorrupt(f"{len(events)} of {record.count} events from seq {record.first_seq}; run `refold verify`")
     return events
+
+
+@reports_damage
+def _reported(use: Callable[[], Any]) -> Any:
+    return use()
 
 
 def _last_base(events: Sequence[tuple[Event, Stamp]]) -> int | None:

@@ -135,6 +135,8 @@ def check_graphs(log: Log, seen: Seen) -> Iterator[Finding]:
             yield Finding("graphs", 0, f"a {what} is stored for stream number {number}, which has no event", CACHE)
         elif not is_intact(blob):
             yield Finding("graphs", seen.heads[number].seq, f"the {what} of stream number {number} is damaged", CACHE)
+        elif not is_graph and packed.unpack(blob).values.get("seq", 0) > seen.heads[number].seq:
+            yield Finding("graphs", seen.heads[number].seq, f"the {what} of stream number {number} is beyond it", CACHE)
 
 
 def check_vectors(log: Log, seen: Seen) -> Iterator[Finding]:

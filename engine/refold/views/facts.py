@@ -5,7 +5,7 @@ erased merge leaves the memory as it was before. The content that an erased upda
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from sys import intern
 from typing import Any, Final
@@ -65,7 +65,7 @@ class Memories:
     def of(cls, entries: Iterable[Entry]) -> "Memories":
         """Return memories that were read."""
         found = dict(enumerate(entries))
-        memories = cls(len(found), msgspec.Raw(), Later((), _nothing))
+        memories = cls(len(found), msgspec.Raw(), Later((), _nothing, _called))
         memories._found = found
         memories._places = {entry.id: place for place, entry in found.items()}
         return memories
@@ -85,6 +85,10 @@ class Memories:
 
         ``places`` are where they should be; somebody who knows that spares the search.
         """
+        found: list[Entry | None] = self._events.report(lambda: self._some(ids, places))
+        return found
+
+    def _some(self, ids: Sequence[str], places: Sequence[int]) -> list[Entry | None]:
         if not places or not self._are_at(ids, places):
             found = [self.places.get(entry_id) for entry_id in ids]
             self._read([place for place in found if place is not None])
@@ -111,16 +115,21 @@ class Memories:
     def all(self) -> list[Entry]:
         """Return all of them."""
         if len(self._found) < self._count:
-            rows, found = _DECODE_ROWS(self._packed), self._found
-            pairs = enumerate(zip(rows, self._events.at(range(self._count)), strict=True))
-            self._found = {
-                place: found[place] if place in found else _entry(row, event) for place, (row, event) in pairs
-            }
+            self._events.report(self._read_all)
         return [self._found[place] for place in range(self._count)]
+
+    def _read_all(self) -> None:
+        rows, found = _DECODE_ROWS(self._packed), self._found
+        pairs = enumerate(zip(rows, self._events.at(range(self._count)), strict=True))
+        self._found = {place: found[place] if place in found else _entry(row, event) for place, (row, event) in pairs}
 
 
 def _nothing(_: Sequence[int]) -> list[Event]:
     return []
+
+
+def _called(use: Callable[[], Any]) -> Any:
+    return use()
 
 
 def _entry(row: tuple[Any, ...], event: Event) -> Entry:

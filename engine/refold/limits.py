@@ -208,6 +208,8 @@ MESSAGES_BYTES_MAX: Final = 256 * 1024**2  # What the indexes of messages take i
 GRAPHS_READ_COUNT: Final = 1  # How many stored graphs are read at once to be checked: each may be of many megabytes.
 PACKED_ROWS_MIN: Final = 128  # Memories of a project whose rows are stored packed: fewer are filled as fast.
 PACKED_ROWS_BYTES_MAX: Final = 64 * 1024**2  # Rows that take more are filled from the log: nobody waits for so much.
+KNOWN_EVENTS_COUNT: Final = 256  # Events whose messages are kept split into terms in one row.
+KNOWN_ROWS_COUNT: Final = 8  # Such rows that are made at once, while others wait.
 CHANGED_EVENTS_COUNT: Final = 4_096  # Events behind packed rows that are read to bring them up to date.
 # What of ``memory_bytes`` the vectors of projects, with their memories, and those of episodes may take, and what stays
 # for loaded streams in any case: one part of so many.

@@ -121,7 +121,7 @@ class Engine:
             reader.check_open()
             if not reader.log.readonly and not reader.unknown_tags:
                 try:
-                    caches = [*reader.index.graph_rows(), *reader.head_digests.take()]
+                    caches = [*reader.index.graph_rows(), *reader.more_rows(), *reader.head_digests.take()]
                     for rows in reader.packer.rest(reader.head, caches):
                         reader.log.in_turn(partial(self.writer.put, rows))
                 except BaseException:

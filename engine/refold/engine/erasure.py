@@ -33,10 +33,12 @@ from refold.engine.streams import (
     covered_seq,
     key_of,
     kind_of,
+    known_key,
     name_key,
     number_key,
     number_of,
     packed_key,
+    page_of,
     records_through,
     reports_damage,
     rows_of,
@@ -488,6 +490,8 @@ def left_of(engine: Engine, seqs: Sequence[int]) -> Iterator[Sealed]:
 def _stale_rows(engine: Engine, begins: Mapping[int, int], seqs: Sequence[int]) -> list[Row]:
     """Return the deletions of the cached rows that may hold what is about to be erased."""
     stale: list[Row] = [("vectors", key, None) for key, _ in vectors.rows_of(engine.reader.log, seqs)]
+    known = {known_key(page_of(seq)) for seq in seqs}
+    stale += [("graphs", key, None) for key in sorted(known) if engine.reader.log.row("graphs", key) is not None]
     for number, begin in begins.items():
         prefix = number_key(number)
         for key, _ in scan(engine.reader.log, "checkpoints", prefix, PAGE_EVENTS, prefix + SEQ.pack(begin)):

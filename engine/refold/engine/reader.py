@@ -25,6 +25,7 @@ from refold.engine.streams import (
     Streams,
     covered_seq,
     kind_of,
+    known_key,
     number_key,
     packed_key,
     records_of,
@@ -43,13 +44,14 @@ from refold.limits import (
     SETTLE_COUNT_MAX,
     TIME_NS_MAX,
 )
-from refold.log.protocol import Log
+from refold.log.protocol import Log, Row
 from refold.log.record import BRANCH, MARK_COMMAND, NO_LINK, SEQ, Record, keyed_hash
 from refold.views.facts import FACTS
 from refold.views.store import SETTINGS, Branch
 
 if TYPE_CHECKING:
     from refold.index.index import Indexes
+    from refold.index.messages import KnownMessages
     from refold.index.packed import Packed
 
 T = TypeVar("T")
@@ -171,6 +173,8 @@ class Reader:
         """Called when a commit of this process was folded, ``None`` without subscribers."""
         self.follow: Callable[[Iterable[Stream], int], None] | None = None
         """Called with the streams and stamps of such a commit, ``None`` where nobody asked for them."""
+        self.more_rows: Callable[[], list[Row]] = list
+        """Called for rows of caches that wait in the layers above; the state lock is held."""
         self.restart()
 
     @reports_damage
@@ -337,6 +341,16 @@ class Reader:
         from refold.index.packed import unpack  # noqa: PLC0415 - as above
 
         return self.log.row_read("graphs", packed_key(number), unpack)
+
+    def known_messages(self, page: int) -> "KnownMessages | None":
+        """Return what the store has of the messages of a page of the log, ``None`` for nothing that can be read."""
+        from refold.index.messages import KnownMessages  # noqa: PLC0415 - as above
+        from refold.index.packed import UnfitRows  # noqa: PLC0415 - as above
+
+        try:
+            return self.log.row_read("graphs", known_key(page), KnownMessages)
+        except (UnfitRows, LookupError, ValueError):
+            return None
 
     def _changed(self, number: int, after: int, until: int) -> list[str] | None:
         """Return the ids of the memories that a stream's events between two seqs changed, ``None`` for too many."""

@@ -15,6 +15,7 @@ from refold.engine.fold_check import UNREADABLE, FoldCheck
 from refold.engine.loader import Loader
 from refold.engine.reader import HASH_KEY, STORE_ID_KEY, TAGS_KEY, answer_of
 from refold.engine.streams import (
+    KNOWN_PREFIX,
     NEXT_NUMBER_KEY,
     Streams,
     covered_seq,
@@ -27,7 +28,14 @@ from refold.engine.streams import (
 )
 from refold.engine.walk import Page, Seen, Walk
 from refold.errors import StoreCorrupt, StoreError
-from refold.limits import GRAPHS_READ_COUNT, HASH_KEY_BYTES, KEYED_HASH_BYTES, PAGE_EVENTS, STORE_ID_BYTES
+from refold.limits import (
+    GRAPHS_READ_COUNT,
+    HASH_KEY_BYTES,
+    KEYED_HASH_BYTES,
+    KNOWN_EVENTS_COUNT,
+    PAGE_EVENTS,
+    STORE_ID_BYTES,
+)
 from refold.log.directory import WRITER_LOCK, directory_at, holds_store
 from refold.log.lmdb_file import DATA_FILE, problems
 from refold.log.lmdb_log import LmdbLog
@@ -128,6 +136,9 @@ def check_graphs(log: Log, seen: Seen) -> Iterator[Finding]:
     for key, blob in scan(log, "graphs", b"", GRAPHS_READ_COUNT):
         from refold.index import hnsw, packed  # noqa: PLC0415 - load numpy, where a project has a graph
 
+        if key.startswith(KNOWN_PREFIX):
+            yield from _check_known(key, blob, seen)
+            continue
         number = number_of(key)
         is_graph = key == number_key(number)
         what, is_intact = ("graph", hnsw.is_intact) if is_graph else ("block of packed rows", packed.is_intact)
@@ -137,6 +148,24 @@ def check_graphs(log: Log, seen: Seen) -> Iterator[Finding]:
             yield Finding("graphs", seen.heads[number].seq, f"the {what} of stream number {number} is damaged", CACHE)
         elif not is_graph and packed.unpack(blob).values.get("seq", 0) > seen.heads[number].seq:
             yield Finding("graphs", seen.heads[number].seq, f"the {what} of stream number {number} is beyond it", CACHE)
+
+
+def _check_known(key: bytes, blob: bytes, seen: Seen) -> Iterator[Finding]:
+    """Check that a row with the terms of messages is intact, of events that are there, and of none that was erased."""
+    from refold.index import packed  # noqa: PLC0415 - as above
+
+    head, first = len(seen.commands), int.from_bytes(key[len(KNOWN_PREFIX) :], "big") * KNOWN_EVENTS_COUNT + 1
+    last, problem = min(first + KNOWN_EVENTS_COUNT - 1, head), ""
+    if not packed.is_intact(blob):
+        problem = "are damaged"
+    else:
+        for seq in packed.unpack(blob).arrays["seqs"].tolist():
+            if seq in seen.marked:
+                problem = f"have those of seq {seq}, which is erased"
+            elif not first <= seq <= last:
+                problem = f"have those of seq {seq}"
+    if problem:
+        yield Finding("graphs", min(first, head), f"the terms of messages of seqs {first} to {last} {problem}", CACHE)
 
 
 def check_vectors(log: Log, seen: Seen) -> Iterator[Finding]:

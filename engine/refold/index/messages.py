@@ -1,17 +1,19 @@
 """The index of messages: terms and vectors of each, in the order of the log, as of any seq. Pure."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from math import log1p
 from typing import Final, NamedTuple, TypeAlias
+from zlib import crc32
 
 import numpy as np
 from numpy import float32
 from numpy.typing import NDArray
 
 from refold.index.columns import Array, Column, Rows, normalised, product
+from refold.index.packed import pack, strings, unpack
 from refold.index.ranking import Ranking
 from refold.index.signals import coverage_of, rarity
-from refold.index.terms import Words, question_share, terms_of, words_of
+from refold.index.terms import STEMMERS, Words, question_share, terms_of, words_of
 
 _Floats: TypeAlias = NDArray[float32]
 
@@ -38,6 +40,68 @@ class MessageRow(NamedTuple):
     stream: str
     role: int
     text: str
+
+
+class Known(NamedTuple):
+    """What an index takes of a message: the hashes of its terms, how many words long it is, how much of it asks."""
+
+    hashes: list[int]
+    length: int
+    question: float
+
+
+class KnownMessages:
+    """What an index takes of the messages of some events, packed: so that a process need not split their texts.
+
+    A message is known by its place in the log and the checksum of its text, so nothing is believed of another text.
+    """
+
+    def __init__(self, block: bytes | memoryview) -> None:
+        arrays = unpack(block).arrays
+        terms, ends = arrays["terms"].tobytes().decode("utf-8", "surrogatepass").split("\n"), arrays["ends"].tolist()
+        hashes = list(map(hash, terms))
+        found = [hashes[number] for number in arrays["numbers"].tolist()]
+        columns = (arrays[name].tolist() for name in ("seqs", "places", "checksums", "lengths", "questions"))
+        self._known = {
+            (seq, place, checksum): Known(found[begin:end], length, question)
+            for seq, place, checksum, length, question, begin, end in zip(*columns, [0, *ends], ends, strict=False)
+        }
+
+    @staticmethod
+    def pack(messages: Iterable[MessageRow]) -> bytes:
+        """Pack messages."""
+        numbers: dict[str, int] = {}
+        found: list[int] = []
+        columns: list[tuple[int, int, int, int, int, float]] = []
+        for message in messages:
+            words, length = words_of(message.text)
+            found += {numbers.setdefault(_named(term), len(numbers)) for term in map(_STEM, words)}
+            own = (message.seq, message.place, _checksum(message.text), len(found), min(length, _LENGTH_MAX))
+            columns.append((*own, question_share(message.text)))
+        kinds = {"seqs": "i8", "places": "i4", "checksums": "u4", "ends": "u4", "lengths": "u2", "questions": "f4"}
+        values = zip(*columns, strict=True) if columns else [()] * len(kinds)
+        arrays = {name: np.array(column, kind) for (name, kind), column in zip(kinds.items(), values, strict=True)}
+        return pack({}, {"terms": strings(list(numbers)), "numbers": np.array(found, np.uint32)} | arrays)
+
+    def of(self, message: MessageRow) -> Known | None:
+        """Return what is known of a message."""
+        return self._known.get((message.seq, message.place, _checksum(message.text)))
+
+
+def _named(term: str) -> str:
+    """Return the name of a term, which no word has: where words are reduced to terms only for a query."""
+    return f"\0{term}"
+
+
+def _checksum(text: str) -> int:
+    return crc32(text.encode("utf-8", "surrogatepass"))
+
+
+_STEM: Final = STEMMERS[RANKING.stemmer]
+
+
+def _unknown(_: object) -> None:
+    """Know nothing of a message."""
 
 
 class MessageIndex:
@@ -85,23 +149,24 @@ class MessageIndex:
         """Add a message behind the others: its place in the log, its conversation, the number of its role, its text."""
         self.extend([MessageRow(seq, place, stream, role, text)])
 
-    def extend(self, messages: Sequence[MessageRow]) -> None:
-        """Add messages behind the others, in the order of the log; many at once take two thirds of the time."""
+    def extend(self, messages: Sequence[MessageRow], known: Callable[[MessageRow], Known | None] = _unknown) -> None:
+        """Add messages behind the others, in the order of the log; many at once take two thirds of the time.
+
+        `known` returns what is known of one already.
+        """
         hashes: list[int] = []
-        rows: list[int] = []
-        ends: list[int] = []
+        counts: list[int] = []
         lengths: list[int] = []
+        questions: list[float] = []
         numbers: list[int] = []
         before: list[int] = []
-        begin = self._rows.count
-        for row, message in enumerate(messages, len(self)):
-            found, length = words_of(message.text)
-            self._words.add(found)
-            distinct = set(map(hash, found))
-            hashes += distinct
-            rows += [row] * len(distinct)
-            ends.append(begin + len(rows))
-            lengths.append(min(length, _LENGTH_MAX))
+        first = len(self)
+        for row, message in enumerate(messages, first):
+            own, length, question = known(message) or self._split(message.text)
+            hashes += own
+            counts.append(len(own))
+            lengths.append(length)
+            questions.append(question)
             number = self.numbers.setdefault(message.stream, len(self._last))
             if number == len(self._last):
                 self._last.append(_NONE)
@@ -110,16 +175,22 @@ class MessageIndex:
             self._last[number] = row
         count = len(messages)
         self._hashes.extend(hashes, len(hashes))
-        self._rows.extend(rows, len(rows))
-        self._ends.extend(ends, count)
+        self._ends.extend(self._rows.count + np.cumsum(counts, dtype=np.intp), count)
+        self._rows.extend(np.repeat(np.arange(first, first + count), counts), len(hashes))
         self._lengths.extend(lengths, count)
         self._streams.extend(numbers, count)
         self._before.extend(before, count)
         self._places.extend([message.place for message in messages], count)
         self._roles.extend([message.role for message in messages], count)
-        self._questions.extend([question_share(message.text) for message in messages], count)
+        self._questions.extend(questions, count)
         self._vectors.extend([_NONE if message.text.strip() else _NEVER for message in messages], count)
         self._seqs.extend([message.seq for message in messages], count)
+
+    def _split(self, text: str) -> Known:
+        """Split the text of a message, whose words are reduced to terms once a query may mean them."""
+        words, length = words_of(text)
+        self._words.add(words)
+        return Known(list(set(map(hash, words))), min(length, _LENGTH_MAX), question_share(text))
 
     # Vectors: those of one embedder, which come behind the messages.
 
@@ -196,7 +267,9 @@ class Look(NamedTuple):
 
     def rows_of(self, term: str) -> Rows:
         """Return the rows that have a term."""
-        found: list[Rows] = [self.hash_rows[self.hashes == hash(word)] for word in self.words.having(term)]
+        words = [_named(term), *self.words.having(term)]
+        found: list[Rows] = [self.hash_rows[self.hashes == hash(word)] for word in words]
+        found = [rows for rows in found if len(rows)]
         if len(found) == 1:
             return found[0]
         marks = np.zeros(len(self.seqs), np.bool_)

@@ -15,13 +15,20 @@ from numpy.typing import NDArray
 
 from refold.engine import vectors
 from refold.engine.reader import Reader
-from refold.engine.streams import key_of, split_key
+from refold.engine.streams import key_of, known_key, page_of, split_key
 from refold.engine.transaction import erased_count
 from refold.engine.vectors import Model
 from refold.errors import StoreBusy
 from refold.event import ConversationOpened, ForkDropped, Forked, Recorded, Restored
-from refold.index.messages import Look, MessageIndex, MessageRow
-from refold.limits import MESSAGES_BYTES_MAX, PAGE_EVENTS, REDO_COUNT_MAX
+from refold.index.messages import Known, KnownMessages, Look, MessageIndex, MessageRow
+from refold.limits import (
+    KNOWN_EVENTS_COUNT,
+    KNOWN_ROWS_COUNT,
+    MESSAGES_BYTES_MAX,
+    PAGE_EVENTS,
+    REDO_COUNT_MAX,
+)
+from refold.log.protocol import Row
 from refold.memory.snapshot import is_embedded
 from refold.message import ROLES, Message, MessageReplaced, messages_of
 from refold.text import countable
@@ -118,6 +125,41 @@ class _Filled:
             self.looked_count = count
 
 
+class _KnownTerms:
+    """The messages whose terms the store has: those of whole pages of the log, which a process made that read them."""
+
+    def __init__(self) -> None:
+        self._missing: set[int] = set()
+        """The pages that the store lacks."""
+
+    def of(self, reader: Reader) -> Callable[[MessageRow], Known | None]:
+        """Return what looks up messages, which come in the order of the log."""
+        reader.more_rows = partial(self._made, reader)
+        at, found = -1, None
+
+        def known(message: MessageRow) -> Known | None:
+            nonlocal at, found
+            page = page_of(message.seq)
+            if page != at:
+                at, found = page, reader.known_messages(page)
+                if found is None and (page + 1) * KNOWN_EVENTS_COUNT <= reader.head:
+                    self._missing.add(page)
+            return None if found is None else found.of(message)
+
+        return known
+
+    def _made(self, reader: Reader) -> list[Row]:
+        """Return some rows that the store lacks, the newest; the state lock is held."""
+        rows: list[Row] = []
+        for page in sorted(self._missing)[-KNOWN_ROWS_COUNT:]:
+            first = page * KNOWN_EVENTS_COUNT + 1
+            events = reader.loader.recorded(range(first, first + KNOWN_EVENTS_COUNT))
+            messages = [row for recorded in events for row in rows_of(recorded)]
+            rows.append(("graphs", known_key(page), KnownMessages.pack(messages)))
+            self._missing.discard(page)
+        return rows
+
+
 class MessageIndexes:
     """The indexes of a memory: of conversations by their keys, of all those of a branch, and of chosen events.
 
@@ -128,6 +170,7 @@ class MessageIndexes:
         self._lock = Lock()
         self._filled: OrderedDict[str, _Filled] = OrderedDict()
         self._erased_count = 0
+        self._known = _KnownTerms()
 
     def clear(self) -> None:
         """Forget what was indexed."""
@@ -171,11 +214,12 @@ class MessageIndexes:
 
         def look() -> tuple[Look, Mapping[str, int]]:
             filled = self._filled.pop(key, None) or _Filled(is_branch=False)
+            known = self._known.of(reader)
             for begin in range(bisect_right(seqs, filled.seq), len(seqs), PAGE_EVENTS):
                 page = seqs[begin : begin + PAGE_EVENTS]
                 with reader.state_lock:
                     events = reader.loader.recorded(page)
-                filled.index.extend([row for recorded in events for row in rows_of(recorded)])
+                filled.index.extend([row for recorded in events for row in rows_of(recorded)], known)
                 filled.seq = page[-1]
             self._filled[key] = filled
             return filled.index.look(until, after), filled.index.numbers
@@ -245,11 +289,12 @@ class MessageIndexes:
         end = reader.current_head() if until is None else until
         events = reader.all_events(filled.seq, end, branch) if is_branch else reader.events(key, filled.seq, end)
         rows: list[MessageRow] = []
+        known = self._known.of(reader)
         for recorded in events:
             rows += rows_of(recorded)
             filled.replacements += replacements_of(recorded, partial(_recorded, reader))
             if len(rows) >= PAGE_EVENTS:
-                filled.index.extend(rows)
+                filled.index.extend(rows, known)
                 rows.clear()
             if isinstance(recorded.event, ForkDropped):
                 filled.drops.append((recorded.stamp.seq, recorded.stamp.stream))
@@ -258,7 +303,7 @@ class MessageIndexes:
             elif type(recorded.event) in _EMBEDDING and recorded.stamp.stream.startswith("conversation/"):
                 stream = recorded.stamp.stream
                 (filled.embedded.add if _embeds(reader, branch, recorded) else filled.embedded.discard)(stream)
-        filled.index.extend(rows)
+        filled.index.extend(rows, known)
         filled.seq = max(filled.seq, end)
         self._filled[key] = filled
         return filled

@@ -22,10 +22,7 @@ Every message says what failed, the value, the bound's name, and the next step.
 """
 
 from functools import partial
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from logging import Logger
+from typing import Any
 
 __all__ = [
     "Closed",
@@ -119,7 +116,7 @@ class StoreUnreachable(StoreError):
     """The server of a shared log does not answer; reads go on from the local copy."""
 
 
-def logger() -> "Logger":
+def logger() -> Any:
     """Return the log of the program, loaded with its first message: that takes a tenth of a first search."""
     from logging import getLogger  # noqa: PLC0415 - see above
 

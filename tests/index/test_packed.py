@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 
 from refold import Memory, Project, StoreCorrupt
-from refold.engine.streams import number_key, packed_key
+from refold.engine.packed import packed_key
+from refold.engine.streams import (
+    number_key,
+)
 from refold.index.packed import UnfitRows, pack, unpack
 from refold.index.project import ProjectIndex
 from refold.log.protocol import write

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold import Memory
-from refold.engine.streams import KNOWN_PREFIX, known_key
+from refold.engine.packed import KNOWN_PREFIX, known_key
 from refold.index.messages import KnownMessages, MessageIndex, MessageRow, search
 from refold.index.terms import STEMMERS, Words
 from refold.log.protocol import write

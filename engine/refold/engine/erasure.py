@@ -16,6 +16,7 @@ from refold import fold
 from refold.engine import vectors
 from refold.engine.engine import Engine
 from refold.engine.origin import origin_in
+from refold.engine.packed import known_key, packed_key, page_of
 from refold.engine.reader import (
     FORGOTTEN,
     TAGS_KEY,
@@ -33,12 +34,9 @@ from refold.engine.streams import (
     covered_seq,
     key_of,
     kind_of,
-    known_key,
     name_key,
     number_key,
     number_of,
-    packed_key,
-    page_of,
     records_through,
     reports_damage,
     rows_of,
@@ -490,15 +488,16 @@ def left_of(engine: Engine, seqs: Sequence[int]) -> Iterator[Sealed]:
 def _stale_rows(engine: Engine, begins: Mapping[int, int], seqs: Sequence[int]) -> list[Row]:
     """Return the deletions of the cached rows that may hold what is about to be erased."""
     stale: list[Row] = [("vectors", key, None) for key, _ in vectors.rows_of(engine.reader.log, seqs)]
-    known = {known_key(page_of(seq)) for seq in seqs}
-    stale += [("graphs", key, None) for key in sorted(known) if engine.reader.log.row("graphs", key) is not None]
+    known = sorted({known_key(page_of(seq)) for seq in seqs})
+    stale.extend(("graphs", key, None) for key in known if engine.reader.log.row("graphs", key) is not None)
     for number, begin in begins.items():
         prefix = number_key(number)
         for key, _ in scan(engine.reader.log, "checkpoints", prefix, PAGE_EVENTS, prefix + SEQ.pack(begin)):
             assert number_of(key) == number, key
             stale.append(("checkpoints", key, None))
         stale.append(("digests", prefix, None))
-        stale += [("graphs", prefix, None), ("graphs", packed_key(number), None)]
+        stale.append(("graphs", prefix, None))
+        stale.append(("graphs", packed_key(number), None))
     return stale
 
 

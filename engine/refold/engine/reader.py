@@ -15,6 +15,7 @@ import msgspec
 from refold import fold
 from refold.engine.cache import CheckpointPacker, Digests, FrozenStates, LazyIndex, StreamEviction
 from refold.engine.loader import Lens, Loader
+from refold.engine.packed import known_key, packed_key
 from refold.engine.streams import (
     STORE_STREAM,
     CheckpointGaps,
@@ -25,9 +26,7 @@ from refold.engine.streams import (
     Streams,
     covered_seq,
     kind_of,
-    known_key,
     number_key,
-    packed_key,
     records_of,
     records_through,
     reports_damage,

@@ -22,7 +22,6 @@ from refold.limits import (
     CHECKPOINT_EVENTS,
     EVENT_OVERHEAD_BYTES,
     ID_HEX_CHARS,
-    KNOWN_EVENTS_COUNT,
     PAGE_EVENTS,
     PLACES_COUNT_MAX,
     STREAM_OVERHEAD_BYTES,
@@ -400,24 +399,6 @@ NEXT_NUMBER_KEY: Final = b"next_stream"
 def number_key(number: int) -> bytes:
     """Return the key of a stream's row."""
     return number.to_bytes(NUMBER_BYTES, "big")
-
-
-def packed_key(number: int) -> bytes:
-    """Return the key of the packed rows of a stream's memories, which lie beside its graph."""
-    return number_key(number) + b"rows"
-
-
-KNOWN_PREFIX: Final = bytes(NUMBER_BYTES) + b"known"
-
-
-def known_key(page: int) -> bytes:
-    """Return the key of the row with the terms of the messages of a page of the log: it is that of no stream."""
-    return KNOWN_PREFIX + SEQ.pack(page)
-
-
-def page_of(seq: int) -> int:
-    """Return the page of the log that an event is on, from 0."""
-    return (seq - 1) // KNOWN_EVENTS_COUNT
 
 
 def name_key(branch: int, name: str) -> bytes:

@@ -13,9 +13,9 @@ from refold.engine import history, vectors
 from refold.engine.engine import Engine
 from refold.engine.fold_check import UNREADABLE, FoldCheck
 from refold.engine.loader import Loader
+from refold.engine.packed import KNOWN_PREFIX, packed_key
 from refold.engine.reader import HASH_KEY, STORE_ID_KEY, TAGS_KEY, answer_of
 from refold.engine.streams import (
-    KNOWN_PREFIX,
     NEXT_NUMBER_KEY,
     Streams,
     covered_seq,
@@ -23,7 +23,6 @@ from refold.engine.streams import (
     key_of,
     number_key,
     number_of,
-    packed_key,
     place_in,
 )
 from refold.engine.walk import Page, Seen, Walk

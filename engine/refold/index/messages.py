@@ -60,7 +60,8 @@ class KnownMessages:
         arrays = unpack(block).arrays
         terms, ends = arrays["terms"].tobytes().decode("utf-8", "surrogatepass").split("\n"), arrays["ends"].tolist()
         hashes = list(map(hash, terms))
-        found = [hashes[number] for number in arrays["numbers"].tolist()]
+        numbers: list[int] = arrays["numbers"].tolist()
+        found = [hashes[number] for number in numbers]
         columns = (arrays[name].tolist() for name in ("seqs", "places", "checksums", "lengths", "questions"))
         self._known = {
             (seq, place, checksum): Known(found[begin:end], length, question)

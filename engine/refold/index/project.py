@@ -343,7 +343,7 @@ class ProjectIndex:
             self.entries[row] = None
         self._memories = memories
         self._changed_at = [self.seq] * count
-        self._letters_count, self._next_order = values["letters"], values["orders_count"]
+        self._letters_count, self._next_order = int(values["letters"]), int(values["orders_count"])
         self._last_source = int(arrays["sources"].max(initial=0))
         order = np.argsort(arrays["orders"], kind="stable")
         order = order[arrays["alive"][order]]
@@ -565,7 +565,8 @@ class _Words(Sequence[tuple[str, ...]]):
         return len(self._ids)
 
     def __getitem__(self, row: Any) -> Any:
-        return self._all()[row]
+        words: Any = self._all()
+        return words[row]
 
     def __iter__(self) -> Iterator[tuple[str, ...]]:
         return iter(self._all())

@@ -40,9 +40,9 @@ def terms_of(text: str, stemmer: str) -> tuple[list[str], int]:
 def words_of(text: str) -> tuple[list[str], int]:
     """Split a text into the words that `terms_of` reduces to their stems, and return how many words long it is."""
     if text.isascii():
-        found = [word for word in words(text) if word not in _COMMON]
-        return found, len(found)
-    found = []
+        plain_words = [word for word in words(text) if word not in _COMMON]
+        return plain_words, len(plain_words)
+    found: list[str] = []
     pairs = 0
     plain = 0
     for word in words(text):

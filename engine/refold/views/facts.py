@@ -119,7 +119,8 @@ class Memories:
         return [self._found[place] for place in range(self._count)]
 
     def _read_all(self) -> None:
-        rows, found = _DECODE_ROWS(self._packed), self._found
+        rows: list[tuple[Any, ...]] = _DECODE_ROWS(self._packed)
+        found = self._found
         pairs = enumerate(zip(rows, self._events.at(range(self._count)), strict=True))
         self._found = {place: found[place] if place in found else _entry(row, event) for place, (row, event) in pairs}
 
@@ -248,7 +249,7 @@ class Facts:
     @classmethod
     def unpack(cls, inline: Any, events: Located) -> "Facts":
         facts = cls._begun(inline)
-        rows = msgspec.convert(inline[_ROWS_PLACE], list[_ROW])  # type: ignore[valid-type]
+        rows: list[tuple[Any, ...]] = msgspec.convert(inline[_ROWS_PLACE], list[_ROW])  # type: ignore[valid-type]
         for row, (event, _) in zip(rows, events, strict=True):
             facts.put(_entry(row, event))
         facts.coming = PendingVectors.unpacked(inline[_ROWS_PLACE + 1 :])
@@ -297,7 +298,7 @@ _DECODE: Final = msgspec.msgpack.Decoder().decode
 _DECODE_PARTS: Final = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 _DECODE_IDS: Final = msgspec.msgpack.Decoder(list[_Row]).decode
 _DECODE_ROW: Final = msgspec.msgpack.Decoder(_ROW).decode
-_DECODE_ROWS: Final = msgspec.msgpack.Decoder(list[_ROW]).decode  # type: ignore[valid-type]
+_DECODE_ROWS: Final[Any] = msgspec.msgpack.Decoder(list[_ROW]).decode  # type: ignore[valid-type]
 
 _SHOWN: Final = (
     *("content", "category", "keywords", "importance", "access_count", "status", "metadata", "source"),

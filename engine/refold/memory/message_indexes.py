@@ -6,6 +6,7 @@ An index goes on from there the next time: an append pays nothing for it.
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from threading import Lock
 from typing import Final, NamedTuple, TypeVar
@@ -22,7 +23,7 @@ from refold.engine.streams import (
 )
 from refold.engine.transaction import erased_count
 from refold.engine.vectors import Model
-from refold.errors import StoreBusy
+from refold.errors import StoreBusy, StoreCorrupt
 from refold.event import ConversationOpened, ForkDropped, Forked, Recorded, Restored
 from refold.index.messages import Known, KnownMessages, Look, MessageIndex, MessageRow
 from refold.limits import (
@@ -156,11 +157,12 @@ class _KnownTerms:
         """Return some rows that the store lacks, the newest; the state lock is held."""
         rows: list[Row] = []
         for page in sorted(self._missing)[-KNOWN_ROWS_COUNT:]:
-            first = page * KNOWN_EVENTS_COUNT + 1
-            events = reader.loader.recorded(range(first, first + KNOWN_EVENTS_COUNT))
-            messages = [row for recorded in events for row in rows_of(recorded)]
-            rows.append(("graphs", known_key(page), KnownMessages.pack(messages)))
             self._missing.discard(page)
+            first = page * KNOWN_EVENTS_COUNT + 1
+            with suppress(StoreCorrupt):  # Of what no search came upon: whoever reads it is told.
+                events = reader.loader.recorded(range(first, first + KNOWN_EVENTS_COUNT))
+                messages = [row for recorded in events for row in rows_of(recorded)]
+                rows.append(("graphs", known_key(page), KnownMessages.pack(messages)))
         return rows
 
 

@@ -60,14 +60,15 @@ class Memories:
         self._rows: list[msgspec.Raw] = []
         self._places: dict[str, int] = {}
         self._found: dict[int, Entry] = {}
+        """Those that were read, until all are."""
+        self._all: list[Entry] | None = None
 
     @classmethod
     def of(cls, entries: Iterable[Entry]) -> "Memories":
         """Return memories that were read."""
-        found = dict(enumerate(entries))
+        found = list(entries)
         memories = cls(len(found), msgspec.Raw(), Later((), _nothing, _called))
-        memories._found = found
-        memories._places = {entry.id: place for place, entry in found.items()}
+        memories._all = found
         return memories
 
     def __len__(self) -> int:
@@ -77,7 +78,8 @@ class Memories:
     def places(self) -> dict[str, int]:
         """The place of each memory, by id."""
         if not self._places and self._count:
-            self._places = {row.id: place for place, row in enumerate(_DECODE_IDS(self._packed))}
+            rows: Sequence[_Row | Entry] = _DECODE_IDS(self._packed) if self._all is None else self._all
+            self._places = {row.id: place for place, row in enumerate(rows)}
         return self._places
 
     def some(self, ids: Sequence[str], places: Sequence[int] = ()) -> list[Entry | None]:
@@ -89,40 +91,41 @@ class Memories:
         return found
 
     def _some(self, ids: Sequence[str], places: Sequence[int]) -> list[Entry | None]:
-        if not places or not self._are_at(ids, places):
-            found = [self.places.get(entry_id) for entry_id in ids]
-            self._read([place for place in found if place is not None])
-            return [None if place is None else self._found[place] for place in found]
-        self._read(places)
-        return [self._found[place] for place in places]
+        if places and max(places) < self._count:
+            found = self._at(places)
+            if [entry.id for entry in found] == ids:
+                return list(found)
+        known = [self.places.get(entry_id) for entry_id in ids]
+        read = iter(self._at([place for place in known if place is not None]))
+        return [None if place is None else next(read) for place in known]
 
-    def _are_at(self, ids: Sequence[str], places: Sequence[int]) -> bool:
-        if max(places) >= self._count:
-            return False
-        return [self._row(place)[0] if place not in self._found else self._found[place].id for place in places] == ids
-
-    def _row(self, place: int) -> tuple[Any, ...]:
-        if not self._rows:
-            self._rows = _DECODE_PARTS(self._packed)
-        row: tuple[Any, ...] = _DECODE_ROW(self._rows[place])
-        return row
-
-    def _read(self, places: Iterable[int]) -> None:
-        missing = [place for place in places if place not in self._found]
+    def _at(self, places: Sequence[int]) -> list[Entry]:
+        """Return the memories at some places."""
+        if self._all is not None:
+            return [self._all[place] for place in places]
+        found = self._found  # That of this moment, should another thread read all of them meanwhile.
+        missing = [place for place in places if place not in found]
         if missing:
-            self._found |= zip(missing, map(_entry, map(self._row, missing), self._events.at(missing)), strict=True)
+            packed = self._rows = self._rows or _DECODE_PARTS(self._packed)
+            rows = [_DECODE_ROW(packed[place]) for place in missing]
+            found |= zip(missing, map(_entry, rows, self._events.at(missing)), strict=True)
+        return [found[place] for place in places]
 
     def all(self) -> list[Entry]:
         """Return all of them."""
-        if len(self._found) < self._count:
+        if self._all is None:
             self._events.report(self._read_all)
-        return [self._found[place] for place in range(self._count)]
+        assert self._all is not None, "all were read"
+        return self._all
 
     def _read_all(self) -> None:
         rows: list[tuple[Any, ...]] = _DECODE_ROWS(self._packed)
-        found = self._found
-        pairs = enumerate(zip(rows, self._events.at(range(self._count)), strict=True))
-        self._found = {place: found[place] if place in found else _entry(row, event) for place, (row, event) in pairs}
+        entries = list(map(_entry, rows, self._events.at(range(self._count))))
+        if len(rows) != self._count:
+            raise ValueError(f"{len(rows)} rows of {self._count} memories")
+        for place, entry in self._found.items():
+            entries[place] = entry
+        self._all, self._found, self._rows = entries, {}, []
 
 
 def _nothing(_: Sequence[int]) -> list[Event]:

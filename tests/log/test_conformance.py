@@ -67,6 +67,7 @@ class Conformance:
                 assert log.rows(table, b"", 10) == []
                 assert log.rows(table, b"\xff", 10, backwards=True) == []
             assert log.row(table, b"absent") is None
+            assert log.row_read(table, b"absent", bytes) is None
         with pytest.raises(StoreCorrupt, match="missing"):
             log.events_at([1])
 
@@ -165,6 +166,7 @@ class Conformance:
         assert log.read(0, 2) == records
         assert arrays_at(log, [1, 2]) == [b"r" * size, b"after"]
         assert log.row("checkpoints", b"k") == b"v" * size
+        assert log.row_read("checkpoints", b"k", lambda value: (len(value), bytes(value[:2]))) == (size, b"vv"[:size])
 
     def test_keys_up_to_the_bound(self, log: Log) -> None:
         write(log, (), [("names", b"k" * 511, b"v")])

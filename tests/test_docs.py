@@ -39,7 +39,11 @@ SOURCE = ENGINE / "refold"
 QUICKSTART = "engine/docs/quickstart.md"
 GUIDES = "engine/docs/guides.md"
 PAGES = ("README.md", QUICKSTART, GUIDES, "engine/TUTORIAL.md", "engine/FORMAT.md")
-ELSEWHERE = {"Keep the chats of LlamaIndex": "llama_index", "Keep the sessions of Google's ADK": "google_adk"}
+ELSEWHERE = {
+    "Keep the chats of LlamaIndex": "llama_index",
+    "Keep the sessions of Google's ADK": "google_adk",
+    "Keep the history of Microsoft's Agent Framework": "agent_framework",
+}
 """Sections whose blocks need packages that are not here, and the adapter whose test runs them beside its framework."""
 
 FORMAT = (ENGINE / "FORMAT.md").read_text(encoding="utf-8")

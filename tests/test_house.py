@@ -33,7 +33,7 @@ RANGES = {
     "dev": PROJECT["dependency-groups"]["dev"] + PROJECT["project"]["dependencies"],
     "peers": PROJECT["dependency-groups"]["peers"] + PROJECT["dependency-groups"]["bench"],
 }
-for name in ("google-adk", "llama-index"):
+for name in ("agent-framework", "google-adk", "llama-index"):
     extra, group = PROJECT["project"]["optional-dependencies"][name], PROJECT["dependency-groups"]["adapters"]
     RANGES[f"adapters-{name}"] = extra + group + PROJECT["project"]["dependencies"]
 LOCK_NAMES = (*RANGES, "hnsw-build")

@@ -16,5 +16,5 @@ def json_lines(path: Path, *documents: Any) -> Path:
     return path
 
 
-NOT_HERE = {"refold.adapters.google_adk", "refold.adapters.llama_index"}
+NOT_HERE = {"refold.adapters.agent_framework", "refold.adapters.google_adk", "refold.adapters.llama_index"}
 """The modules whose packages the development environment is without; tools/test --adapters tests them."""

@@ -1,0 +1,290 @@
+"""A history provider of Microsoft's Agent Framework, whose messages are those of a conversation for each session."""
+
+# The framework is not installed where types are checked: its names are unknown there, and no others are.
+# pyright: reportMissingImports=false, reportUntypedBaseClass=false, reportUnknownArgumentType=false
+# pyright: reportUnknownMemberType=false, reportUnknownParameterType=false, reportUnknownVariableType=false
+
+import asyncio
+import json
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Self, TypeAlias
+from weakref import WeakValueDictionary
+
+import msgspec
+from agent_framework import HistoryProvider
+from agent_framework import Message as FrameworkMessage
+from agent_framework._sessions import filter_new_messages
+
+from refold import Conversation, Memory, Message, Receipt
+
+Item: TypeAlias = dict[str, Any]
+
+_ACTOR: Final = "agent-framework"
+_DEFAULT_SESSION: Final = "default"  # What the framework's own provider calls a session without an id.
+_UNBOUNDED_TOKENS: Final = 2**40
+_ROLES: Final = frozenset(("assistant", "developer", "system", "tool", "user"))
+_EXCLUDED: Final = "_excluded"  # The framework's mark of a message that a compaction took out.
+
+# The keys of metadata: what a message of the framework has beside its role and contents, and of one that is several
+# messages here, what they share.
+_REST: Final = "rest"
+_PART_OF: Final = "part_of"
+# What the calls have beside ids, names and arguments, and before how many other contents each stands; what a result has
+# beside its id and text.
+_CALLS: Final = "calls"
+_PLACES: Final = "places"
+_RESULT: Final = "result"
+_AS_JSON: Final = "as_json"  # Of a call or a result whose text stands for another value.
+
+
+class RefoldHistoryProvider(HistoryProvider):
+    """The `HistoryProvider` of Microsoft's Agent Framework, in a memory: `Agent(..., context_providers=[provider])`.
+
+    The messages of a session are those of the conversation `NAME/SESSION_ID`, each once, so that policies, searches,
+    `why`, erasure and `refold web` work on them; a result of a function is a message of its own. They come back as they
+    were given, but for raw representations, which the framework stores nowhere, and erased ones: those are left out, of
+    a call its result, too, and an erased result is empty, since no model takes a call without one.
+
+    With `window_tokens` the model is sent the newest messages that fit, a call and its result together; the others stay
+    in the log. Without it every message is sent. Messages that a session has already are not stored again, as with the
+    framework's own providers, and a save is one commit. `project` is that of the conversations, `skip_excluded` leaves
+    out what a compaction has marked, and `options` are those of `HistoryProvider`.
+
+    >>> memory = Memory()
+    >>> provider = RefoldHistoryProvider(memory, window_tokens=8_000)
+    >>> asyncio.run(provider.save_messages("trip", [FrameworkMessage("user", ["Hello!"])]))
+    >>> [message.text for message in asyncio.run(provider.get_messages("trip"))]
+    ['Hello!']
+    >>> memory.conversation("agent-framework/trip").window()[0].content
+    'Hello!'
+    """
+
+    def __init__(
+        self,
+        memory: Memory,
+        *,
+        name: str = "agent-framework",
+        source_id: str = "refold",
+        window_tokens: int | None = None,
+        project: str | None = None,
+        skip_excluded: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(source_id, **options)
+        self.memory, self.name, self.skip_excluded = memory, name, skip_excluded
+        budget = _UNBOUNDED_TOKENS if window_tokens is None else window_tokens
+        self._opening: dict[str, Any] = {"window_tokens": budget, "project": project}
+        self._locks: WeakValueDictionary[Any, asyncio.Lock] = WeakValueDictionary()
+
+    @classmethod
+    @contextmanager
+    def from_path(cls, path: str | Path, **options: Any) -> Generator[Self]:
+        """Open a memory for a block; `options` are those of the provider."""
+        with Memory(path) as memory:
+            yield cls(memory, **options)
+
+    # What the framework calls.
+
+    async def get_messages(
+        self,
+        session_id: str | None,
+        *,
+        state: dict[str, Any] | None = None,  # noqa: ARG002 - for providers that keep messages in it
+        **_: Any,
+    ) -> list[FrameworkMessage]:
+        """Return the messages of a session in their order."""
+        messages = _messages_of(self._chat(session_id).window())
+        return [each for each in messages if not (self.skip_excluded and each.additional_properties.get(_EXCLUDED))]
+
+    async def save_messages(
+        self,
+        session_id: str | None,
+        messages: Sequence[FrameworkMessage],
+        *,
+        state: dict[str, Any] | None = None,  # noqa: ARG002 - as above
+        **_: Any,
+    ) -> None:
+        """Append the messages that a session does not end with already, all of them or none."""
+        # Tasks that share a session take turns, so that their messages stand in the order of their calls.
+        lock = self._locks.setdefault((asyncio.get_running_loop(), session_id), asyncio.Lock())
+        async with lock:
+            with self.memory.acting(_ACTOR):
+                await self.memory.aio.transact(partial(self._append, session_id, messages))
+
+    # Sessions.
+
+    async def sessions(self) -> list[str]:
+        """Return the ids of the sessions that have messages, sorted."""
+        prefix = self._id("")
+        names = await asyncio.to_thread(self.memory.conversations, prefix=prefix)
+        return [name.removeprefix(prefix) for name in names]
+
+    async def delete_session(self, session_id: str) -> None:
+        """Delete a session; the log keeps its messages, until `erase_session`."""
+        with self.memory.acting(_ACTOR):
+            await self.memory.aio.conversation(self._id(session_id)).drop()
+
+    async def erase_session(self, session_id: str) -> Receipt:
+        """Erase the bytes of a session, deleted or not, and its name; return what was reached."""
+        return await self.memory.aio.conversation(self._id(session_id)).erase()
+
+    def _id(self, session_id: str | None) -> str:
+        return f"{self.name}/{_DEFAULT_SESSION if session_id is None else session_id}"
+
+    def _chat(self, session_id: str | None) -> Conversation:
+        return self.memory.conversation(self._id(session_id), **self._opening)
+
+    async def _append(self, session_id: str | None, messages: Sequence[FrameworkMessage]) -> None:
+        chat = self._chat(session_id)
+        window = chat.window()
+        known = {call["id"] for message in window for call in message.tool_calls or ()}
+        for place, message in enumerate(filter_new_messages(_messages_of(window), messages)):
+            mark = f"{chat.version}.{place}"
+            fields = _fields_of(msgspec.to_builtins(message.to_dict()), known)
+            for each in fields:
+                shared = {_PART_OF: mark} if len(fields) > 1 else {}
+                metadata = each.pop("metadata") | shared
+                chat.append(**each, metadata=metadata or None)
+
+
+# From the framework.
+
+
+def _fields_of(message: Item, known: set[str]) -> list[Item]:
+    """Return the fields of the messages that hold one of the framework; the ids of its new calls come to be ``known``.
+
+    A window shows no result without its one call, so a result whose call is not known, and another call of a known id,
+    are blocks of a content like any other.
+    """
+    given: str = message.pop("role")
+    role = given if given in _ROLES else "assistant"
+    rest = {name: value for name, value in message.items() if name not in ("type", "contents") and value != {}}
+    parts: list[Item] = []
+    said: list[tuple[Item, bool]] = []
+    contents: list[Item] = message["contents"]
+    for content in map(_plain, contents):
+        call: Any = content.get("call_id")
+        if content["type"] == "function_result" and call in known:
+            parts += [_said(role, said)] if said else []
+            parts.append(_result(content))
+            said = []
+        else:
+            is_call = role == "assistant" and content["type"] == "function_call" and call not in known
+            is_call = is_call and isinstance(call, str) and isinstance(content.get("name"), str)
+            said.append((content, is_call))
+            known.update([call] if is_call else ())
+    parts += [_said(role, said)] if said or not parts else []
+    if parts[0]["role"] != given:
+        rest["role"] = given
+    parts[0]["metadata"] |= {_REST: rest} if rest else {}
+    return parts
+
+
+def _plain(content: Item) -> Item:
+    """Return a content without what it has by default."""
+    return {
+        name: value
+        for name, value in content.items()
+        if not (name == "additional_properties" and value == {}) and not (name == "hosted" and value is False)
+    }
+
+
+def _said(role: str, contents: Sequence[tuple[Item, bool]]) -> Item:
+    """Return the fields for contents that answer no call, each with whether it is one."""
+    blocks: list[Item] = []
+    calls: list[Item] = []
+    rests: list[Item] = []
+    places: list[int] = []
+    for content, is_call in contents:
+        if is_call:
+            rest = {
+                name: value for name, value in content.items() if name not in ("type", "call_id", "name", "arguments")
+            }
+            text, as_json = _as_text(content.get("arguments"))
+            function = {"name": content["name"], "arguments": text}
+            calls.append({"id": content["call_id"], "type": "function", "function": function})
+            rests.append(rest | as_json)
+            places.append(len(blocks))
+        else:
+            blocks.append(content)
+    metadata: Item = {_CALLS: rests} if any(rests) else {}
+    if any(place < len(blocks) for place in places):
+        metadata[_PLACES] = places
+    only = blocks[0] if len(blocks) == 1 else {}
+    is_text = only.keys() == {"type", "text"} and only["type"] == "text"
+    fields: Item = {"role": role, "content": only["text"] if is_text else blocks or None, "metadata": metadata}
+    return fields | ({"tool_calls": calls} if calls else {})
+
+
+def _result(content: Item) -> Item:
+    """Return the fields for the result of a call."""
+    rest = {name: value for name, value in content.items() if name not in ("type", "call_id", "result")}
+    text, as_json = _as_text(content.get("result"))
+    items = rest.pop("items", None)
+    if not _is_of(text, items):
+        rest["items"] = items
+    rest |= as_json
+    metadata: Item = {_RESULT: rest} if rest else {}
+    return {"role": "tool", "content": text, "tool_call_id": content["call_id"], "metadata": metadata}
+
+
+def _as_text(value: Any) -> tuple[str, Item]:
+    """Return the text that stands for a value, and what says so where it is none."""
+    return (value, {}) if isinstance(value, str) else (json.dumps(value, ensure_ascii=False), {_AS_JSON: True})
+
+
+def _is_of(text: str, items: Any) -> bool:
+    """Return whether the items of a result are its text alone, as they are by default."""
+    return isinstance(items, list) and [_plain(each) for each in items] == [{"type": "text", "text": text}]
+
+
+# To the framework.
+
+
+def _messages_of(window: Sequence[Message]) -> list[FrameworkMessage]:
+    """Return the framework's messages for those of a window, such that a model takes them though some were erased."""
+    known = {call["id"] for message in window for call in message.tool_calls or ()}
+    found: list[Item] = []
+    last: str | None = None
+    for message in window:
+        if message.tool_call_id not in known if message.tool_call_id else message.erased:
+            continue
+        metadata = message.metadata or {}
+        mark = metadata.get(_PART_OF)
+        if mark is None or mark != last:
+            found.append({"role": message.role, "contents": [], **metadata.get(_REST, {})})
+        found[-1]["contents"] += _contents_of(message, metadata)
+        last = mark
+    return [FrameworkMessage.from_dict(item) for item in found]
+
+
+def _contents_of(message: Message, metadata: Item) -> list[Item]:
+    """Return the contents that a message was made of."""
+    content = message.content
+    if message.tool_call_id is not None:
+        rest, text = dict(metadata.get(_RESULT, {})), str(content or "")
+        value = _value(text, rest)
+        items = rest.pop("items", [{"type": "text", "text": text}])
+        return [{"type": "function_result", "call_id": message.tool_call_id, "result": value, "items": items, **rest}]
+    contents: list[Item] = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
+    calls = message.tool_calls or []
+    rests: list[Item] = metadata.get(_CALLS, [{}] * len(calls))
+    places: list[int] = metadata.get(_PLACES, [len(contents)] * len(calls))
+    made = [_call(call, dict(rest)) for call, rest in zip(calls, rests, strict=True)]
+    for place, call in reversed([*zip(places, made, strict=True)]):
+        contents.insert(place, call)
+    return contents
+
+
+def _call(call: Item, rest: Item) -> Item:
+    function = call["function"]
+    arguments = _value(function["arguments"], rest)
+    return {"type": "function_call", "call_id": call["id"], "name": function["name"], "arguments": arguments, **rest}
+
+
+def _value(text: str, rest: Item) -> Any:
+    """Return the value that a text stands for."""
+    return json.loads(text) if rest.pop(_AS_JSON, False) else text

@@ -279,6 +279,8 @@ def _check_table(table: Table, model: Model, now_ns: int, at: int | None) -> Non
     assert all(item.seq == drawer.items[item.key][1] for item in items if item.seq > 0)
     assert table.scan(reverse=True, limit=2) == items[::-1][:2]
     assert table.get_many([*shown[::2], "never put"]) == items[::2]
+    seqs = {item.key: item.seq for item in items}
+    assert table.seqs(["never put", *drawer.items]) == [seqs.get(key, 0) for key in ("never put", *drawer.items)]
     assert table.get("never put", "default") == "default"
     for key in shown:
         assert table.item(key) == next(item for item in items if item.key == key)

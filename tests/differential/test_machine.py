@@ -49,7 +49,7 @@ READS = {
     "Scratchpad": "get items keys notes to_dict to_json",
     "SessionMemory": "calls extracted_seq files findings summary task to_text",
     "Settings": "get items",
-    "Table": "count get get_many history item keys scan",
+    "Table": "count get get_many history item keys scan seqs",
     "SkillLibrary": "disabled get is_enabled list notes selected usage",
 }
 """What is read after the steps."""

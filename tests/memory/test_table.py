@@ -67,6 +67,29 @@ def test_several_keys_are_read_at_once(memory: Memory, table: Table) -> None:
         table.get_many(["a\0b"])
 
 
+def test_the_seqs_of_several_keys_are_read_at_once(memory: Memory, table: Table) -> None:
+    stamps = [table.put(("a", str(number)), number) for number in range(3)]
+    keys: list[Any] = [("a", "2"), "none", ("a", "0"), ("a", "2")]
+    assert table.seqs(keys) == [stamps[2].seq, 0, stamps[0].seq, stamps[2].seq]
+    assert table.seqs([]) == []
+    with memory.batch():
+        table.put(("a", "2"), "new")
+        assert [seq > 0 for seq in table.seqs(keys)] == [False, False, True, False]
+        assert table.seqs(keys)[0] == table.scan(("a", "2"))[0].seq < 0
+    table.delete(("a", "0"))
+    table.put("none", 1, expires=timedelta(hours=1))
+    table.put("ended", 1, expires=timedelta(microseconds=-1))
+    assert [seq > 0 for seq in table.seqs([*keys, "ended"])] == [True, True, False, True, False]
+    with pytest.raises(InvalidInput, match="NUL"):
+        table.seqs(["a\0b"])
+
+
+@pytest.mark.parametrize("key", [(), ("",), ("a", ""), ("a", "b\0"), ("a", 1), "", "a\0", 1, ["a"], ("a" * 4_097,)])
+def test_what_is_no_key_is_refused(table: Table, key: Any) -> None:
+    with pytest.raises((InvalidInput, LimitExceeded)):
+        table.get(key)
+
+
 def test_what_is_handed_out_is_a_copy(table: Table) -> None:
     table.put("key", {"list": [1]})
     table.get("key")["list"].append(2)

@@ -242,6 +242,7 @@ _TABLE: Final[_Calls] = {
     "item": lambda table, _: table.item(("two", "a")),
     "put": lambda table, _: table.put("one", ["another", b"\x01"]),
     "put/new": lambda table, _: table.put(("two", "c"), None, expires=timedelta(hours=1_000_000)),
+    "seqs": lambda table, _: table.seqs(["one", ("two", "a"), "none"]),
     "scan/range": lambda table, _: table.scan(("two",), after=("two", "a"), reverse=True, limit=1),
 }
 

@@ -357,6 +357,7 @@ class AsyncTable(AsyncHandle[Table]):
     get = search_verb(Table.get)
     item = search_verb(Table.item)
     get_many = search_verb(Table.get_many)
+    seqs = search_verb(Table.seqs)
     scan = search_verb(Table.scan)
     keys = search_verb(Table.keys)
     count = search_verb(Table.count)

@@ -6,7 +6,7 @@ What stays in RAM of an item is its key and the place of its value; values are r
 import datetime as dates
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any, Final, TypeAlias, TypeVar, Unpack, cast
 
 from msgspec import Struct
@@ -192,6 +192,22 @@ class Table(Handle):
         joined = [joined_key(key) for key in keys]
         return self._items(lambda items: [key for key in joined if key in items.seqs])
 
+    def seqs(self, keys: Iterable[Key]) -> list[int]:
+        """Return the seqs of the items under several keys, in their order and as of one moment; 0 where there is none.
+
+        No value is read. Under a seq is always the same item, so that what was made of it needs not be made again.
+        """
+        joined = list(map(joined_key, keys))
+
+        def found(items: Items) -> list[int]:
+            there = map(items.seqs.get, joined, repeat(0))
+            if not items.expires:
+                return list(there)
+            shown = set(self._shown(lambda _: joined, items))
+            return [seq if key in shown else 0 for key, seq in zip(joined, there, strict=True)]
+
+        return self._look(found)
+
     def scan(
         self,
         prefix: Key = "",
@@ -328,13 +344,23 @@ class Table(Handle):
 
 def joined_key(key: object, what: str = "key") -> str:
     """Return a key as one text; ``InvalidInput`` for one with an empty part or a NUL."""
+    if type(key) is tuple and all(type(part) is str for part in cast("tuple[object, ...]", key)):
+        # What everything below comes down to for texts of ASCII, which nearly every key is made of.
+        texts = cast("tuple[str, ...]", key)
+        joined = SEPARATOR.join(texts)
+        if (
+            (joined.isascii() and 0 < len(joined) <= KEY_BYTES_MAX)
+            and "" not in texts
+            and joined.count(SEPARATOR) == len(texts) - 1
+        ):
+            return joined
     parts: object = (key,) if isinstance(key, str) else key
     if not isinstance(parts, tuple) or not parts:
         checks.invalid(f"{what} must be a str or a tuple of them, not {type(key).__name__} ({checks.shown(key)})")
-    texts = [checks.text(part, what, KEY_BYTES_MAX, "KEY_BYTES_MAX") for part in cast("tuple[object, ...]", parts)]
-    if any(SEPARATOR in text for text in texts):
+    checked = [checks.text(part, what, KEY_BYTES_MAX, "KEY_BYTES_MAX") for part in cast("tuple[object, ...]", parts)]
+    if any(SEPARATOR in text for text in checked):
         checks.invalid(f"{what} {checks.shown(key)} holds a NUL; leave it out")
-    return check_key(SEPARATOR.join(texts))
+    return check_key(SEPARATOR.join(checked))
 
 
 def split_key(joined: str) -> Key:

@@ -172,13 +172,24 @@ def _check_json(value: object, where: str, depth: int, *, is_binary: bool = Fals
         for name_, inner in cast("dict[object, object]", value).items():
             if not isinstance(name_, str):
                 invalid(f"{where} has a key of type {type(name_).__name__} ({shown(name_)}); JSON keys are str")
-            text(name_, f"a key of {where}")
-            _check_json(inner, f"{where}[{shown(name_)}]", depth + 1, is_binary=is_binary)
+            if not name_.isascii() or len(name_) > VALUE_BYTES_MAX:
+                text(name_, f"a key of {where}")
+            if depth == JSON_DEPTH_MAX or not _is_plain(inner, is_binary=is_binary):
+                _check_json(inner, f"{where}[{shown(name_)}]", depth + 1, is_binary=is_binary)
     elif isinstance(value, list):
         for place, inner in enumerate(cast("list[object]", value)):
-            _check_json(inner, f"{where}[{place}]", depth + 1, is_binary=is_binary)
+            if depth == JSON_DEPTH_MAX or not _is_plain(inner, is_binary=is_binary):
+                _check_json(inner, f"{where}[{place}]", depth + 1, is_binary=is_binary)
     elif not (is_binary and isinstance(value, bytes)):
         _check_scalar(value, where)
+
+
+def _is_plain(value: object, *, is_binary: bool) -> bool:
+    """Return whether a value is one that nobody refuses, and nothing else need be said of it."""
+    kind = type(value)
+    if kind is str:
+        return cast("str", value).isascii() and len(cast("str", value)) <= VALUE_BYTES_MAX
+    return value is None or kind is bool or (kind is bytes and is_binary)
 
 
 def _check_scalar(value: object, where: str) -> None:

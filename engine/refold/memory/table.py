@@ -344,15 +344,14 @@ class Table(Handle):
 
 def joined_key(key: object, what: str = "key") -> str:
     """Return a key as one text; ``InvalidInput`` for one with an empty part or a NUL."""
-    if type(key) is tuple and all(type(part) is str for part in cast("tuple[object, ...]", key)):
+    if type(key) is tuple:
         # What everything below comes down to for texts of ASCII, which nearly every key is made of.
-        texts = cast("tuple[str, ...]", key)
-        joined = SEPARATOR.join(texts)
-        if (
-            (joined.isascii() and 0 < len(joined) <= KEY_BYTES_MAX)
-            and "" not in texts
-            and joined.count(SEPARATOR) == len(texts) - 1
-        ):
+        try:
+            joined = SEPARATOR.join(cast("tuple[str, ...]", key))
+        except TypeError:
+            joined = ""
+        is_short = joined.isascii() and 0 < len(joined) <= KEY_BYTES_MAX
+        if is_short and "" not in key and joined.count(SEPARATOR) == len(key) - 1:
             return joined
     parts: object = (key,) if isinstance(key, str) else key
     if not isinstance(parts, tuple) or not parts:

@@ -29,6 +29,10 @@ _ROLES: Final[tuple[tuple[type[BaseMessage], str], ...]] = (
 _MARK: Final = "digest"  # The key of metadata by which a message of a window is found again.
 _SEEN_COUNT_MAX: Final = 8_192  # Messages that are remembered, each of so many bytes at most.
 _SEEN_BYTES_MAX: Final = 4_096
+_LISTS_COUNT_MAX: Final = 256  # Lists that are remembered, each of so many bytes at most.
+_LIST_BYTES_MAX: Final = 131_072
+_LIST_HEAD_BYTES: Final = 5  # In front of what is in a list, as `marshal` writes it.
+_NO_LIST: Final[tuple[list[type], bytes, list[str]]] = ([], b"", [])
 _set: Final = object.__setattr__  # A message has a slower way of its own.
 
 
@@ -49,12 +53,41 @@ class Fields(NamedTuple):
         return made
 
 
+def _fields_of(messages: Sequence[BaseMessage]) -> bytes:
+    """Return the fields of messages, one after the other; nothing where some are no plain values."""
+    if any(message.__pydantic_extra__ for message in messages):
+        return b""
+    try:
+        return marshal.dumps([message.__dict__ for message in messages], 2)[_LIST_HEAD_BYTES:]
+    except ValueError:
+        return b""
+
+
 class SeenMessages:
     """Messages that were seen lately: their digests by their fields, and their fields by their digests."""
 
     def __init__(self) -> None:
         self._digests: dict[tuple[type, bytes], str] = {}
         self._fields: dict[str, Fields] = {}
+        self._lists: dict[object, tuple[list[type], bytes, list[str]]] = {}
+
+    def digests(self, place: object, messages: Sequence[BaseMessage], make: Callable[[BaseMessage], str]) -> list[str]:
+        """Return the digests of a list of messages; where one of its place began so before, the new ones are looked at.
+
+        Whether it did is seen by the fields of all messages, in a third of the time that their digests take.
+        """
+        kinds, before, known = self._lists.get(place, _NO_LIST)
+        count = len(known)
+        grows = 0 < count <= len(messages) and self.digest(messages[count - 1], make) == known[-1]
+        packed = _fields_of(messages)
+        if not (grows and packed.startswith(before) and [*map(type, messages[:count])] == kinds):
+            known = []
+        found = known + [self.digest(message, make) for message in messages[len(known) :]]
+        if 0 < len(packed) <= _LIST_BYTES_MAX:
+            if place not in self._lists and len(self._lists) >= _LISTS_COUNT_MAX:
+                self._lists = {}
+            self._lists[place] = [*map(type, messages)], packed, found
+        return found
 
     def digest(self, message: BaseMessage, make: Callable[[BaseMessage], str]) -> str:
         """Return the digest of a message, made only where no equal message was seen."""
@@ -76,8 +109,10 @@ class SeenMessages:
         """Return the fields of the message of a digest, ``None`` where it was not seen."""
         return self._fields.get(digest)
 
-    def loaded(self, digest: str, message: BaseMessage) -> Fields | None:
+    def loaded(self, digest: str, message: object) -> Fields | None:
         """Remember a message that was just loaded; return its fields, ``None`` where they are no plain values."""
+        if not isinstance(message, BaseMessage):  # Of a class that the serializer does not load.
+            return None
         try:
             plain: Any = message.__dict__, message.__pydantic_extra__, message.__pydantic_fields_set__
             fields = Fields(type(message), marshal.dumps(plain, 2))

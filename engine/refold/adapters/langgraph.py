@@ -267,7 +267,8 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         rows = self._rows(config, writes, task_id, task_path)
         put = partial(_put_rows, self._table(_place(config)[0]), rows)
         try:
-            self._transact(partial(put, is_new=True))
+            with self.memory.acting(_ACTOR):
+                put(is_new=True) if len(rows) == 1 else self.memory.transact(partial(put, is_new=True))
         except WrongVersion:
             self._transact(put)
 
@@ -586,7 +587,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
             elif self._splits and _is_plain(given[channel]):
                 plain[channel] = given[channel]
             elif self._splits and are_messages(said := given[channel]):
-                own = digests[channel] = [self._seen.digest(message, self._digest) for message in said]
+                own = digests[channel] = self._seen.digests((thread, ns, channel), said, self._digest)
                 lists[channel] = listed(own)
                 messages |= zip(own, said, strict=True)
             else:
@@ -651,8 +652,9 @@ class RefoldSaver(BaseCheckpointSaver[str]):
             for digest in digests:
                 if digest not in there:
                     there.add(digest)
-                    sources = [said[digest]] if digest in said else []
-                    table.put((MESSAGE, digest), self._dump(step.messages[digest]), sources=sources)
+                    sources, dumped = [said[digest]] if digest in said else [], self._dump(step.messages[digest])
+                    table.put((MESSAGE, digest), dumped, sources=sources)
+                    self._seen.loaded(digest, self._load(dumped))  # The next one who reads the checkpoint asks for it.
         for key, value in step.values.items():
             if value is None:
                 table.delete(key)

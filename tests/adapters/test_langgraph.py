@@ -17,6 +17,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 
 from refold import LimitExceeded, Memory
+from refold.adapters import langchain_messages, langgraph, langgraph_items
 from refold.adapters.langgraph import RefoldSaver
 from tests.support.memories import assert_sound, in_batch, interrupt, refused, remembering
 from tests.support.seams import counted_reads
@@ -28,6 +29,18 @@ CHANNELS = ("messages", "step", "notes", "odd\0channel", "")
 def config(thread: str = "t", ns: str = "", cid: str | None = None, **more: Any) -> RunnableConfig:
     asked = {"thread_id": thread, "checkpoint_ns": ns} | ({} if cid is None else {"checkpoint_id": cid})
     return {"configurable": asked | more}
+
+
+REMEMBERED = [
+    (langchain_messages, "_SEEN_COUNT_MAX"),
+    (langchain_messages, "_LISTS_COUNT_MAX"),
+    (langgraph, "_HELD_COUNT_MAX"),
+    (langgraph, "_VALUES_COUNT_MAX"),
+    (langgraph_items, "_LISTS_COUNT_MAX"),
+    (langgraph_items, "LIST_COUNT"),
+    (langgraph, "LIST_COUNT"),
+]
+"""How much a saver remembers, and how long a list of messages is that its checkpoints share."""
 
 
 def cid_of(number: int) -> str:
@@ -89,11 +102,16 @@ class Steps:
 
     def __init__(self, memory: Memory, seed: int) -> None:
         self.random = Random(seed)
-        self.ours, self.model = RefoldSaver(memory), InMemorySaver()
+        self.savers, self.model = [RefoldSaver(memory), RefoldSaver(memory)], InMemorySaver()
         self.made: list[tuple[str, str, str]] = []
         self.versions: dict[tuple[str, str, str], dict[str, Any]] = {}
         self.values: dict[tuple[str, str, str], dict[str, Any]] = {}
         self.number = 0
+
+    @property
+    def ours(self) -> RefoldSaver:
+        """One of two, each of which remembers what the other may have changed."""
+        return self.savers[self.number // 3 % 2]
 
     def value(self, channel: str, before: Any) -> Any:
         random = self.random
@@ -187,8 +205,10 @@ class Steps:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_it_does_what_langgraphs_own_checkpointer_does(seed: int) -> None:
-    """Four hundred random steps, over threads and namespaces of any names."""
+def test_it_does_what_langgraphs_own_checkpointer_does(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four hundred random steps, over threads and namespaces of any names, while much or little is remembered."""
+    for module, name in REMEMBERED if seed % 2 else ():
+        monkeypatch.setattr(module, name, 2)
     with remembering() as memory:
         steps = Steps(memory, seed)
         for _ in range(400):
@@ -260,6 +280,28 @@ def test_a_message_is_kept_once_however_many_checkpoints_hold_it(tmp_path: Path)
         assert shown(memory) == [message.content for message in messages]
         assert memory.head < 5_100
     assert sum(path.stat().st_size for path in (tmp_path / "store").iterdir() if path.name != "ballast") < 10_000_000
+
+
+def test_messages_that_a_graph_changes_in_place_are_put_as_they_are_now(memory: Memory) -> None:
+    saver = RefoldSaver(memory)
+    messages = [said(number) for number in range(5)]
+    grow(saver, messages)
+    messages[1].content, messages[3].additional_kwargs["note"] = "changed", [1]
+    more: Any = [*messages, said(5)]
+    saver.put(config(cid=cid_of(5)), checkpoint(6, {"messages": more}, {"messages": "6"}), {}, {"messages": "6"})
+    expected = [message.model_copy(deep=True) for message in more]
+    messages[3].additional_kwargs["note"].append(2)
+    for _ in range(2):
+        found = saver.get_tuple(config())
+        assert found is not None
+        held = found.checkpoint["channel_values"]["messages"]
+        assert held == expected
+        held[3].additional_kwargs["note"].append(3)
+        held[0].content = "of the reader"
+    saver.put(config(cid=cid_of(6)), checkpoint(7, {"messages": more}, {"messages": "7"}), {}, {"messages": "7"})
+    found = next(saver.list(config()))
+    assert found.checkpoint["channel_values"]["messages"] == more
+    assert shown(memory)[1] == "changed"
 
 
 def test_old_messages_are_neither_dumped_nor_read_for_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:

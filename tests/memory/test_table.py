@@ -1,5 +1,6 @@
 """Tables: items under keys in order, values from the disk, ends, and what every key is expected to be."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,29 @@ def test_the_seqs_of_several_keys_are_read_at_once(memory: Memory, table: Table)
     assert [seq > 0 for seq in table.seqs([*keys, "ended"])] == [True, True, False, True, False]
     with pytest.raises(InvalidInput, match="NUL"):
         table.seqs(["a\0b"])
+
+
+def test_a_batch_that_looks_seqs_up_reads_those_keys_alone(memory: Memory, table: Table) -> None:
+    table.put("a", 1)
+    with memory.batch():
+        assert table.seqs(["a", "none"])[1] == 0
+        table.put("c", 1)
+        elsewhere(table, "b")
+
+    def late() -> None:
+        table.seqs(["a", "none"])
+        table.put("d", 1)
+        elsewhere(table, "none")
+
+    with pytest.raises(WrongVersion):
+        memory.transact(late, attempts=1)
+    assert table.keys() == ["a", "b", "c", "none"]
+
+
+def elsewhere(table: Table, key: str) -> None:
+    """Put an item past the open batch."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(table.put, key, 2).result()
 
 
 @pytest.mark.parametrize("key", [(), ("",), ("a", ""), ("a", "b\0"), ("a", 1), "", "a\0", 1, ["a"], ("a" * 4_097,)])

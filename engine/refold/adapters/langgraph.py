@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from functools import partial
 from hashlib import blake2b
 from itertools import groupby
-from math import isfinite
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self, TypeAlias, TypeVar, cast
@@ -30,11 +29,10 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from refold import ANY, NO_STREAM, Conversation, Memory, Message, Snapshot, WrongVersion
+from refold import ANY, EXISTS, NO_STREAM, Conversation, Memory, Message, Snapshot, WrongVersion
 from refold.adapters.keys import part
-from refold.adapters.langchain_messages import Fields, SeenMessages, are_messages, show, without_gaps
+from refold.adapters.langchain_messages import SeenMessages, are_messages, show
 from refold.adapters.langgraph_items import (
-    BEHIND,
     CHECKPOINT,
     DIGEST_BYTES,
     LIST,
@@ -44,57 +42,46 @@ from refold.adapters.langgraph_items import (
     THREAD,
     VALUE,
     WRITES,
+    Held,
     Key,
     Lists,
     Names,
+    Page,
+    Record,
+    Values,
     bounded,
     checkpoint_key,
     digest_of,
+    is_plain,
     listed,
+    loaded,
+    newest_key,
     packed,
     unpacked,
     value_key,
+    writes_of,
 )
 from refold.memory import Table, TableItem
 
 T = TypeVar("T")
-Values: TypeAlias = list[Any]
 Writes: TypeAlias = list[PendingWrite]
-Messages: TypeAlias = list[BaseMessage | None]
-Record: TypeAlias = dict[str, Any]
-"""What the item of a checkpoint holds: it and its metadata as they were dumped, the values that are numbers, truths or
-nothing, and of those that are lists of messages the digests. All other values are items of their own, so that an
-erasure of one leaves the others."""
 
 _ACTOR: Final = "langgraph"
 _CHANNEL: Final = "messages"
 _NAME_BYTES_MAX: Final = 400  # What a name of a table holds.
 _PAGE_COUNT: Final = 500
 _LISTED_COUNTS: Final = (4, 32)  # How many checkpoints a listing reads at once: at first, and at most.
-_BASES_COUNT_MAX: Final = 256  # Checkpoints that are remembered for those that go on from them.
+_HELD_COUNT_MAX: Final = 256  # Checkpoints that are remembered.
 _VALUES_COUNT_MAX: Final = 4_096  # Values that are remembered, each of so many bytes at most.
 _VALUES_BYTES_MAX: Final = 4_096
-_INTEGER_MAX: Final = 2**53
-
-
-class _Base(NamedTuple):
-    """A checkpoint that another one goes on from."""
-
-    seq: int
-    """0 for one that is not written yet."""
-    key: Key
-    record: Record
-    versions: Mapping[str, Any]
-    digests: Mapping[str, Names]
-    """Those of the messages of each list, by its channel."""
 
 
 class _Move(NamedTuple):
     """How a conversation comes to show the messages of a checkpoint, from the version where it is."""
 
     version: int
-    newest: Key | None
-    """The key of the newest checkpoint."""
+    base: Key | None
+    """The key of the checkpoint whose messages it shows then."""
     back: Snapshot | None
     """Where it goes back to first."""
     before: Names
@@ -107,9 +94,9 @@ class _Step(NamedTuple):
 
     config: RunnableConfig
     thread: str
-    base: _Base | None
-    made: _Base
-    """The checkpoint itself, for the next one."""
+    base: Held | None
+    made: Held
+    """The checkpoint itself."""
     values: dict[Key, Any]
     """What is put, ``None`` for what is deleted."""
     messages: dict[str, BaseMessage]
@@ -155,7 +142,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         self._channel = channel if channel and self._splits else None
         self._seen = SeenMessages()
         self._lists = Lists()
-        self._bases: dict[int, _Base] = {}
+        self._held: dict[int, Held] = {}  # By their seqs.
         self._known: dict[int, Values] = {}  # By the seqs of their items.
 
     @classmethod
@@ -171,15 +158,15 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         """Return the checkpoint that `config` names, or the newest one of its thread and namespace."""
         thread, ns = _place(config)
         table = self._table(thread)
-        while (item := _find(table, ns, get_checkpoint_id(config))) is not None:
-            for found in self._tuples(thread, table, [item]):
+        while (held := self._find(table, ns, get_checkpoint_id(config))) is not None:
+            for found in self._tuples(thread, table, [held]):
                 return found
         return None
 
     def holds(self, config: RunnableConfig) -> bool:
         """Return whether the checkpoint that `config` names is there."""
         thread, ns = _place(config)
-        return _find(self._table(thread), ns, get_checkpoint_id(config)) is not None
+        return self._find(self._table(thread), ns, get_checkpoint_id(config)) is not None
 
     def list(
         self,
@@ -207,9 +194,10 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         while begin < len(found) and left > 0:
             for thread, places in groupby(found[begin : begin + count], itemgetter(1)):
                 table = self._table(thread)
-                items = [item for item in table.get_many([key for *_, key in places]) if self._fits(item, filter or {})]
-                for listed_ in self._tuples(thread, table, items):
-                    yield listed_
+                items = table.get_many([key for *_, key in places])
+                fitting = [self._read(table, item) for item in items if self._fits(item, filter or {})]
+                for found_tuple in self._tuples(thread, table, fitting):
+                    yield found_tuple
                     left -= 1
                     if left <= 0:
                         return
@@ -223,17 +211,15 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         table = self._table(thread)
         found: dict[str, DeltaChannelHistory] = {channel: {"writes": []} for channel in channels}
         left = set(channels)
-        item = _find(table, ns, get_checkpoint_id(config)) if left else None
-        while left and item is not None and (parent := item.value["parent"]):
-            item = _find(table, ns, parent)
-            if item is None:
+        held = self._find(table, ns, get_checkpoint_id(config)) if left else None
+        while left and held is not None and (parent := held.record["parent"]):
+            held = self._find(table, ns, parent)
+            if held is None:
                 break
-            for write in reversed(self._writes(table.scan((WRITES, *item.key[1:])))):
+            for write in reversed(self._writes(table.scan((WRITES, *held.key[1:])))):
                 if write[1] in left:
                     found[write[1]]["writes"].append(write)
-            record = item.value
-            versions = self._load(record["checkpoint"])["channel_versions"]
-            seeds = self._page(table, [(item.key, record, versions)]).values(record, versions, left)
+            seeds = self._page(table, [held]).values(held, left)
             for channel, value in seeds.items():
                 found[channel]["seed"] = value
             left -= set(seeds)
@@ -445,57 +431,54 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         metadata: Mapping[str, Any] = cast("Mapping[str, Any]", self._metadata(item)) if wanted else {}
         return all(metadata.get(key) == value for key, value in wanted.items())
 
-    def _tuples(self, thread: str, table: Table, items: Sequence[TableItem]) -> Iterator[CheckpointTuple]:
+    def _tuples(self, thread: str, table: Table, held: Sequence[Held]) -> Iterator[CheckpointTuple]:
         """Yield checkpoints, without those that were deleted while their values were read."""
-        records: list[Record] = [item.value for item in items]
-        checkpoints: list[Checkpoint] = [self._load(record["checkpoint"]) for record in records]
-        versions = [checkpoint["channel_versions"] for checkpoint in checkpoints]
-        writes = _writes_of(table, [cast("tuple[str, ...]", item.key) for item in items])
-        page = self._page(table, [*zip([item.key for item in items], records, versions, strict=True)])
-        for item, record, checkpoint, own in zip(items, records, checkpoints, versions, strict=True):
-            if item.key not in page.there:
+        writes = writes_of(table, [cast("tuple[str, ...]", each.key) for each in held])
+        page = self._page(table, held)
+        for each in held:
+            if each.key not in page.there:
                 continue
+            record = each.record
+            checkpoint: Checkpoint = self._load(record["checkpoint"])
+            checkpoint["channel_values"] = page.values(each, each.versions)
             ns, parent = record["ns"], record["parent"]
-            checkpoint["channel_values"] = page.values(record, own, own)
             yield CheckpointTuple(
                 _config(thread, ns, checkpoint["id"]),
                 checkpoint,
                 self._load(record["metadata"]),
                 _config(thread, ns, parent) if parent else None,
-                self._writes(writes.get(item.key, ())),
+                self._writes(writes.get(each.key, ())),
             )
 
-    def _page(self, table: Table, held: Sequence[tuple[Key, Record, Mapping[str, Any]]]) -> "_Page":
-        """Read what several checkpoints hold, given their keys, records and channels' versions, as of one moment."""
-        places = [key for key, _, _ in held]
+    def _page(self, table: Table, held: Sequence[Held]) -> "Page":
+        """Read the values of several checkpoints as of one moment."""
+        places = [each.key for each in held]
         keys = dict.fromkeys(
-            value_key(record["ns"], channel, version)
-            for _, record, versions in held
-            for channel, version in versions.items()
-            if channel not in record["plain"] and channel not in record["lists"]
+            value_key(each.record["ns"], channel, version)
+            for each in held
+            for channel, version in each.versions.items()
+            if channel not in each.record["plain"] and channel not in each.digests
         )
-        lists = [each for _, record, _ in held for each in record["lists"].values()]
-        digests = dict(zip(map(_identity, lists), self._lists.digests(table, lists), strict=True))
-        wanted = dict.fromkeys(digest for each in digests.values() for digest in each)
+        wanted = dict.fromkeys(digest for each in held for digests in each.digests.values() for digest in digests)
         seqs = iter(table.seqs([*places, *keys, *((MESSAGE, digest) for digest in wanted)]))
         there = {key for key, seq in zip(places, seqs, strict=False) if seq}
-        known = {key: (seq, self._known.get(seq)) for key, seq in zip(keys, seqs, strict=False) if seq}
-        messages = {digest: self._seen.fields(digest) for digest, seq in zip(wanted, seqs, strict=True) if seq}
-        values: dict[Key, Any] = {key: value for key, (_, value) in known.items()}
-        found: dict[str, Any] = dict(messages)
+        values: dict[Key, Any] = {key: self._known.get(seq) for key, seq in zip(keys, seqs, strict=False) if seq}
+        messages: dict[str, Any] = {
+            digest: self._seen.fields(digest) for digest, seq in zip(wanted, seqs, strict=True) if seq
+        }
         unread: list[Key] = [key for key, value in values.items() if value is None]
         unread += [(MESSAGE, digest) for digest, fields in messages.items() if fields is None]
         if unread:
             items = table.get_many(unread)
             new = {item.key[1]: item.value for item in items if item.key[0] == MESSAGE}
-            for digest, message in zip(new, _loaded(self._load, [*new.values()]), strict=True):
-                found[digest] = self._seen.loaded(digest, message) or new[digest]
+            for digest, message in zip(new, loaded(self._load, [*new.values()]), strict=True):
+                messages[digest] = self._seen.loaded(digest, message) or new[digest]
             for item in items:
                 if item.key[0] == VALUE:
                     values[item.key] = self._keep(item)
             if len(items) < len(unread):  # Something was erased, or deleted, since it was looked up.
                 there &= {key for key, seq in zip(places, table.seqs(places), strict=True) if seq}
-        return _Page(self._load, there, values, digests, found)
+        return Page(self._load, there, values, messages)
 
     def _keep(self, item: TableItem) -> Values:
         """Return the value of an item, and remember it."""
@@ -535,27 +518,42 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         kind, data = self._dump(message)
         return blake2b(kind.encode() + b"\0" + data, digest_size=DIGEST_BYTES).hexdigest()
 
-    def _base(self, table: Table, key: Key | None) -> _Base | None:
+    def _find(self, table: Table, ns: str, cid: str | None) -> Held | None:
+        """Return a checkpoint, or the newest one; ``None`` where there is none."""
+        if cid:
+            return self._at(table, checkpoint_key(ns, cid))
+        while (key := newest_key(table, ns)) is not None:
+            found = self._at(table, key)
+            if found is not None:  # Else it was deleted since it was looked up.
+                return found
+        return None
+
+    def _at(self, table: Table, key: Key) -> Held | None:
         """Return the checkpoint of a key, ``None`` where there is none."""
-        if key is None:
-            return None
-        known = self._bases.get(table.seqs([key])[0])
+        known = self._held.get(table.seqs([key])[0])
         item = None if known is not None else table.item(key)
-        if item is None:
-            return known
+        return known if item is None else self._remembered(self._read(table, item))
+
+    def _read(self, table: Table, item: TableItem) -> Held:
+        """Return the checkpoint of an item."""
         record: Record = item.value
         lists: dict[str, Any] = record["lists"]
         digests = dict(zip(lists, self._lists.digests(table, [*lists.values()]), strict=True))
-        return _Base(item.seq, item.key, record, self._load(record["checkpoint"])["channel_versions"], digests)
+        return Held(item.seq, item.key, record, self._load(record["checkpoint"])["channel_versions"], digests, ())
+
+    def _remembered(self, held: Held) -> Held:
+        """Remember a checkpoint, unless it is in a batch that is still open; return it."""
+        if held.seq > 0:
+            if len(self._held) >= _HELD_COUNT_MAX:
+                self._held = {}
+            self._held[held.seq] = held
+        return held
 
     def _done(self, step: _Step, stamp: Any) -> RunnableConfig:
-        """Remember a checkpoint for the next one, and forget the one before."""
-        if stamp.seq > 0:  # It is below in a batch that is still open.
-            if step.base is not None:
-                self._bases.pop(step.base.seq, None)
-            if len(self._bases) >= _BASES_COUNT_MAX:
-                self._bases = {}
-            self._bases[stamp.seq] = step.made._replace(seq=stamp.seq)
+        """Remember a checkpoint for the next one, in the place of the one before."""
+        if step.base is not None:
+            self._held.pop(step.base.seq, None)
+        self._remembered(step.made._replace(seq=stamp.seq))
         return step.config
 
     def _step(
@@ -568,23 +566,26 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         """Return what a checkpoint adds to its thread as that is now."""
         thread, ns = _place(config)
         table, parent = self._table(thread), _asked(config).get("checkpoint_id")
-        base = self._base(table, checkpoint_key(ns, parent) if parent else None)
+        base = self._find(table, ns, parent) if parent else None
         before: Record = {"plain": {}, "lists": {}} if base is None else base.record
         given, versions = checkpoint["channel_values"], {**checkpoint["channel_versions"], **new_versions}
         plain: dict[str, Any] = {}
         digests: dict[str, Names] = {}
         lists: dict[str, dict[str, bytes]] = {}
         messages: dict[str, BaseMessage] = {}
-        others: dict[Key, str] = {}  # The channels of what may be items of their own.
+        others: dict[Key, str] = {}  # The channels of what may be items of their own,
+        kept: set[str] = set()  # and of those that the checkpoint before has seen to.
         for channel, version in versions.items():
             is_old = base is not None and channel not in new_versions and base.versions.get(channel) == version
             if is_old and base is not None and channel in before["lists"]:
                 lists[channel], digests[channel] = before["lists"][channel], base.digests[channel]
             elif is_old and channel in before["plain"]:
                 plain[channel] = before["plain"][channel]
+            elif is_old and base is not None and channel in base.others:
+                kept.add(channel)
             elif channel not in given:
                 others |= {value_key(ns, channel, version): channel} if channel in new_versions else {}
-            elif self._splits and _is_plain(given[channel]):
+            elif self._splits and is_plain(given[channel]):
                 plain[channel] = given[channel]
             elif self._splits and are_messages(said := given[channel]):
                 own = digests[channel] = self._seen.digests((thread, ns, channel), said, self._digest)
@@ -609,22 +610,25 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         move: _Move | None = None
         if self._channel is not None and not ns:
             move = self._move(self._chat(thread), table, base, digests.get(self._channel, []))
-        made = _Base(0, checkpoint_key(ns, checkpoint["id"]), record, versions, digests)
+        kept |= {channel for channel in others.values() if channel in given}
+        made = Held(0, checkpoint_key(ns, checkpoint["id"]), record, versions, digests, kept)
         return _Step(_config(thread, ns, checkpoint["id"]), thread, base, made, values, messages, move)
 
-    def _move(self, chat: Conversation, table: Table, base: _Base | None, after: Names) -> _Move:
+    def _move(self, chat: Conversation, table: Table, base: Held | None, after: Names) -> _Move:
         """Return how a conversation comes to show the messages of a new checkpoint."""
-        version, newest = chat.version, _newest(table, "")
+        version, newest = chat.version, newest_key(table, "")
         back: Snapshot | None = None
         if base is None or base.key != newest:
             # What was copied shows nothing of its own: its conversation begins with the copy.
             if base is None or newest is None or "copied" in base.record:
-                base = self._base(table, newest)
+                base = self._find(table, "", None)
             elif version:
                 back = chat.at(base.seq).snapshot()
-        return _Move(version, newest, back, [] if base is None else self._shown(base), after)
+        if base is None:
+            return _Move(version, None, None, [], after)
+        return _Move(version, base.key, back, self._shown(base), after)
 
-    def _shown(self, base: _Base) -> Names:
+    def _shown(self, base: Held) -> Names:
         """Return the digests of the messages that a conversation shows at a checkpoint."""
         return base.digests.get(self._channel or "", [])
 
@@ -633,9 +637,10 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         table, chat = self._table(step.thread), self._chat(step.thread)
         base, move = step.base, step.move
         said: Mapping[str, Message] = {}
-        # While a conversation shows what its newest checkpoint does, nobody can have deleted the messages of that.
-        if base is not None and (move is None or move.newest != base.key) and table.item(base.key) is None:
-            raise WrongVersion(f"the checkpoint {base.key[2]} of {table.name} has gone; look again")
+        needed = {None if base is None else base.key, None if move is None else move.base} - {None}
+        if not all(table.seqs(cast("set[Key]", needed))):
+            text = f"a checkpoint of {table.name} that another one goes on from has gone; look again"
+            raise WrongVersion(text, expected=EXISTS, actual=0)
         if move is not None:
             said = self._show(chat, table, move, step.messages)
         earlier: Mapping[str, Names] = {} if base is None else base.digests
@@ -678,7 +683,8 @@ class RefoldSaver(BaseCheckpointSaver[str]):
             if digest in messages:
                 return messages[digest]
             held = table.get((MESSAGE, digest))
-            return held and self._load(held)
+            message: BaseMessage | None = None if held is None else self._load(held)
+            return message
 
         return show(chat, move.before, move.after, find)
 
@@ -705,7 +711,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         self._transact(drop)
 
     def _newest_shown(self, table: Table) -> Names:
-        newest = self._base(table, _newest(table, ""))
+        newest = self._find(table, "", None)
         return [] if newest is None else self._shown(newest)
 
     def _sweep(self, table: Table, kept: Iterable[TableItem]) -> None:
@@ -747,66 +753,6 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         return [*kept.values()]
 
 
-class _Page:
-    """What several checkpoints hold, read at once."""
-
-    def __init__(
-        self,
-        load: "Callable[[Sequence[Any]], Any]",
-        there: set[Key],
-        values: Mapping[Key, Values],
-        digests: Mapping[tuple[bytes, bytes], Names],
-        messages: "Mapping[str, Fields | Values]",
-    ) -> None:
-        self.there = there
-        """The keys of the checkpoints that are still there."""
-        self._load, self._values, self._digests, self._messages = load, values, digests, messages
-
-    def values(self, record: Record, versions: Mapping[str, Any], channels: Iterable[str]) -> dict[str, Any]:
-        """Return the values of those channels that have one at a checkpoint, new ones at each call."""
-        values: dict[str, Any] = {}
-        plain, lists = record["plain"], record["lists"]
-        for channel in channels:
-            if channel in plain:
-                values[channel] = plain[channel]
-            elif channel in lists:
-                digests = self._digests[_identity(lists[channel])]
-                values[channel] = without_gaps(_made(digests, self._messages, self._load))
-            elif channel in versions:
-                held = self._values.get(value_key(record["ns"], channel, versions[channel]))
-                if held is not None:
-                    values[channel] = self._load(held)
-        return values
-
-
-def _identity(held: Mapping[str, bytes]) -> tuple[bytes, bytes]:
-    return held["lists"], held["rest"]
-
-
-def _made(digests: Names, found: "Mapping[str, Fields | Values]", load: "Callable[[Sequence[Any]], Any]") -> Messages:
-    """Return the messages of digests, ``None`` for one that was erased."""
-    held = [found.get(digest) for digest in digests]
-    dumped = iter(_loaded(load, [each for each in held if isinstance(each, list)]))
-    return [each.message() if isinstance(each, Fields) else each and next(dumped) for each in held]
-
-
-def _loaded(load: "Callable[[Sequence[Any]], Any]", dumped: Sequence[Values]) -> list[BaseMessage]:
-    """Return messages as they were dumped."""
-    if len(dumped) > 1 and all(kind == "msgpack" for kind, _ in dumped):
-        # Behind a head, what was packed one by one is a list: it is unpacked at once, in a quarter of the time.
-        whole = b"\xdd" + len(dumped).to_bytes(4, "big") + b"".join(data for _, data in dumped)
-        return [*load(("msgpack", whole))]
-    return [*map(load, dumped)]
-
-
-def _is_plain(value: object) -> bool:
-    """Return whether a value is one that a record holds itself: it has no text that one might erase."""
-    kind = type(value)
-    if kind is int:
-        return -_INTEGER_MAX <= cast("int", value) <= _INTEGER_MAX
-    return value is None or kind is bool or (kind is float and isfinite(cast("float", value)))
-
-
 def _asked(config: RunnableConfig | None) -> dict[str, Any]:
     return config.get("configurable", {}) if config else {}
 
@@ -819,28 +765,6 @@ def _place(config: RunnableConfig) -> tuple[str, str]:
 
 def _config(thread: str, ns: str, cid: str) -> RunnableConfig:
     return {"configurable": {"thread_id": thread, "checkpoint_ns": ns, "checkpoint_id": cid}}
-
-
-def _find(table: Table, ns: str, cid: str | None) -> TableItem | None:
-    """Return the item of a checkpoint, or of the newest one."""
-    if cid:
-        return table.item(checkpoint_key(ns, cid))
-    return next(iter(table.scan((CHECKPOINT, bounded(ns)), reverse=True, limit=1)), None)
-
-
-def _newest(table: Table, ns: str) -> Key | None:
-    """Return the key of the newest checkpoint, ``None`` where there is none."""
-    return next(iter(table.keys((CHECKPOINT, bounded(ns)), reverse=True, limit=1)), None)
-
-
-def _writes_of(table: Table, keys: Sequence[tuple[str, ...]]) -> dict[Key, list[TableItem]]:
-    """Return the items of the writes of checkpoints that follow each other in their namespaces."""
-    found: dict[Key, list[TableItem]] = {}
-    for ns in dict.fromkeys(key[1] for key in keys):
-        ids = [key[2] for key in keys if key[1] == ns]
-        for item in table.scan((WRITES, ns), after=(WRITES, ns, min(ids)), before=(WRITES, ns, max(ids) + BEHIND)):
-            found.setdefault((CHECKPOINT, ns, item.key[2]), []).append(item)
-    return found
 
 
 def _put_rows(table: Table, rows: Mapping[Key, Values], *, is_new: bool = False) -> None:

@@ -206,6 +206,10 @@ class Table(Handle):
             shown = set(self._shown(lambda _: joined, items))
             return [seq if key in shown else 0 for key, seq in zip(joined, there, strict=True)]
 
+        if self._at is None and batches.active(self._core.engine) is not None:
+            for key in joined:
+                self._core.read_key(self._stream, ITEMS, key, None)  # The batch reads these keys alone.
+            return self._core.look(self._stream, TABLE, lambda state: found(state.part(TABLE)), None)
         return self._look(found)
 
     def scan(
@@ -344,22 +348,22 @@ class Table(Handle):
 
 def joined_key(key: object, what: str = "key") -> str:
     """Return a key as one text; ``InvalidInput`` for one with an empty part or a NUL."""
-    if type(key) is tuple:
-        # What everything below comes down to for texts of ASCII, which nearly every key is made of.
-        try:
-            joined = SEPARATOR.join(cast("tuple[str, ...]", key))
-        except TypeError:
-            joined = ""
-        is_short = joined.isascii() and 0 < len(joined) <= KEY_BYTES_MAX
-        if is_short and "" not in key and joined.count(SEPARATOR) == len(key) - 1:
-            return joined
-    parts: object = (key,) if isinstance(key, str) else key
-    if not isinstance(parts, tuple) or not parts:
+    given: object = (key,) if isinstance(key, str) else key
+    if not isinstance(given, tuple) or not given:
         checks.invalid(f"{what} must be a str or a tuple of them, not {type(key).__name__} ({checks.shown(key)})")
-    checked = [checks.text(part, what, KEY_BYTES_MAX, "KEY_BYTES_MAX") for part in cast("tuple[object, ...]", parts)]
-    if any(SEPARATOR in text for text in checked):
+    parts = cast("tuple[object, ...]", given)
+    try:
+        joined = SEPARATOR.join(cast("tuple[str, ...]", parts))
+    except TypeError:
+        joined = ""
+    # What everything below comes down to for texts of ASCII, which nearly every key is made of.
+    is_short = joined.isascii() and 0 < len(joined) <= KEY_BYTES_MAX
+    if is_short and "" not in parts and joined.count(SEPARATOR) == len(parts) - 1:
+        return joined
+    texts = [checks.text(part, what, KEY_BYTES_MAX, "KEY_BYTES_MAX") for part in parts]
+    if any(SEPARATOR in text for text in texts):
         checks.invalid(f"{what} {checks.shown(key)} holds a NUL; leave it out")
-    return check_key(SEPARATOR.join(checked))
+    return check_key(SEPARATOR.join(texts))
 
 
 def split_key(joined: str) -> Key:

@@ -33,7 +33,7 @@ def config(thread: str = "t", ns: str = "", cid: str | None = None, **more: Any)
 
 REMEMBERED = [
     (langchain_messages, "_SEEN_COUNT_MAX"),
-    (langchain_messages, "_LISTS_COUNT_MAX"),
+    (langchain_messages, "_LISTS_BYTES_MAX"),
     (langgraph, "_HELD_COUNT_MAX"),
     (langgraph, "_VALUES_COUNT_MAX"),
     (langgraph_items, "_LISTS_COUNT_MAX"),

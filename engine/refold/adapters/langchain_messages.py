@@ -29,8 +29,7 @@ _ROLES: Final[tuple[tuple[type[BaseMessage], str], ...]] = (
 _MARK: Final = "digest"  # The key of metadata by which a message of a window is found again.
 _SEEN_COUNT_MAX: Final = 8_192  # Messages that are remembered, each of so many bytes at most.
 _SEEN_BYTES_MAX: Final = 4_096
-_LISTS_COUNT_MAX: Final = 256  # Lists that are remembered, each of so many bytes at most.
-_LIST_BYTES_MAX: Final = 131_072
+_LISTS_BYTES_MAX: Final = 2**25  # What is remembered of lists.
 _LIST_HEAD_BYTES: Final = 5  # In front of what is in a list, as `marshal` writes it.
 _NO_LIST: Final[tuple[list[type], bytes, list[str]]] = ([], b"", [])
 _set: Final = object.__setattr__  # A message has a slower way of its own.
@@ -70,6 +69,7 @@ class SeenMessages:
         self._digests: dict[tuple[type, bytes], str] = {}
         self._fields: dict[str, Fields] = {}
         self._lists: dict[object, tuple[list[type], bytes, list[str]]] = {}
+        self._lists_bytes = 0
 
     def digests(self, place: object, messages: Sequence[BaseMessage], make: Callable[[BaseMessage], str]) -> list[str]:
         """Return the digests of a list of messages; where one of its place began so before, the new ones are looked at.
@@ -77,16 +77,15 @@ class SeenMessages:
         Whether it did is seen by the fields of all messages, in a third of the time that their digests take.
         """
         kinds, before, known = self._lists.get(place, _NO_LIST)
-        count = len(known)
-        grows = 0 < count <= len(messages) and self.digest(messages[count - 1], make) == known[-1]
-        packed = _fields_of(messages)
-        if not (grows and packed.startswith(before) and [*map(type, messages[:count])] == kinds):
+        packed, own = _fields_of(messages), [*map(type, messages)]
+        if not (packed.startswith(before) and own[: len(known)] == kinds):
             known = []
         found = known + [self.digest(message, make) for message in messages[len(known) :]]
-        if 0 < len(packed) <= _LIST_BYTES_MAX:
-            if place not in self._lists and len(self._lists) >= _LISTS_COUNT_MAX:
-                self._lists = {}
-            self._lists[place] = [*map(type, messages)], packed, found
+        if packed:
+            self._lists_bytes += len(packed) - len(before)
+            if self._lists_bytes > _LISTS_BYTES_MAX:
+                self._lists, self._lists_bytes = {}, len(packed)
+            self._lists[place] = own, packed, found
         return found
 
     def digest(self, message: BaseMessage, make: Callable[[BaseMessage], str]) -> str:

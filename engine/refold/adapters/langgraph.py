@@ -107,12 +107,12 @@ class _Step(NamedTuple):
 class RefoldSaver(BaseCheckpointSaver[str]):
     """The checkpointer of LangGraph, in a memory: `builder.compile(checkpointer=RefoldSaver(memory))`.
 
-    A thread is the table `langgraph/THREAD_ID`, which keeps each version of a channel and each message once, however
-    many checkpoints hold it. What the channel `messages` of the outer graph holds is also the window of the
-    conversation `langgraph/THREAD_ID`, so that policies, searches, `why`, erasure and `refold web` work on it; a run
-    that goes on from an earlier checkpoint takes the conversation back there. `project_messages` names another channel,
-    or is `False`. With a serializer that is not LangGraph's `JsonPlusSerializer`, one that encrypts for example, values
-    are kept whole, and no conversation shows them.
+    A thread is the table `langgraph/THREAD_ID`, which keeps each message and each version of a channel once, but for
+    numbers, however many checkpoints hold it. What the channel `messages` of the outer graph holds is also the window
+    of the conversation `langgraph/THREAD_ID`, so that policies, searches, `why`, erasure and `refold web` work on it; a
+    run that goes on from an earlier checkpoint takes the conversation back there. `project_messages` names another
+    channel, or is `False`. With a serializer that is not LangGraph's `JsonPlusSerializer`, one that encrypts for
+    example, values are kept whole, and no conversation shows them.
 
     A value has at most 16 MiB; what the memory refuses is raised as its error. What was erased is left out, but for a
     result of a tool, which is empty: no model takes a call without one.
@@ -299,7 +299,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
                 if item.key != THREAD:
                     mark = {"copied": True} if item.key[0] == CHECKPOINT else {}
                     target.put(item.key, item.value | mark if mark else item.value, sources=[item.seq])
-            self._name_thread(target_thread_id)
+            self._name_thread(target, target_thread_id)
             if self._channel is not None and said.version:
                 chat.restore(now)
             elif self._channel is not None:
@@ -385,9 +385,8 @@ class RefoldSaver(BaseCheckpointSaver[str]):
     def _chat(self, thread: str) -> Conversation:
         return self.memory.conversation(self._name(thread))
 
-    def _name_thread(self, thread: str) -> None:
+    def _name_thread(self, table: Table, thread: str) -> None:
         """Keep the id of a thread that the name of its table does not say."""
-        table = self._table(thread)
         if table.name != self.prefix + thread and table.get(THREAD) is None:
             table.put(THREAD, thread)
 
@@ -665,7 +664,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
                 table.delete(key)
             else:
                 table.put(key, value)
-        self._name_thread(step.thread)
+        self._name_thread(table, step.thread)
         return table.put(step.made.key, step.made.record)
 
     def _show(

@@ -65,16 +65,18 @@ def test_pinned_messages_are_popped_too(memory: Memory) -> None:
     assert contents(chat) == ["four"]
 
 
+@pytest.mark.parametrize("end", ["newest", "oldest"])
 @pytest.mark.parametrize("eviction", POLICIES)
-def test_what_is_popped_and_appended_in_turns_is_read_again_from_disk(tmp_path: Path, eviction: str) -> None:
+def test_what_leaves_and_comes_in_turns_is_read_again_from_disk(tmp_path: Path, eviction: str, end: str) -> None:
     with Memory(tmp_path) as memory:
         chat = memory.conversation("chat", window_tokens=60, eviction=eviction)
         for step in range(700):
             message = chat.append("user", f"{step}", tokens=step % 7 * 4)
             if step % 5 == 1:
                 chat.rate(message, 0.5) if chat.message(message.id) in chat.window() else None
-            if step % 3 == 2:
-                chat.pop()
+            if step % 3 == 2 and (window := chat.window()):
+                chat.remove(window[0]) if end == "oldest" else chat.pop()
+                assert chat.token_count() == sum(message.tokens for message in chat.window())
             if step % 11 == 3:
                 chat.append("assistant", None, tool_calls=[CALL], tokens=3)
                 chat.append("tool", "found", tool_call_id="c1", tokens=2)

@@ -487,13 +487,14 @@ class Window:
         return next(queued, self.passed[-1] if self.passed else None)
 
     def remove(self, message_id: str) -> None:
-        """Drop the group of a live message; without a walk of the window where it ends with that, and is not pinned."""
+        """Drop the group of a live message; without a walk of the window where that is at an end, and not pinned."""
         leader_id = self.owners.get(message_id, message_id)
-        newest = self.newest()
-        if newest is None or newest.event.id != message_id or leader_id in self.pinned or not self.queue:
+        ends = (self.queue[0], self.newest()) if self.queue else ()
+        message = next((end for end in ends if end is not None and end.event.id == message_id), None)
+        if message is None or leader_id in self.pinned:
             self._fill([message for message in self.live() if self.owners.get(message.id, message.id) != leader_id])
             return
-        leader = self.members[leader_id][0] if leader_id in self.members else newest
+        leader = self.members[leader_id][0] if leader_id in self.members else message
         self.gone.add(leader_id)
         self._drop(leader)
         if self.ranks is not None:

@@ -35,12 +35,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     logs = [name for name in metafunc.config.getoption("--logs").split(",") if name]
     if "held" in metafunc.fixturenames:
         metafunc.parametrize("held", logs or PLACES, indirect=True)
-    if "place" in metafunc.fixturenames:
-        metafunc.parametrize("place", logs or PLACES[1:], indirect=True, scope="module")
+    if "log_home" in metafunc.fixturenames:
+        metafunc.parametrize("log_home", logs or PLACES[1:], indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module")
-def place(request: pytest.FixtureRequest) -> str:
+def log_home(request: pytest.FixtureRequest) -> str:
     """Where the filled stores of tests are."""
     return str(request.param)
 

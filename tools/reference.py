@@ -102,7 +102,8 @@ PAGES: Final = {
             "Mirrors": "refold.mirror Mirror MirrorReport MirrorEdit MirrorConflict MirrorProblem",
             "Errors": (
                 "refold RefoldError InvalidInput NotFound LimitExceeded WrongVersion ReadOnly Closed "
-                "EmbeddingMismatch EmbedderFailed StoreError StoreBusy StoreFull StoreCorrupt StoreVersion"
+                "EmbeddingMismatch EmbedderFailed StoreError StoreBusy StoreFull StoreCorrupt StoreVersion "
+                "StoreUnreachable"
             ),
         },
     ),

@@ -17,7 +17,7 @@ from tests.support.memories import remembering
 from tests.support.seams import engine_of
 
 
-def test_who_was_refused_in_an_overtaken_turn_is_not_written_by_the_next(
+def test_who_was_refused_in_an_overtaken_turn_is_decided_anew_and_told_what_is_so_in_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attempts: list[str] = []
@@ -44,9 +44,10 @@ def test_who_was_refused_in_an_overtaken_turn_is_not_written_by_the_next(
         engine_of(memory).writer.write([refused, good])
         monkeypatch.undo()
         assert attempts == ["write", "write"]
-        assert isinstance(refused.error, InvalidInput)
+        assert refused.error is None
+        assert refused.recorded is not None
         assert good.recorded is not None
-        assert memory.conversation("a").scratchpad.notes() == []
+        assert memory.conversation("a").scratchpad.notes() == ["refused"]
         assert memory.conversation("b").scratchpad.notes() == ["good"]
 
 

@@ -171,9 +171,9 @@ def texts(event: Any) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory, place: str, servers: Servers) -> Iterator[Kit]:
+def template(tmp_path_factory: pytest.TempPathFactory, log_home: str, servers: Servers) -> Iterator[Kit]:
     """One filled store, of which each test has a copy."""
-    logs = None if place in PLACES else servers.logs(place)
+    logs = None if log_home in PLACES else servers.logs(log_home)
     with Kit(tmp_path_factory.mktemp("verbs"), logs) as made:
         yield made
 

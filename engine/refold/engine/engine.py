@@ -65,6 +65,8 @@ class Engine:
         self._subscriptions: Subscriptions | None = None
         self._is_disowned = False
         """Whether this is a child of the process that the log belongs to."""
+        self.fetch: Callable[[], object] = int
+        """What takes in the commits of other machines; those of other processes are in the log as they are made."""
         self.witness: Witness | None = None
         """The file elsewhere that records how far the log came, if there is one."""
         watch(self)
@@ -227,7 +229,7 @@ class Engine:
     def refresh(self) -> None:
         """Fold what other processes and machines have written until now."""
         self.reader.check_open()
-        self.reader.log.refresh()
+        self.fetch()
         self.reader.notice()
 
     def reload(self) -> None:
@@ -293,6 +295,7 @@ def _open_shared(
         if witness is not None:
             engine.watch(witness)
         engine.sweep_again()
+        engine.fetch = log.refresh
         log.follow(engine.undisturbed)
     except BaseException:
         log.close()

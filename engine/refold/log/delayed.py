@@ -409,10 +409,6 @@ class DelayedLog:
         found = [(key, value) for key, value in merged.items() if value is not None]
         return sorted(found, reverse=backwards)[:limit]
 
-    def refresh(self) -> bool:
-        """Do nothing: what others write is read as it is."""
-        return False
-
     def close(self) -> None:
         """Write the tail and release everything; where the tail cannot be written, raise and stay open.
 

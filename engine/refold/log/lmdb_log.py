@@ -318,10 +318,6 @@ class LmdbLog:
                     environment.turnstile.unlock()
                     environment.turnstile.is_held = False
 
-    def refresh(self) -> bool:
-        """Do nothing: what others write is read as it is."""
-        return False
-
     def close(self) -> None:
         """Release the environment and the locks."""
         self.files.release()

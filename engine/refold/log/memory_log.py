@@ -198,9 +198,5 @@ class RamLog:
         """Return nothing: there is no file."""
         return []
 
-    def refresh(self) -> bool:
-        """Do nothing: what others write is read as it is."""
-        return False
-
     def close(self) -> None:
         """Do nothing: there is nothing to release."""

@@ -235,13 +235,6 @@ class Log(Protocol):
         """
         ...
 
-    def refresh(self) -> bool:
-        """Take in what other machines have written until now, and return whether there was any.
-
-        A log that is on this machine is read as it is, and does nothing.
-        """
-        ...
-
     def close(self) -> None:
         """Release everything; a second call does nothing."""
         ...

@@ -131,7 +131,7 @@ class ReplicaLog:
         self.is_stale = local.row("meta", _STALE_KEY) is not None
         # Reads are those of the copy, without a call in between.
         self.head, self.read, self.events_at = local.head, local.read, local.events_at
-        self.row, self.rows = local.row, local.rows
+        self.row, self.row_read, self.rows = local.row, local.row_read, local.rows
 
     def last_commit(self) -> int:
         """Return a number that grows with every commit that is here."""

@@ -65,8 +65,8 @@ class Engine:
         self._subscriptions: Subscriptions | None = None
         self._is_disowned = False
         """Whether this is a child of the process that the log belongs to."""
-        self.fetch: Callable[[], object] = int
-        """What takes in the commits of other machines; those of other processes are in the log as they are made."""
+        self.fetch: Callable[[], object] | None = None
+        """What takes in the commits of other machines, of a log on a server."""
         self.witness: Witness | None = None
         """The file elsewhere that records how far the log came, if there is one."""
         watch(self)
@@ -229,7 +229,8 @@ class Engine:
     def refresh(self) -> None:
         """Fold what other processes and machines have written until now."""
         self.reader.check_open()
-        self.fetch()
+        if self.fetch is not None:
+            self.fetch()
         self.reader.notice()
 
     def reload(self) -> None:

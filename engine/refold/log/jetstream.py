@@ -18,6 +18,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import msgspec
 import nats
 from nats.errors import Error as NatsError
+from nats.errors import NoRespondersError
 from nats.errors import TimeoutError as NatsTimeout
 from nats.js import JetStreamContext, api, errors
 
@@ -41,6 +42,11 @@ _PARTS_MAX: Final = 1_000
 _NAME_CHARS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 _WRONG_SEQUENCE: Final = frozenset((10_071, 10_164))
 """Error codes of the server: another message is the last one."""
+_NO_PEERS: Final = 10_005
+"""The error code of the server where too few servers are there for the replicas."""
+
+_PASSING: Final = (errors.ServiceUnavailableError, errors.ServerError)
+"""What the server says while it has no leader, or cannot do it now."""
 
 _PART: Final = "Refold-Part"
 _LAST: Final = "Refold-Last"
@@ -113,7 +119,7 @@ class JetStreamCommits:
         reason = " ".join(str(error).split()) or type(error).__name__
         if self._is_closed:
             raise Closed(f"{self.name} is closed; open it again") from error
-        if isinstance(error, errors.APIError):
+        if isinstance(error, errors.APIError) and not isinstance(error, _PASSING):
             raise StoreError(f"{self.name}: {reason}; see that its user may use JetStream") from error
         raise StoreUnreachable(
             f"{self.name} does not answer: {reason}; see that it runs, has a leader and can be reached"
@@ -158,9 +164,11 @@ class JetStreamCommits:
             )
             try:
                 await self._jetstream.add_stream(config)  # pyright: ignore[reportUnknownMemberType] - as above
-            except errors.BadRequestError as error:  # Another machine made it at the same moment.
+            except errors.BadRequestError as error:
+                if error.err_code == _NO_PEERS:
+                    raise errors.ServiceUnavailableError(description=error.description) from error
                 try:
-                    await self._jetstream.stream_info(name)
+                    await self._jetstream.stream_info(name)  # Another machine made it at the same moment.
                 except errors.NotFoundError:
                     raise error from None
 
@@ -232,6 +240,8 @@ class JetStreamCommits:
                 message = await subscription.next_msg(timeout=_SECONDS)
                 headers = _headers(message)
                 if "Status" in headers:
+                    if headers["Status"] == "503":
+                        raise NoRespondersError
                     if headers["Status"] not in ("204", "404"):
                         raise errors.APIError(description=f"{headers['Status']} {headers.get('Description')}")
                     return found
@@ -265,7 +275,7 @@ class JetStreamCommits:
         except errors.APIError as error:
             if error.err_code in _WRONG_SEQUENCE:
                 raise Overtaken from error
-            if isinstance(error, (errors.ServiceUnavailableError, errors.ServerError)):
+            if isinstance(error, _PASSING):
                 raise Disconnected(" ".join(str(error).split())) from error
             self._raise(error)
         except (NatsError, TimeoutError, OSError, CancelledError) as error:

@@ -20,7 +20,7 @@ from refold.engine.reader import VERB_BYTES, Request
 from refold.engine.streams import key_of
 from refold.engine.transaction import Decide, make_mutation, place_of
 from refold.entry import EmbedderSwitched
-from refold.errors import Closed, InvalidInput, NotFound, ReadOnly
+from refold.errors import Closed, InvalidInput, NotFound, ReadOnly, WrongVersion
 from refold.event import ConversationOpened, Event, ForkDropped, Recorded, Stamp, View, pack_json
 from refold.fold import State
 from refold.limits import NAME_BYTES_MAX, TIME_NS_MAX, VECTOR_DIMENSIONS_MAX
@@ -759,6 +759,13 @@ class Handle:
         if (batch := active(engine)) is None:
             return engine.writer.submit(mutation)
         if request is not None:
+            engine.refresh()  # What is asked again may have been answered, and not be known here.
             with suppress(LookupError):
                 return core._answer(request)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-        return batch.transaction.apply(mutation)
+        try:
+            return batch.transaction.apply(mutation)
+        except WrongVersion:
+            if engine.fetch is None:
+                raise
+            engine.refresh()  # Of a log on a server, what was known here may be a moment old.
+            return batch.transaction.apply(mutation)

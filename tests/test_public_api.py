@@ -26,7 +26,7 @@ PUBLIC = {
     *("StoreError", "StoreFull", "StoreCorrupt", "StoreVersion", "StoreBusy", "StoreUnreachable"),
     *("EmbeddingMismatch", "EmbedderFailed"),
     *("ANY", "NO_STREAM", "EXISTS", "RANKINGS"),
-    "recover",
+    *("move", "recover"),
 }
 """The public face: what ``import refold`` offers beside its version."""
 
@@ -98,7 +98,7 @@ def test_names_and_signatures_are_those_that_are_written_down() -> None:
 
 def test_the_public_face_has_exactly_these_names() -> None:
     assert set(refold.__all__) == {*PUBLIC, "__version__"}
-    assert len(refold.__all__) == len(PUBLIC) + 1 == 42
+    assert len(refold.__all__) == len(PUBLIC) + 1 == 43
     assert dir(refold) == sorted(refold.__all__)
 
 

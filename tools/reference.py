@@ -74,7 +74,7 @@ PAGES: Final = {
         "Reference: the memory",
         _HEAD,
         {
-            "A memory": "refold Memory recover ANY EXISTS NO_STREAM",
+            "A memory": "refold Memory move recover ANY EXISTS NO_STREAM",
             "Conversations": (
                 "refold Conversation refold.memory Scratchpad refold.memory.handles ScopedState refold.memory "
                 "SessionMemory refold Message Snapshot Step refold.results SessionSummary"
@@ -93,7 +93,7 @@ PAGES: Final = {
             "Events and the store": (
                 "refold Recorded refold.event Event Stamp refold.memory Subscription refold Change Receipt Report "
                 "refold.memory Why Reason Revision Influence Exposure "
-                "refold.results Finding Stats Backup Recovered Loaded Reembedded"
+                "refold.results Finding Stats Backup Moved Recovered Loaded Reembedded"
             ),
             "Embedders and token counters": (
                 "refold.embedders Embedder HashedEmbedder MiniLmEmbedder WordLlamaEmbedder OpenAIEmbedder "

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from refold.memory.project import Project as Project
     from refold.memory.snapshot import Snapshot as Snapshot
     from refold.memory.snapshot import Step as Step
+    from refold.memory.store import move as move
     from refold.memory.store import recover as recover
     from refold.message import Message as Message
     from refold.results import Change as Change
@@ -67,7 +68,7 @@ _PUBLIC = {
     "refold.memory.memory": "Memory",
     "refold.memory.project": "Project",
     "refold.memory.snapshot": "Snapshot Step",
-    "refold.memory.store": "recover",
+    "refold.memory.store": "move recover",
     "refold.message": "Message",
     "refold.results": "Change Hit Hits Outcome Receipt Report Upserted",
     "refold.views.episodes": "Episode",

@@ -236,6 +236,15 @@ class Loaded(Struct, frozen=True):
     repeated: bool = False
 
 
+class Moved(Struct, frozen=True):
+    """What both sides of a move hold: events, streams, the hash of the main memory's state, and those of its forks."""
+
+    events: int
+    streams: int
+    state_hash: str
+    forks: tuple[str, ...] = ()
+
+
 class Backup(Struct, frozen=True):
     """A backup that was made: where, of which store (its id in hex), up to which event, and what it must hash to.
 

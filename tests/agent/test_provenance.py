@@ -436,7 +436,7 @@ OTHER_COMMANDS = {
     *("board", "diff", "doctor", "history", "list", "log", "memories", "replay", "search", "show", "stats", "verify"),
     *("blame", "influence", "why", "what-if"),
     *("bench", "bisect", "demo", "decay", "prune", "reembed", "mcp", "web", "skills", "erase"),
-    *("import", "export", "backup", "recover", "snapshot", "fork", "restore", "mirror"),
+    *("import", "export", "backup", "recover", "move", "snapshot", "fork", "restore", "mirror"),
     *("clear", "delete", "files", "journal", "profile", "review", "settings", "table", "update"),
 }
 """They read, keep no text of a conversation, or carry the log itself."""

@@ -65,6 +65,7 @@ VERBS: dict[str, tuple[object, ...]] = {
     "profile list": ("--full",),
     "profile set": (EVIL, EVIL),
     "prune": ("0.1", "--project", EVIL),
+    "move": (f"none/{EVIL}", f"postgresql://127.0.0.1:1/{EVIL}"),
     "recover": (f"none/{EVIL}", EVIL),
     "reembed": (),
     "replay": (EVIL, "--full"),

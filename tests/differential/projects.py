@@ -195,6 +195,8 @@ class Projects(Chats):
 
         asked = ("add", content, repr(draft), source)
         row = self._project(where, asked, decide, options, draft["occurred"])
+        if row is None and self.state(f"project/{where}").same(content) is None:
+            raise NotFound(content)  # What was asked under this id is erased, with the memory that was there.
         if row is None or row.erased:
             return {"content": content}
         return {"content": content, "id": row.about[1].id, "seq": self.settled(row.seq)}

@@ -15,9 +15,8 @@ from tests.support.postgres_server import PostgresServer, postgres_server
 class RamCommits:
     """Commits in a list. ``lost`` says what becomes of the next appends: the connection is lost before or after."""
 
-    name = "ram://commits"
-
-    def __init__(self, commits: list[bytes] | None = None) -> None:
+    def __init__(self, commits: list[bytes] | None = None, name: str = "ram://commits") -> None:
+        self.name = name
         self.commits: list[bytes] = [] if commits is None else commits
         self.lost: list[str] = []
         self.queued = 0

@@ -21,7 +21,7 @@ from refold.errors import InvalidInput, NotFound, RefoldError, StoreCorrupt
 if TYPE_CHECKING:
     from refold import Conversation, Memory, Project
     from refold.embedders import Embedder
-    from refold.results import Recovered
+    from refold.results import Moved, Recovered
 
 _SHOWN_COUNT: Final = 5
 
@@ -99,6 +99,16 @@ def recovered(backup: str, new: str, **options: Any) -> "Recovered":
     if source is not None:
         options |= {"clock_ns": source.clock_ns, "random_bytes": source.random_bytes}
     return recover(backup, new, **options)
+
+
+def moved(source: str, target: str, **options: Any) -> "Moved":
+    """Move a memory."""
+    from refold import move
+
+    fixed = _fixed_source()
+    if fixed is not None:
+        options |= {"clock_ns": fixed.clock_ns, "random_bytes": fixed.random_bytes}
+    return move(source, target, **options)
 
 
 @contextmanager

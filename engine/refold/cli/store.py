@@ -20,6 +20,7 @@ from refold.cli.root import (
     json_option,
     known_conversation,
     moment_option,
+    moved,
     opened,
     reading,
     recovered,
@@ -240,6 +241,22 @@ def recover(backup: str, new: str, to: Moment) -> Output:
     text = f"  the log up to seq {made.seq}: {made.head} events in {made.streams} streams"
     repairs: list[Line] = [(f"repaired: {repair}",) for repair in made.repairs]
     return Output(made, [((new, "bold"), text), (f"state hash {made.state_hash}",), *repairs])
+
+
+@verb("move", click.argument("source", type=click.Path()), click.argument("target", type=click.Path()), opens=None)
+def move(source: str, target: str) -> Output:
+    """Move a memory to a server, or from there to a directory.
+
+    SOURCE and TARGET are the path of a store and the address of a log, postgresql://… or nats://…, either way round, or
+    two addresses. Others may go on writing; once all is there, whoever writes to SOURCE is told where it went. A move
+    that was cut off goes on when it is called again.
+    """
+    from refold.log.commits import shown_address
+
+    with progress_bar("moving the events") as progress:
+        made = moved(source, target, progress=progress)
+    text = f"  {made.events} events in {made.streams} streams; {shown_address(source)} can still be read"
+    return Output(made, [((shown_address(target), "bold"), text), (f"state hash {made.state_hash}",)])
 
 
 _PORT_MAX = 65_535

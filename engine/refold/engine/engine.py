@@ -121,7 +121,7 @@ class Engine:
         reader = self.reader
         with self.exclusive(), reader.state_lock:
             reader.check_open()
-            if not reader.log.readonly and not reader.unknown_tags:
+            if reader.is_writable:
                 try:
                     caches = [*reader.index.graph_rows(), *reader.more_rows(), *reader.head_digests.take()]
                     for rows in reader.packer.rest(reader.head, caches):

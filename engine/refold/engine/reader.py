@@ -139,6 +139,8 @@ FORGOTTEN: Final = bytes(KEYED_HASH_BYTES - VERB_BYTES)
 STORE_ID_KEY: Final = b"store_id"
 HASH_KEY: Final = b"hash_key"
 TAGS_KEY: Final = b"tags"
+MOVED_KEY: Final = b"moved"
+"""The row that says where this memory was moved to: it is not written to any more."""
 UNSWEPT_KEY: Final = b"unswept"
 """The row that says: the file may still hold bytes of what was erased, and whoever opens the store is to see to it."""
 
@@ -217,7 +219,9 @@ class Reader:
         self.types_written = {fold.EVENT_TYPES[tag] for tag in self.tags if fold.is_known(tag)}
         """The event types whose tags are in the store's list of tags."""
         self.unknown_tags = sorted(tag for tag in self.tags if not fold.is_known(tag))
-        self.is_writable = not self.closed and not self.log.readonly and not self.unknown_tags
+        self.moved = (self.log.row("meta", MOVED_KEY) or b"").decode()
+        """Where this memory was moved to, empty where it was not."""
+        self.is_writable = not (self.closed or self.log.readonly or self.unknown_tags or self.moved)
         """Whether events can be appended; ``check_writable`` says why not."""
 
     # The sources of what is not deterministic.
@@ -255,6 +259,8 @@ class Reader:
         self.check_open()
         if self.log.readonly:
             raise ReadOnly("this memory is read-only; open the store without readonly=True to change it")
+        if self.moved:
+            raise ReadOnly(f"this memory was moved to {self.moved}; open it there to change it")
         if self.unknown_tags:
             raise ReadOnly(
                 f"the store holds events of tags {self.unknown_tags} that this refold does not know; upgrade it"
@@ -414,6 +420,8 @@ class Reader:
                     for number, event, stamp in page:
                         self.streams.fold_foreign(number, event, stamp, event_bytes)
                     self.head = page[-1][2].seq
+                self._read_marks()
+            elif self.log.row("meta", MOVED_KEY) is not None:
                 self._read_marks()
             self.last_commit = last_commit
         except BaseException:

@@ -20,6 +20,9 @@ FORMAT: Final = 1
 POSITION_KEY: Final = b"position"
 """The row of ``meta`` that says which commit of the server was applied last: a store that has it is a copy."""
 
+MOVING_KEY: Final = b"moving"
+"""The row of ``meta`` of a log that is being moved to a server: it cannot be opened before it is whole."""
+
 PREFIXES: Final = ("postgresql://", "postgres://", "nats://", "tls://")
 """How the address of a shared log begins."""
 

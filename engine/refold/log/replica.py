@@ -36,13 +36,13 @@ from refold.limits import (
     RECONNECT_SECONDS_MAX,
     SEQ_BYTES,
 )
-from refold.log.commits import POSITION_KEY, CommitLog, Disconnected, Numbered, Overtaken, pack, unpack
+from refold.log.commits import MOVING_KEY, POSITION_KEY, CommitLog, Disconnected, Numbered, Overtaken, pack, unpack
 from refold.log.directory import directory_at
 from refold.log.disk import disk_error, remove
 from refold.log.lmdb_file import open_alone
 from refold.log.lmdb_log import LmdbLog
 from refold.log.memory_log import RamLog
-from refold.log.protocol import AlwaysDurable, Found, LogTurn, Row, Table, TurnLost, scan
+from refold.log.protocol import AlwaysDurable, Found, Log, LogTurn, Row, Table, TurnLost, scan
 from refold.log.record import SEQ, Record, Sealed
 from refold.text import blake2b
 from refold.threads import NO_THREAD, Bell, Worker
@@ -68,7 +68,8 @@ _UNNAMED: Final[tuple[Table, bytes]] = ("names", b"")
 T = TypeVar("T")
 
 
-def _is_local(row: Row) -> bool:
+def is_local(row: Row) -> bool:
+    """Return whether a row is of the copy alone."""
     return row[0] in CACHES or (row[0] == "meta" and row[1] in (POSITION_KEY, _STALE_KEY))
 
 
@@ -196,7 +197,7 @@ class ReplicaLog:
         found = list[Row]()
         for row in rows:
             table, key, value = row
-            if _is_local(row):
+            if is_local(row):
                 continue
             if value is not None:
                 found.append(row)
@@ -301,6 +302,23 @@ class ReplicaLog:
             self.local.close()
 
 
+def current(numbered: Numbered, log: Log, name: str) -> bytes | None:
+    """Return the bytes of a commit without what a log holds no more, ``None`` where they are as they should be."""
+    commit = unpack(numbered, name)
+    records, erased = (
+        tuple((last, log.read(last - 1, last)[0][1]) for last, _ in part) for part in (commit.records, commit.erased)
+    )
+    rows = list[Row]()
+    for table, key, value in commit.rows:
+        is_original = table in _ORIGINAL and value is not None and (table, key) != _UNNAMED
+        now = log.row(table, key) if is_original else value
+        if now is not None or value is None:  # The key of a row that is gone may tell what was erased.
+            rows.append((table, key, now))
+    if (records, tuple(rows), erased) == (commit.records, commit.rows, commit.erased):
+        return None
+    return pack(records, rows, erased)
+
+
 def _call(use: Callable[[], None]) -> None:
     use()
 
@@ -333,6 +351,10 @@ def open_replica(address: str, *, readonly: bool, seed: Mapping[bytes, bytes], c
             log = ReplicaLog(commits, local, readonly=readonly)
             _check_known(log)
             log.refresh()
+            if local.row("meta", MOVING_KEY) is not None:
+                raise StoreBusy(  # noqa: TRY301 - what is open is closed below
+                    f"a memory is being moved to {commits.name}; wait for that, or run the same move again"
+                )
         except BaseException:
             local.close()
             raise
@@ -484,27 +506,10 @@ class ReplicaFiles:
             stale = [
                 Numbered(numbered.number, packed)
                 for numbered in page
-                if (packed := self._current(numbered)) is not None
+                if (packed := current(numbered, log.local, log.commits.name)) is not None
             ]
             if stale:
                 log.commits.replace(stale)
-
-    def _current(self, numbered: Numbered) -> bytes | None:
-        """Return the bytes of a commit with nothing that was erased since, ``None`` where it is as it should be."""
-        local, commit = self._log.local, unpack(numbered, self._log.commits.name)
-        records, erased = (
-            tuple((last, local.read(last - 1, last)[0][1]) for last, _ in part)
-            for part in (commit.records, commit.erased)
-        )
-        rows = list[Row]()
-        for table, key, value in commit.rows:
-            is_original = table in _ORIGINAL and value is not None and (table, key) != _UNNAMED
-            now = local.row(table, key) if is_original else value
-            if now is not None or value is None:  # The key of a row that is gone may tell what was erased.
-                rows.append((table, key, now))
-        if (records, tuple(rows), erased) == (commit.records, commit.rows, commit.erased):
-            return None
-        return pack(records, rows, erased)
 
     def search(self, markers: Collection[bytes]) -> Found:
         """Return how often the markers stand in the copy, and in what can be read of the server's commits."""

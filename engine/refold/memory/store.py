@@ -6,6 +6,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, cast
 
 from msgspec.structs import replace
@@ -14,6 +15,7 @@ from refold import checks
 from refold.engine import batch as batches
 from refold.engine import history, reader
 from refold.engine.conflicts import ANY
+from refold.engine.engine import Engine, open_engine
 from refold.engine.reader import Request, Side
 from refold.engine.streams import STORE_STREAM
 from refold.engine.transaction import Transaction
@@ -24,6 +26,7 @@ from refold.limits import (
     BASE_DEPTH_MAX,
     ERASED_CHARS_MIN,
     GROUP_COUNT_MAX,
+    MEMORY_BYTES_DEFAULT,
     MEMORY_BYTES_MIN,
     NAME_BYTES_MAX,
     REDO_COUNT_MAX,
@@ -43,7 +46,7 @@ from refold.memory.options import (
 )
 from refold.memory.scratchpad import Scratchpad
 from refold.memory.snapshot import Snapshot
-from refold.results import Backup, Receipt, Recovered, Stats
+from refold.results import Backup, Moved, Receipt, Recovered, Stats
 from refold.text import TokenCounter
 from refold.views.scratchpad import SCRATCH
 from refold.views.session import SESSION
@@ -229,6 +232,50 @@ def recover(
         random_bytes=random_bytes,
         progress=progress,
     )
+
+
+def move(
+    source: "str | os.PathLike[str]",
+    target: "str | os.PathLike[str]",
+    *,
+    cache: "str | os.PathLike[str] | None" = None,
+    progress: Progress = None,
+    clock_ns: Callable[[], int] = time.time_ns,  # noqa: TID251 - the one source of time
+    random_bytes: Callable[[int], bytes] = os.urandom,
+) -> Moved:
+    """Move a memory from a directory to a log on a server, from there to a new directory, or between servers.
+
+    Others may write meanwhile; towards the end the old side is marked, and whoever writes to it raises ``ReadOnly``,
+    which says where it went. Both sides have the same events and the same state then; the old one can be read as
+    before. One that was cut off goes on where it is called again. ``progress(done, all)`` counts events. Raises
+    ``InvalidInput`` where the target holds something else, ``NotFound`` where there is no source, ``StoreUnreachable``.
+    """
+    from refold.engine.move import move as moving  # noqa: PLC0415 - loaded only by those who move
+
+    check_callables(clock_ns=clock_ns, random_bytes=random_bytes)
+    places = checked_path(source, "source"), checked_path(target, "target")
+    if not any(map(is_address, places)):
+        checks.invalid(f"{places[0]} and {places[1]} are directories; copy a store with backup, and rename it")
+    if not (is_address(places[0]) or Path(places[0]).is_dir()):
+        raise NotFound(f"there is no store at {places[0]}; give the path of a store")
+    kept = None if cache is None else checked_path(cache, "cache")
+
+    def opened(path: str, *, readonly: bool = False) -> Engine:
+        return open_engine(
+            path,
+            readonly=readonly,
+            clock_ns=clock_ns,
+            random_bytes=random_bytes,
+            memory_bytes=MEMORY_BYTES_DEFAULT,
+            delayed=False,
+            cache=kept if is_address(path) else None,
+        )
+
+    engine = opened(places[0])
+    try:
+        return moving(engine, places[1], partial(opened, readonly=True), progress or (lambda _done, _all: None))
+    finally:
+        engine.close()
 
 
 def _seq_of(to: "int | dates.datetime", log: Log) -> int:

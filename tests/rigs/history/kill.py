@@ -17,7 +17,7 @@ from time import monotonic_ns, sleep
 from typing import Final, Self
 
 from refold import Memory, StoreCorrupt
-from tests.rigs.history.calls import facts, perform
+from tests.rigs.history.calls import answered, facts, perform
 from tests.rigs.history.checker import Violation
 from tests.rigs.history.moments import MOMENTS, Doom
 from tests.rigs.history.plan import SHARED
@@ -134,7 +134,7 @@ class Onlooker:
 
     def look(self) -> None:
         """Take note of what is there now, wait until the subscriber has heard of it, and close."""
-        self._memory.refresh()
+        answered(self._memory.refresh)
         self._moment = datetime.now(UTC)
         self._seen = self._memory.head, self._memory.at(self._moment).state_hash()
         until = monotonic_ns() + HEARD_NS_MAX

@@ -1,0 +1,201 @@
+"""A memory moved: from a directory to a server, from there to a directory, or to another server, while others write.
+
+Records go first, in the order of the log, as often as others have written more. Then the old side is marked, so that
+nobody writes there any more, and the rest follows. The new side can be opened once it is whole and has the state of the
+old one; who runs a move that was cut off again goes on with it.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from refold import fold
+from refold.engine.engine import Engine
+from refold.engine.history import state_hash
+from refold.engine.reader import HASH_KEY, MOVED_KEY, STORE_ID_KEY
+from refold.errors import InvalidInput, StoreCorrupt, StoreError
+from refold.event import Erased
+from refold.limits import PAGE_EVENTS
+from refold.log.commits import MOVING_KEY, CommitLog, Numbered, Overtaken, is_address, pack, shown_address, unpack
+from refold.log.disk import building
+from refold.log.protocol import TABLES, Row, scan, write
+from refold.log.record import Sealed
+from refold.log.replica import CACHES, connect, current, is_local
+from refold.results import Moved
+
+_COMMIT_BYTES: Final = 512 * 1024
+"""What one commit holds of records or rows, about."""
+_REST_EVENTS: Final = 1_000
+"""So few events are left to the time in which nobody may write."""
+
+Progress = Callable[[int, int], None]
+
+
+def move(source: Engine, target: str, reopened: Callable[[str], Engine], progress: Progress) -> Moved:
+    """Move a memory to an address or to a new directory, and return what was moved; ``reopened`` opens the new side.
+
+    Raises ``InvalidInput`` where the target holds something else, ``StoreCorrupt`` where the new side does not have the
+    state of the old one: then the old side can be written to as before.
+    """
+    reader = source.reader
+    source.refresh()
+    mark = reader.log.row("meta", MOVED_KEY)
+    if mark is not None and mark.decode() != shown_address(target):
+        raise InvalidInput(f"this memory was moved to {mark.decode()}; move it from there")
+    if reader.unknown_tags:
+        reader.check_writable()
+    if is_address(target):
+        _to_server(source, target, progress)
+    else:
+        _to_directory(source, target)
+    new = reopened(target)
+    try:
+        moved = _state(new)
+        if moved != _state(source):
+            write(reader.log, (), [("meta", MOVED_KEY, None)])
+            raise StoreCorrupt(
+                f"{shown_address(target)} has not the state of the old side, which can be written to again; run "
+                f"`refold verify` on both, and remove the new one"
+            )
+    finally:
+        new.close()
+    return moved
+
+
+def _state(engine: Engine) -> Moved:
+    branches = range(len(engine.reader.loader.branches()) + 1)
+    hashes = [state_hash(engine, branch, None) for branch in branches]
+    streams = sum(len(list(engine.reader.streams.names(branch))) for branch in branches)
+    return Moved(engine.reader.current_head(), streams, hashes[0], tuple(hashes[1:]))
+
+
+def _mark(source: Engine, target: str) -> None:
+    """Let nobody write to the old side from here on, and take in what was written before."""
+    write(source.reader.log, (), [("meta", MOVED_KEY, shown_address(target).encode())])
+    source.refresh()
+    with source.reader.state_lock:
+        source.reader.restart()
+
+
+def _to_directory(source: Engine, target: str) -> None:
+    _mark(source, target)
+    try:
+        with building(target, "a store", may_be_empty=True) as made:
+            source.reader.log.files.copy(made)
+            _unmark(made)
+    except BaseException:
+        write(source.reader.log, (), [("meta", MOVED_KEY, None)])
+        raise
+
+
+def _unmark(made: str) -> None:
+    from refold.log.lmdb_file import open_alone  # noqa: PLC0415 - a server needs none of it
+
+    with open_alone(made) as store, store.begin(write=True) as txn:
+        txn.delete(MOVED_KEY, db=store.open_db(b"meta", txn=txn))
+    with os.scandir(made) as files:
+        assert all(file.name in {"data.mdb", "lock.mdb"} for file in files)
+
+
+class _Push:
+    """The new side of a move to a server: commits that only this process appends."""
+
+    def __init__(self, commits: CommitLog, source: Engine) -> None:
+        self._commits = commits
+        self._source = source
+        self._last = 0
+        self.seq = 0
+        """The seq of the last event that is there."""
+        self.is_whole = False
+
+    def begin(self) -> None:
+        """Begin the log of the server, or find the end of a move that was cut off."""
+        log, reader = self._source.reader.log, self._source.reader
+        store = log.row("meta", STORE_ID_KEY)
+        after, is_same = 0, False
+        while page := self._commits.read(after):
+            for numbered in page:
+                after = numbered.number
+                commit = unpack(numbered, self._commits.name)
+                rows = {(table, key): value for table, key, value in commit.rows}
+                is_same |= rows.get(("meta", MOVING_KEY)) == store == rows.get(("meta", STORE_ID_KEY))
+                self.is_whole |= rows.get(("meta", MOVING_KEY), b"") is None
+                self.seq = commit.records[-1][0] if commit.records else self.seq
+            if not is_same or (self.is_whole and reader.log.row("meta", MOVED_KEY) is None):
+                raise InvalidInput(f"{self._commits.name} holds a log already; give a name that no log has")
+        self._last = after
+        if not after:
+            keys: list[Row] = [("meta", key, log.row("meta", key)) for key in (STORE_ID_KEY, HASH_KEY)]
+            self._append((), [*keys, ("meta", MOVING_KEY, store)])
+
+    def _append(self, records: "list[Sealed] | tuple[()]", rows: list[Row]) -> None:
+        try:
+            self._last = self._commits.append(self._last, pack(records, rows))
+        except Overtaken as error:
+            raise InvalidInput(f"another process moves a memory to {self._commits.name}; let it finish") from error
+
+    def records(self, until: int, progress: Progress) -> None:
+        """Append the records up to a seq."""
+        log = self._source.reader.log
+        while self.seq < until:
+            waiting, size = list[Sealed](), 0
+            for last, record in log.read(self.seq, min(self.seq + PAGE_EVENTS, until)):
+                waiting.append((last, record))
+                size += len(record)
+                if size > _COMMIT_BYTES:
+                    break
+            self._append(waiting, [])
+            self.seq = waiting[-1][0]
+            progress(self.seq, max(until, self._source.reader.head))
+
+    def rows(self) -> None:
+        """Append all rows that the log has beside its records, and say that the new side is whole."""
+        waiting, size = list[Row](), 0
+        for row in self._all_rows():
+            waiting.append(row)
+            size += len(row[1]) + len(row[2] or b"")
+            if size > _COMMIT_BYTES:
+                self._append((), waiting)
+                waiting, size = [], 0
+        self._append((), [*waiting, ("meta", MOVING_KEY, None)])
+
+    def _all_rows(self) -> Iterator[Row]:
+        for table in TABLES:
+            if table not in CACHES:
+                for key, value in scan(self._source.reader.log, table, b"", PAGE_EVENTS):
+                    row = (table, key, value)
+                    if not is_local(row) and key not in (MOVED_KEY, MOVING_KEY):
+                        yield row
+
+    def replace_erased(self) -> None:
+        """Put what is left of them in the place of records that were erased since they were appended."""
+        after = 0
+        while page := self._commits.read(after):
+            after = page[-1].number
+            stale = [
+                Numbered(numbered.number, packed)
+                for numbered in page
+                if (packed := current(numbered, self._source.reader.log, self._commits.name)) is not None
+            ]
+            if stale:
+                self._commits.replace(stale)
+
+
+def _to_server(source: Engine, target: str, progress: Progress) -> None:
+    commits = connect(target, readonly=False)
+    try:
+        push = _Push(commits, source)
+        push.begin()
+        if push.is_whole:
+            return
+        while source.reader.current_head() - push.seq > _REST_EVENTS:
+            push.records(source.reader.head, progress)
+        _mark(source, target)
+        push.records(source.reader.head, progress)
+        if fold.TAGS[Erased] in source.reader.tags:
+            push.replace_erased()
+        push.rows()
+    except StoreError as error:
+        raise type(error)(f"{error}; run the same move again, which goes on from there") from error
+    finally:
+        commits.close()

@@ -8,7 +8,9 @@ import lmdb
 import pytest
 
 from refold.log.environment import Environment
+from tests.conftest import Servers
 from tests.rigs.history import contention, kill
+from tests.rigs.history.chaos import Chaos
 from tests.rigs.history.moments import MOMENTS, Doom
 from tests.rigs.history.processes import Crew, CrewError
 from tests.rigs.history.record import Answer, Call
@@ -16,6 +18,7 @@ from tests.rigs.history.shapes import SHAPES
 from tests.rigs.history.store import Store, dead_readers
 from tests.rigs.history.tally import Tally
 from tests.rigs.history.worker import Setup
+from tests.support.commits import Logs, running
 from tests.support.memories import Child
 from tests.support.sizes import sizes
 
@@ -25,11 +28,20 @@ shapes = pytest.mark.parametrize(("processes", "threads"), SHAPES)
 rigs = pytest.mark.parametrize("rig", RIGS)
 
 
-def run(rig: str, directory: Path, processes: int, threads: int, *, loops: int, broken: str = "") -> Tally:
+def run(
+    rig: str,
+    directory: Path,
+    processes: int,
+    threads: int,
+    *,
+    loops: int,
+    broken: str = "",
+    logs: Logs | None = None,
+) -> Tally:
     """Runs a rig with a seed of its own; the tally, which is printed when a test fails, has the seed."""
     tally = Tally(rig, SystemRandom().randrange(2**32), processes, threads)
     print(tally)  # noqa: T201 - the seed, if the run never ends
-    RIGS[rig](directory, tally, loops=loops, broken=broken)
+    RIGS[rig](directory, tally, loops=loops, broken=broken, logs=logs)
     print(tally)  # noqa: T201
     return tally
 
@@ -48,6 +60,25 @@ def assert_good(tally: Tally, loops: int) -> None:
 def test_a_rig_finds_nothing(tmp_path: Path, rig: str, processes: int, threads: int, loops: int) -> None:
     loops = 2 * loops if rig == "kill" else loops
     assert_good(run(rig, tmp_path, processes, threads, loops=loops), loops)
+
+
+@sizes("loops", quick=1, slow=2, soak=300)
+@rigs
+@pytest.mark.parametrize("kind", ["postgres", "nats"])
+def test_a_rig_finds_nothing_over_a_log_on_a_server(
+    tmp_path: Path, servers: Servers, rig: str, kind: str, loops: int
+) -> None:
+    loops = 2 * loops if rig == "kill" else loops
+    assert_good(run(rig, tmp_path, 2, 2, loops=loops, logs=servers.logs(kind)), loops)
+
+
+@sizes("loops", slow=3, soak=300)
+@rigs
+@pytest.mark.parametrize("kind", ["postgres", "nats-cluster"])
+def test_a_rig_finds_nothing_while_the_servers_fail(tmp_path: Path, rig: str, kind: str, loops: int) -> None:
+    with running(kind) as logs, Chaos(logs.servers, "chaos") as chaos:
+        assert_good(run(rig, tmp_path, 2, 2, loops=loops, logs=logs), loops)
+    assert chaos.faults.total()
 
 
 SEEN_BY = {

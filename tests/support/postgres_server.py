@@ -48,24 +48,28 @@ class PostgresServer:
         subprocess.run(command, check=True, capture_output=True, user=self._user, cwd=self.directory)
 
     def start(self) -> None:
-        """Start it and wait until it answers."""
-        log = (self.directory / "log").open("ab")
-        self._process = subprocess.Popen(
-            [str(self._programs / "postgres"), "-D", str(self.directory / "data"), "-k", str(self.directory), "-h", ""],
-            stdout=log,
-            stderr=log,
-            user=self._user,
-            cwd=self.directory,
-            start_new_session=True,
-        )
-        log.close()
+        """Start it and wait until it answers; one that finds what the last one left is started again."""
         until = time.monotonic() + 60
         while time.monotonic() < until:
+            if self._process is None or self._process.poll() is not None:
+                self._process = self._spawn()
             with contextlib.suppress(subprocess.CalledProcessError):
                 self._run("pg_isready", "-h", str(self.directory), "-q")
                 return
             time.sleep(0.05)
         raise AssertionError((self.directory / "log").read_text())
+
+    def _spawn(self) -> "subprocess.Popen[bytes]":
+        command = [str(self._programs / "postgres"), "-D", str(self.directory / "data"), "-k", str(self.directory)]
+        with (self.directory / "log").open("ab") as log:
+            return subprocess.Popen(
+                [*command, "-h", ""],
+                stdout=log,
+                stderr=log,
+                user=self._user,
+                cwd=self.directory,
+                start_new_session=True,
+            )
 
     count = 1
 

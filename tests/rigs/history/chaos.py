@@ -38,7 +38,9 @@ class Chaos:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._is_over.wait(self._random.uniform(*PAUSE_SECONDS)):
+        pause = 0.0
+        while not self._is_over.wait(pause):
+            pause = self._random.uniform(*PAUSE_SECONDS)
             name = self._random.choice(sorted(FAULTS))
             FAULTS[name](self._servers, self._random)
             self.faults[name] += 1

@@ -406,7 +406,7 @@ def test_the_bundle_is_what_a_board_knows_of_a_conversation(board: Board) -> Non
 
 
 @pytest.mark.parametrize(
-    ("given", "held"),
+    ("given", "kept"),
     [
         (1, 1),
         (0, 1),
@@ -425,13 +425,13 @@ def test_the_bundle_is_what_a_board_knows_of_a_conversation(board: Board) -> Non
         ([], 20),
     ],
 )
-def test_the_history_length_is_clamped_and_by_default_20(given: Any, held: int) -> None:
-    assert board_parts.settings({"history_length": given}) == {"history_length": held}
+def test_the_history_length_is_clamped_and_by_default_20(given: Any, kept: int) -> None:
+    assert board_parts.settings({"history_length": given}) == {"history_length": kept}
 
 
-@pytest.mark.parametrize(("given", "held"), [(0, 0), (-1, 0), (600, 600), (601, 600), ("30s", 30), ("soon", 0)])
-def test_the_refresh_interval_is_clamped_and_by_default_0(given: Any, held: int) -> None:
-    assert board_parts.settings({"auto_refresh_interval": given}) == {"auto_refresh_interval": held}
+@pytest.mark.parametrize(("given", "kept"), [(0, 0), (-1, 0), (600, 600), (601, 600), ("30s", 30), ("soon", 0)])
+def test_the_refresh_interval_is_clamped_and_by_default_0(given: Any, kept: int) -> None:
+    assert board_parts.settings({"auto_refresh_interval": given}) == {"auto_refresh_interval": kept}
 
 
 def test_settings_are_changed_one_by_one(memory: Memory, board: Board) -> None:

@@ -212,7 +212,7 @@ class TestAnswers:
 
 class TestPins:
     @pytest.mark.parametrize(
-        ("steps", "more", "held"),
+        ("steps", "more", "tokens"),
         [
             ("a60!", "b41!", 101),
             ("a60! b10", "c41!", 101),
@@ -222,11 +222,11 @@ class TestPins:
             ("a1!", "b100!", 101),
         ],
     )
-    def test_more_than_the_budget_is_refused_and_nothing_is_appended(self, steps: str, more: str, held: int) -> None:
+    def test_more_than_the_budget_is_refused_and_nothing_is_appended(self, steps: str, more: str, tokens: int) -> None:
         memory = Memory(window_tokens=100)
         chat = memory.conversation("chat")
         play(chat, steps, "openai")
-        with refused(memory, LimitExceeded, f"would hold {held} tokens", "100", "clear_window"):
+        with refused(memory, LimitExceeded, f"would hold {tokens} tokens", "100", "clear_window"):
             play(chat, more, "openai")
         with memory.batch(), pytest.raises(LimitExceeded):
             play(chat, more, "openai")

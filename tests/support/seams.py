@@ -39,15 +39,15 @@ def records_in(handle: Any, after: int = 0, until: int | None = None) -> list[Re
 
 def counted_reads(handle: Any, patch: pytest.MonkeyPatch) -> list[int]:
     """Return a list to which the log of a handle's engine adds how many events each read asks for, and finds."""
-    log, reads = type(log_of(handle)), list[int]()
+    log, reads = log_of(handle), list[int]()
     read, events_at = log.read, log.events_at
 
-    def counting(self: Any, seqs: Sequence[int]) -> list[EventBytes]:
+    def counting(seqs: Sequence[int]) -> list[EventBytes]:
         reads.append(len(seqs))
-        return events_at(self, seqs)
+        return events_at(seqs)
 
-    def counting_whole(self: Any, after: int, until: int) -> list[Sealed]:
-        found = read(self, after, until)
+    def counting_whole(after: int, until: int) -> list[Sealed]:
+        found = read(after, until)
         reads.append(min(until, found[-1][0]) - after if found else 0)
         return found
 

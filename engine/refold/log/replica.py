@@ -319,6 +319,15 @@ def current(numbered: Numbered, log: Log, name: str) -> bytes | None:
     return pack(records, rows, erased)
 
 
+def _is_known(log: ReplicaLog, last: int, packed: bytes) -> bool:
+    """Return whether a copy has a record, or what an erasure has left of it that the server does not have yet."""
+    found = log.read(last - 1, last)
+    if found == [(last, packed)]:
+        return True
+    left = Record(found[0][1]) if found and found[0][0] == last else None
+    return left is not None and left.was_erased_from and left.link == Record(packed).link
+
+
 def _call(use: Callable[[], None]) -> None:
     use()
 
@@ -553,7 +562,7 @@ class ReplicaFiles:
                 for numbered in page:
                     after = numbered.number
                     records = unpack(numbered, log.commits.name).records
-                    if after <= log.position and any(log.read(last - 1, last) != [(last, it)] for last, it in records):
+                    if after <= log.position and not all(_is_known(log, *sealed) for sealed in records):
                         problems.append(f"commit {after} of {log.commits.name} is not what this copy has")
         except StoreError as error:
             problems.append(str(error))

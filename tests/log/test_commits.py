@@ -149,6 +149,18 @@ def test_turns_are_taken_one_after_the_other(open_again: Opened) -> None:
     other.leave()
 
 
+def test_a_machine_that_stands_still_in_its_turn_keeps_nobody_from_writing(open_again: Opened) -> None:
+    one, other = open_again(), open_again()
+    one.queue()
+    other.queue()
+    number = other.append(0, b"other")
+    other.leave()
+    one.leave()
+    assert one.read(0) == [Numbered(number, b"other")]
+    other.queue()
+    other.leave()
+
+
 def test_closing_twice_is_closing_once(open_again: Opened) -> None:
     commits = open_again()
     commits.close()

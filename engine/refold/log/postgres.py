@@ -48,6 +48,7 @@ _READ: Final = """
 _REPLACE: Final = "UPDATE refold.commit SET packed = %s WHERE log = %s AND number = %s"
 _SIZE: Final = "SELECT coalesce(sum(octet_length(packed)), 0)::bigint FROM refold.commit WHERE log = %s"
 
+_QUEUE: Final = "SET lock_timeout = '2s'; SELECT pg_advisory_lock({}, {}); SET lock_timeout = 0"
 _FACTS: Final = """
     SELECT current_setting('server_version') AS version, current_setting('fsync') AS fsync,
            current_setting('synchronous_commit') AS synchronous_commit,
@@ -129,6 +130,8 @@ class PostgresCommits:
             try:
                 with self._lock:
                     return use(self._connected())
+            except psycopg.errors.LockNotAvailable:
+                raise
             except (psycopg.OperationalError, psycopg.InterfaceError) as error:
                 tries -= 1
                 if not tries or self._is_closed or isinstance(error, psycopg.errors.DiskFull):
@@ -195,22 +198,23 @@ class PostgresCommits:
     # Turns.
 
     def queue(self) -> None:
-        """Wait for this machine's turn: the server queues those that want one."""
+        """Wait for this machine's turn, so long that one which stands still keeps nobody from writing."""
 
         def use(connection: "psycopg.Connection[Any]") -> None:
-            connection.execute("SELECT pg_advisory_lock(%s, %s)", (_LOCK, self._log))
+            # One transaction: where the lock is not to be had in time, the bound is undone as well.
+            connection.execute(_QUEUE.format(_LOCK, self._log))
             self._is_in_turn = True
 
-        self._call(use)
+        with suppress(psycopg.errors.LockNotAvailable):
+            self._call(use)
 
     def leave(self) -> None:
         """Give the turn back; where the connection was lost, the server has taken it back."""
-        if self._is_in_turn:
+        connection = self._connection
+        if self._is_in_turn and connection is not None:
             self._is_in_turn = False
-            with suppress(StoreError):
-                self._call(
-                    lambda connection: connection.execute("SELECT pg_advisory_unlock(%s, %s)", (_LOCK, self._log))
-                )
+            with suppress(psycopg.Error), self._lock:
+                connection.execute("SELECT pg_advisory_unlock(%s, %s)", (_LOCK, self._log))
 
     def wait(self, seconds: float) -> int | None:
         """Return the number of the last commit that the server tells of within a time."""

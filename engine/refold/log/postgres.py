@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 import psycopg
 from psycopg.rows import dict_row
-from psycopg.sql import SQL, Identifier
+from psycopg.sql import SQL, Identifier, Literal
 
 from refold.errors import Closed, InvalidInput, StoreCorrupt, StoreError, StoreFull, StoreUnreachable
 from refold.limits import CLOCK_SECONDS_MAX
@@ -48,7 +48,7 @@ _READ: Final = """
 _REPLACE: Final = "UPDATE refold.commit SET packed = %s WHERE log = %s AND number = %s"
 _SIZE: Final = "SELECT coalesce(sum(octet_length(packed)), 0)::bigint FROM refold.commit WHERE log = %s"
 
-_QUEUE: Final = "SET lock_timeout = '2s'; SELECT pg_advisory_lock({}, {}); SET lock_timeout = 0"
+_QUEUE: Final = SQL("SET lock_timeout = '2s'; SELECT pg_advisory_lock({}, {}); SET lock_timeout = 0")
 _FACTS: Final = """
     SELECT current_setting('server_version') AS version, current_setting('fsync') AS fsync,
            current_setting('synchronous_commit') AS synchronous_commit,
@@ -202,7 +202,7 @@ class PostgresCommits:
 
         def use(connection: "psycopg.Connection[Any]") -> None:
             # One transaction: where the lock is not to be had in time, the bound is undone as well.
-            connection.execute(_QUEUE.format(_LOCK, self._log))
+            connection.execute(_QUEUE.format(Literal(_LOCK), Literal(self._log)))
             self._is_in_turn = True
 
         with suppress(psycopg.errors.LockNotAvailable):

@@ -122,9 +122,9 @@ def main(told: str) -> None:
     setup = msgspec.json.decode(told, type=Setup)
     if setup.broken:
         BUILDS[setup.broken]()
-    if setup.doom is not None:
-        doom(setup.doom)
     with opened(setup.path, setup.copies) as memory:
+        if setup.doom is not None:  # Not before: a copy of a log on a server is written to where it is opened.
+            doom(setup.doom)
         write_line(Ready(setup.process))
         Worker(setup, memory).listen()
 

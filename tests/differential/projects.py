@@ -1,7 +1,7 @@
 """What the contract says of projects: memories, what becomes of them, episodes, and searches by brute force."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import sqrt
 from struct import pack, unpack
@@ -26,9 +26,13 @@ def vector_of(text: str) -> tuple[float, ...]:
     return tuple(WordsEmbedder().embed([text])[0])
 
 
+NO_VECTOR = (0.0,) * 5
+"""What is left of a vector that was erased: nothing is similar to it."""
+
+
 def cosine(one: Sequence[float], other: Sequence[float]) -> float:
     """The cosine of two vectors, as single floats, to six decimals."""
-    units = [[number / sqrt(sum(n * n for n in vector)) for number in vector] for vector in (one, other)]
+    units = [[number / (sqrt(sum(n * n for n in vector)) or 1.0) for number in vector] for vector in (one, other)]
     a, b = (unpack(f"{len(unit)}f", pack(f"{len(unit)}f", *unit)) for unit in units)
     return float(round(sum(x * y for x, y in zip(a, b, strict=True)), 6))
 
@@ -325,7 +329,11 @@ class Projects(Chats):
             raise InvalidInput(seq)
         before = self.state(stream, seq - 1)
         before.get(merge.about[1])
-        row = self._project(where, ("unmerge", seq), lambda state: parting(state, before, merge), options)
+
+        def is_erased(source: int) -> bool:
+            return any(row.erased for row in self.rows if row.seq == source)
+
+        row = self._project(where, ("unmerge", seq), lambda state: parting(state, before, merge, is_erased), options)
         assert row is not None
         return [fact_id for fact_id in row.about if fact_id]
 
@@ -392,8 +400,8 @@ def rewriting(held: Fact, changes: dict[str, Any]) -> Change:
     return Change(effect, None, (held.body,) if texts else (), ids=(held.id,))
 
 
-def parting(state: Shared, before: Shared, merge: Row) -> Change:
-    """What takes a merge apart."""
+def parting(state: Shared, before: Shared, merge: Row, is_erased: Callable[[int], bool]) -> Change:
+    """What takes a merge apart; a vector that goes back is gone where the event that has it was erased."""
     _, kept_id, other, changes = merge.about
     held, old = state.get(kept_id), before.memories[kept_id]
     if merge.seq in state.apart:
@@ -419,7 +427,8 @@ def parting(state: Shared, before: Shared, merge: Row) -> Change:
             if is_back:
                 now.gone[found.id] = None
             return
-        now.change(row, kept_id, texts | back | {"updated_ns": row.time_ns})
+        lost = {"vector": NO_VECTOR} if "vector" in back and is_erased(old.vector_seq) else {}
+        now.change(row, kept_id, texts | back | lost | {"updated_ns": row.time_ns})
         if is_back:
             now.gone.pop(found.id, None)
             now.memories[found.id] = replace(found, body=row.seq, vector_seq=row.seq, blank=())

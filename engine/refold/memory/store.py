@@ -6,7 +6,6 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, cast
 
 from msgspec.structs import replace
@@ -250,6 +249,8 @@ def move(
     before. One that was cut off goes on where it is called again. ``progress(done, all)`` counts events. Raises
     ``InvalidInput`` where the target holds something else, ``NotFound`` where there is no source, ``StoreUnreachable``.
     """
+    from pathlib import Path  # noqa: PLC0415 - it loads what a first context does without
+
     from refold.engine.move import move as moving  # noqa: PLC0415 - loaded only by those who move
 
     check_callables(clock_ns=clock_ns, random_bytes=random_bytes)

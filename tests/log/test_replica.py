@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -34,7 +34,7 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> Shared:
 
 
 @pytest.fixture
-def machine(shared: Shared, tmp_path: Path) -> Callable[..., Memory]:
+def machine(shared: Shared, tmp_path: Path) -> Iterator[Callable[..., Memory]]:
     """A function that opens the memory as another machine does, with a copy of its own."""
     opened = list[Memory]()
 
@@ -43,7 +43,9 @@ def machine(shared: Shared, tmp_path: Path) -> Callable[..., Memory]:
         opened.append(Memory("postgresql://shared", cache=tmp_path / (name or str(len(opened))), **options))  # type: ignore[arg-type]
         return opened[-1]
 
-    return open_one
+    yield open_one
+    for memory in opened:
+        memory.close()
 
 
 def unreachable(*_: object) -> None:
@@ -243,8 +245,8 @@ class TestACopy:
         again = machine("one")
         assert again.state_hash() == machine("two").state_hash() == hashed
         assert machine("two", readonly=True).state_hash() == hashed
-        in_ram = Memory("postgresql://shared", cache=":memory:")
-        assert assert_sound(in_ram) == hashed
+        with Memory("postgresql://shared", cache=":memory:") as in_ram:
+            assert assert_sound(in_ram) == hashed
 
     def test_is_of_one_process_and_used_again(self, machine: Callable[..., Memory], tmp_path: Path) -> None:
         one, other = machine("same"), machine("same")

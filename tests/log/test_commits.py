@@ -91,7 +91,7 @@ def test_of_many_at_once_one_is_first(open_again: Opened) -> None:
         assert own == [b"%d of %d" % (turn, place) for turn in range(10)]
 
 
-@pytest.mark.parametrize("size", [0, 1, 1_000_000, 5_000_000])
+@pytest.mark.parametrize("size", [0, 1, 1_000_000, 5_000_000, 30_000_000])
 def test_commits_of_any_size(open_again: Opened, size: int) -> None:
     commits = open_again()
     last = commits.append(commits.append(0, b"before"), b"x" * size)

@@ -126,6 +126,7 @@ class TestAnErasure:
         other.flush()
         receipt = one.conversation("a secret name").erase()
         assert receipt.occurrences == 0
+        assert "backups" in receipt.beyond_reach[-1]
         other.refresh()
         until = time.monotonic() + 20
         while log_of(other).is_stale and time.monotonic() < until:
@@ -141,6 +142,23 @@ class TestAnErasure:
         new = machine("new")
         assert new.state_hash() == machine("one").state_hash() == machine("other").state_hash()
         assert_sound(new)
+
+    def test_leaves_nothing_in_rows_that_were_made_before_it_was_known(
+        self, machine: Callable[..., Memory], tmp_path: Path
+    ) -> None:
+        one, other = machine("one"), machine("other")
+        with one.batch():
+            for number in range(200):
+                one.add(f"memory {number} with words of its own")
+        secret = one.add("the passphrase is quetzalcoatl")
+        other.refresh()
+        assert other.search("quetzalcoatl")
+        one.erase([secret])
+        log_of(other).refresh()
+        other.flush()
+        other.close()
+        found = [path for path in (tmp_path / "other").rglob("*") if path.is_file()]
+        assert [path for path in found if b"quetzalcoatl" in path.read_bytes()] == []
 
     def test_is_finished_by_the_next_one_where_it_was_cut_off(
         self, machine: Callable[..., Memory], shared: Shared, monkeypatch: pytest.MonkeyPatch
@@ -293,6 +311,29 @@ class TestACopy:
         with pytest.raises(StoreCorrupt, match="has lost commits"):
             machine("one")
         assert lost not in shared
+
+    def test_that_is_open_while_the_server_is_set_back_says_so(
+        self, machine: Callable[..., Memory], shared: Shared
+    ) -> None:
+        one = machine("one")
+        for number in range(5):
+            one.conversation("c").append("user", f"{number}")
+        del shared[-2:]
+        with pytest.raises(StoreCorrupt, match="has lost commits"):
+            one.conversation("c").append("user", "more")
+        assert len(one.conversation("c").window()) == 5
+
+    def test_that_cannot_go_on_says_so_in_the_log_of_the_program(
+        self, machine: Callable[..., Memory], shared: Shared, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        one = machine("one")
+        one.conversation("c").append("user", "one")
+        commits_of(one).append(len(shared), pack(sealed(9, [b"nine"]), ()))
+        until = time.monotonic() + 20
+        while "goes on at seq 9" not in caplog.text and time.monotonic() < until:
+            time.sleep(0.01)
+        assert caplog.text.count("goes on at seq 9") == 1
+        assert len(one.conversation("c").window()) == 1
 
     def test_says_where_the_server_has_something_else(self, machine: Callable[..., Memory], shared: Shared) -> None:
         one = machine("one")

@@ -94,9 +94,14 @@ def _vetted(engine: Engine, made: str, time_ns: int, progress: Progress | None) 
 
 @contextmanager
 def opened(
-    path: str, *, clock_ns: Callable[[], int], random_bytes: Callable[[int], bytes], readonly: bool
+    path: str,
+    *,
+    clock_ns: Callable[[], int],
+    random_bytes: Callable[[int], bytes],
+    readonly: bool,
+    cache: str | None = None,
 ) -> Generator[Engine]:
-    """Open the store at a path for the block."""
+    """Open the store at a path for the block, or the log at an address with its copy in ``cache``."""
     engine = open_engine(
         path,
         readonly=readonly,
@@ -104,6 +109,7 @@ def opened(
         random_bytes=random_bytes,
         memory_bytes=MEMORY_BYTES_DEFAULT,
         delayed=False,
+        cache=cache,
     )
     try:
         yield engine

@@ -17,14 +17,7 @@ import msgspec
 from refold import fold
 from refold.engine.loader import Loader
 from refold.engine.packed import packed_key
-from refold.engine.streams import (
-    APPLIED_KEY,
-    Checkpoint,
-    Checkpoints,
-    Stream,
-    Streams,
-    number_key,
-)
+from refold.engine.streams import APPLIED_KEY, Checkpoint, Checkpoints, Stream, Streams, number_key
 from refold.errors import RefoldError, StoreCorrupt
 from refold.limits import (
     CHECKPOINT_ROWS_MAX,

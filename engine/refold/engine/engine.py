@@ -122,10 +122,14 @@ class Engine:
         with self.exclusive(), reader.state_lock:
             reader.check_open()
             if reader.is_writable:
+                begun = reader.streams
                 try:
                     caches = [*reader.index.graph_rows(), *reader.more_rows(), *reader.head_digests.take()]
                     for rows in reader.packer.rest(reader.head, caches):
-                        reader.log.in_turn(partial(self.writer.put, rows))
+                        # What another machine has erased meanwhile may be in them: then all was read again.
+                        put = partial(self.writer.put, rows, is_current=lambda: reader.streams is begun)
+                        if not reader.log.in_turn(put):
+                            break
                 except BaseException:
                     reader.is_torn = True
                     raise

@@ -316,6 +316,10 @@ BEYOND_REACH: Final = (
 )
 
 
+ON_A_SERVER: Final = "the server's own logs of writes, its replicas' included, and its backups, until they are gone"
+"""What is beyond reach of a log on a server, besides."""
+
+
 def erase_seqs(engine: Engine, seqs: Collection[int], *, derived: bool) -> Receipt:
     """Erase the bodies of events, and of those that were derived from them; return what was reached."""
     return _erase(engine, lambda _known: plan_of_seqs(engine, seqs, derived=derived))
@@ -559,5 +563,5 @@ def _receipt(engine: Engine, plan: Plan, markers: set[bytes], rows: int) -> Rece
         files=found.files,
         searched_bytes=found.bytes,
         occurrences=found.occurrences,
-        beyond_reach=BEYOND_REACH,
+        beyond_reach=BEYOND_REACH if engine.fetch is None else (*BEYOND_REACH, ON_A_SERVER),
     )

@@ -5,8 +5,8 @@ nobody writes there any more, and the rest follows. The new side can be opened o
 old one; who runs a move that was cut off again goes on with it.
 """
 
-import os
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Final
 
 from refold import fold
@@ -31,35 +31,37 @@ _REST_EVENTS: Final = 1_000
 Progress = Callable[[int, int], None]
 
 
-def move(source: Engine, target: str, reopened: Callable[[str], Engine], progress: Progress) -> Moved:
-    """Move a memory to an address or to a new directory, and return what was moved; ``reopened`` opens the new side.
+def move(source: str, target: str, opened: Callable[..., AbstractContextManager[Engine]], progress: Progress) -> Moved:
+    """Move a memory to an address or to a new directory, and return what was moved; ``opened`` opens a side.
 
     Raises ``InvalidInput`` where the target holds something else, ``StoreCorrupt`` where the new side does not have the
     state of the old one: then the old side can be written to as before.
     """
-    reader = source.reader
-    source.refresh()
-    mark = reader.log.row("meta", MOVED_KEY)
-    if mark is not None and mark.decode() != shown_address(target):
-        raise InvalidInput(f"this memory was moved to {mark.decode()}; move it from there")
-    if reader.unknown_tags:
-        reader.check_writable()
-    if is_address(target):
-        _to_server(source, target, progress)
-    else:
-        _to_directory(source, target)
-    new = reopened(target)
-    try:
-        moved = _state(new)
-        if moved != _state(source):
-            write(reader.log, (), [("meta", MOVED_KEY, None)])
+    with opened(source, readonly=False) as old:
+        _carry(old, target, progress)
+        with opened(target, readonly=True) as new:
+            moved = _state(new)
+        if moved != _state(old):
+            write(old.reader.log, (), [("meta", MOVED_KEY, None)])
             raise StoreCorrupt(
                 f"{shown_address(target)} has not the state of the old side, which can be written to again; run "
                 f"`refold verify` on both, and remove the new one"
             )
-    finally:
-        new.close()
     return moved
+
+
+def _carry(source: Engine, target: str, progress: Progress) -> None:
+    """Let all of a memory be on the new side, and nobody write to the old one any more."""
+    source.refresh()
+    mark = source.reader.log.row("meta", MOVED_KEY)
+    if mark is not None and mark.decode() != shown_address(target):
+        raise InvalidInput(f"this memory was moved to {mark.decode()}; move it from there")
+    if source.reader.unknown_tags:
+        source.reader.check_writable()
+    if is_address(target):
+        _to_server(source, target, progress)
+    else:
+        _to_directory(source, target)
 
 
 def _state(engine: Engine) -> Moved:
@@ -78,23 +80,16 @@ def _mark(source: Engine, target: str) -> None:
 
 
 def _to_directory(source: Engine, target: str) -> None:
+    from refold.log.lmdb_file import delete_rows  # noqa: PLC0415 - a server needs none of it
+
     _mark(source, target)
     try:
         with building(target, "a store", may_be_empty=True) as made:
             source.reader.log.files.copy(made)
-            _unmark(made)
+            delete_rows(made, "meta", [MOVED_KEY])
     except BaseException:
         write(source.reader.log, (), [("meta", MOVED_KEY, None)])
         raise
-
-
-def _unmark(made: str) -> None:
-    from refold.log.lmdb_file import open_alone  # noqa: PLC0415 - a server needs none of it
-
-    with open_alone(made) as store, store.begin(write=True) as txn:
-        txn.delete(MOVED_KEY, db=store.open_db(b"meta", txn=txn))
-    with os.scandir(made) as files:
-        assert all(file.name in {"data.mdb", "lock.mdb"} for file in files)
 
 
 class _Push:

@@ -1,4 +1,4 @@
-"""A shared log on NATS JetStream: a message for each commit, in a stream with as many replicas as there are servers.
+"""A shared log on NATS JetStream: a message for each commit, in a stream with three replicas where servers are several.
 
 An append expects the sequence of the last message, so it is there behind that one or not at all; a commit that is too
 large for a message is several, written as one atomic batch. Messages do not change: what replaces one is in a second
@@ -205,26 +205,32 @@ class JetStreamCommits:
     async def _page(self, after: int) -> list[Numbered]:
         """Return the commits behind a number that a replica has, those that were replaced in their places."""
         found, parts, following = list[Numbered](), list[bytes](), after + 1
-        for stored in await self._messages(after + 1):
-            while following < stored.sequence:
-                if parts or (replaced := await self._replacement(following)) is None:
+        is_underway = True
+        while is_underway:
+            page = await self._messages(following)
+            for stored in page:
+                while following < stored.sequence:
+                    if parts or (replaced := await self._replacement(following)) is None:
+                        raise StoreCorrupt(
+                            f"message {following} of {self.name} is missing; compare the replicas of {self._stream}"
+                        )
+                    found.append(replaced)
+                    following = replaced.number + 1
+                if stored.sequence < following:
+                    continue
+                following = stored.sequence + 1
+                parts.append(stored.data)
+                if stored.part != len(parts):
                     raise StoreCorrupt(
-                        f"message {following} of {self.name} is missing; compare the replicas of stream {self._stream}"
+                        f"message {stored.sequence} of {self.name} is not part {len(parts)} of its commit"
                     )
-                found.append(replaced)
-                following = replaced.number + 1
-            if stored.sequence < following:
-                continue
-            following = stored.sequence + 1
-            parts.append(stored.data)
-            if stored.part != len(parts):
-                raise StoreCorrupt(f"message {stored.sequence} of {self.name} is not part {len(parts)} of its commit")
-            if stored.part == stored.parts:
-                if stored.parts > 1:
-                    self._firsts[stored.sequence] = stored.sequence - stored.parts + 1
-                found.append(Numbered(stored.sequence, b"".join(parts)))
-                parts = []
-        while not parts and (replaced := await self._replacement(following) if not found else None) is not None:
+                if stored.part == stored.parts:
+                    if stored.parts > 1:
+                        self._firsts[stored.sequence] = stored.sequence - stored.parts + 1
+                    found.append(Numbered(stored.sequence, b"".join(parts)))
+                    parts = []
+            is_underway = bool(page and parts)  # A commit may be longer than a page.
+        if not found and not parts and (replaced := await self._replacement(following)) is not None:
             found.append(replaced)
         return found
 

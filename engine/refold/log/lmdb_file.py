@@ -10,7 +10,7 @@ import errno
 import mmap
 import os
 import resource
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - struct names its exception in lower case
@@ -151,6 +151,14 @@ def open_sealed(path: str) -> lmdb.Environment:
 def open_alone(path: str) -> lmdb.Environment:
     """Return the LMDB environment of a new file that nobody else opens; its writer flushes it once it is whole."""
     return _open(path, lock=False, sync=False)
+
+
+def delete_rows(path: str, table: str, keys: Iterable[bytes]) -> None:
+    """Delete rows of a table in a file that nobody else opens."""
+    with open_alone(path) as store, store.begin(write=True) as txn:
+        database = store.open_db(table.encode(), txn=txn)
+        for key in keys:
+            txn.delete(key, db=database)
 
 
 def _open(path: str, **options: Any) -> lmdb.Environment:

@@ -26,6 +26,7 @@ from refold.errors import (
     StoreFull,
     StoreUnreachable,
     StoreVersion,
+    logger,
 )
 from refold.limits import (
     CACHES_COUNT_MAX,
@@ -39,7 +40,7 @@ from refold.limits import (
 from refold.log.commits import MOVING_KEY, POSITION_KEY, CommitLog, Disconnected, Numbered, Overtaken, pack, unpack
 from refold.log.directory import directory_at
 from refold.log.disk import disk_error, remove
-from refold.log.lmdb_file import open_alone
+from refold.log.lmdb_file import delete_rows
 from refold.log.lmdb_log import LmdbLog
 from refold.log.memory_log import RamLog
 from refold.log.protocol import AlwaysDurable, Found, Log, LogTurn, Row, Table, TurnLost, scan
@@ -178,6 +179,8 @@ class ReplicaLog:
             except Overtaken:
                 if is_again and (found := self.commits.read(self.position)) and found[0].packed == packed:
                     return found[0].number
+                if self.commits.head() < self.position:
+                    raise self._lost() from None
                 self._contended = _UNCONTENDED_COUNT
                 raise TurnLost(
                     f"another machine wrote to {self.commits.name}; nothing was written, call again"
@@ -219,6 +222,25 @@ class ReplicaLog:
             return True
         self._contended = _UNCONTENDED_COUNT
         return False
+
+    def _lost(self) -> StoreCorrupt:
+        return StoreCorrupt(
+            f"{self.commits.name} has lost commits that this machine has seen, up to {self.position}, or is another "
+            f"log now; if it was restored from a backup on purpose, remove the copies of it and open it again"
+        )
+
+    def check_known(self) -> None:
+        """Raise ``StoreCorrupt`` where the server does not have the commit that this copy has as its last one."""
+        if not self.position:
+            return
+        page = self.commits.read(self.position - 1)[:1]
+        known = [unpack(numbered, self.commits.name).records for numbered in page if numbered.number == self.position]
+        if not known or any(
+            [last for last, _ in self.read(last - 1, last)] != [last]
+            or Record(self.read(last - 1, last)[0][1]).link != Record(record).link
+            for last, record in known[0]
+        ):
+            raise self._lost()
 
     # What other machines wrote.
 
@@ -273,6 +295,7 @@ class ReplicaLog:
             raise StoreError(f"{self.commits.name} cannot be followed: {NO_THREAD}")
 
     def _follow(self) -> None:
+        said = ""
         while not self._is_closed:
             try:
                 told = self.commits.wait(FOLLOW_SECONDS)
@@ -284,7 +307,12 @@ class ReplicaLog:
                         self._undisturbed(self.files.sweep_copy)
             except Closed:
                 return
-            except Exception:  # noqa: BLE001 - who writes or asks for a refresh gets it; reads go on from what is here
+            except StoreUnreachable:  # Servers come and go; who writes or asks for a refresh is told.
+                self._bell.wait(FOLLOW_SECONDS)
+            except Exception as error:  # noqa: BLE001 - as above; reads go on from what is here
+                if str(error) != said:
+                    said = str(error)
+                    logger().error("what other machines write cannot be taken in: %s", said)
                 self._bell.wait(FOLLOW_SECONDS)
 
     def _check_open(self) -> None:
@@ -293,13 +321,17 @@ class ReplicaLog:
 
     def close(self) -> None:
         """End the connections and release the copy."""
-        self._is_closed = True
+        was_closed, self._is_closed = self._is_closed, True
         self._bell.ring()
         self.commits.close()
         if self._follower is not None:
             self._follower.join()
         with self._turns:
-            self.local.close()
+            try:
+                if self.is_stale and not was_closed:
+                    self.files.sweep_copy()
+            finally:
+                self.local.close()
 
 
 def current(numbered: Numbered, log: Log, name: str) -> bytes | None:
@@ -358,7 +390,7 @@ def open_replica(address: str, *, readonly: bool, seed: Mapping[bytes, bytes], c
         local: LmdbLog | RamLog = RamLog() if cache == IN_RAM else _copy_in(_cache_root(cache), commits.name, rows)
         try:
             log = ReplicaLog(commits, local, readonly=readonly)
-            _check_known(log)
+            log.check_known()
             log.refresh()
             if local.row("meta", MOVING_KEY) is not None:
                 raise StoreBusy(  # noqa: TRY301 - what is open is closed below
@@ -400,23 +432,6 @@ def _begun(commits: CommitLog, seed: Mapping[bytes, bytes], *, readonly: bool) -
     except Disconnected as error:
         raise StoreUnreachable(f"{commits.name} was lost while it was created ({error}); call again") from error
     return commits.read(0)[:1]
-
-
-def _check_known(log: ReplicaLog) -> None:
-    """Raise ``StoreCorrupt`` where the server does not have the commit that this copy has as its last one."""
-    if not log.position:
-        return
-    page = log.commits.read(log.position - 1)[:1]
-    known = [unpack(numbered, log.commits.name).records for numbered in page if numbered.number == log.position]
-    if not known or any(
-        [last for last, _ in log.read(last - 1, last)] != [last]
-        or Record(log.read(last - 1, last)[0][1]).link != Record(record).link
-        for last, record in known[0]
-    ):
-        raise StoreCorrupt(
-            f"{log.commits.name} has lost commits that this machine has seen, up to {log.position}, or is another log "
-            f"now; if it was restored from a backup on purpose, remove the copies of it and open it again"
-        )
 
 
 # Copies in directories: each process has one of its own, which the next process goes on with.
@@ -546,10 +561,7 @@ class ReplicaFiles:
             )
         self._log.refresh()
         self._log.local.files.copy(into)
-        with open_alone(into) as store, store.begin(write=True) as txn:
-            meta = store.open_db(b"meta", txn=txn)
-            for key in (POSITION_KEY, _STALE_KEY):
-                txn.delete(key, db=meta)
+        delete_rows(into, "meta", (POSITION_KEY, _STALE_KEY))
 
     def verify(self) -> list[str]:
         """Return what is wrong with the copy's file, and where the server's commits differ from what is here."""

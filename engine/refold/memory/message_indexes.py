@@ -17,10 +17,7 @@ from numpy.typing import NDArray
 from refold.engine import vectors
 from refold.engine.packed import known_key, page_of
 from refold.engine.reader import Reader
-from refold.engine.streams import (
-    key_of,
-    split_key,
-)
+from refold.engine.streams import key_of, split_key
 from refold.engine.transaction import erased_count
 from refold.engine.vectors import Model
 from refold.errors import StoreBusy, StoreCorrupt

@@ -14,7 +14,6 @@ from refold import checks
 from refold.engine import batch as batches
 from refold.engine import history, reader
 from refold.engine.conflicts import ANY
-from refold.engine.engine import Engine, open_engine
 from refold.engine.reader import Request, Side
 from refold.engine.streams import STORE_STREAM
 from refold.engine.transaction import Transaction
@@ -25,7 +24,6 @@ from refold.limits import (
     BASE_DEPTH_MAX,
     ERASED_CHARS_MIN,
     GROUP_COUNT_MAX,
-    MEMORY_BYTES_DEFAULT,
     MEMORY_BYTES_MIN,
     NAME_BYTES_MAX,
     REDO_COUNT_MAX,
@@ -251,7 +249,8 @@ def move(
     """
     from pathlib import Path  # noqa: PLC0415 - it loads what a first context does without
 
-    from refold.engine.move import move as moving  # noqa: PLC0415 - loaded only by those who move
+    from refold.engine import backup as engine_backup  # noqa: PLC0415 - it needs LMDB, which a handle may not
+    from refold.engine.move import move as moving  # noqa: PLC0415 - as above
 
     check_callables(clock_ns=clock_ns, random_bytes=random_bytes)
     places = checked_path(source, "source"), checked_path(target, "target")
@@ -259,24 +258,13 @@ def move(
         checks.invalid(f"{places[0]} and {places[1]} are directories; copy a store with backup, and rename it")
     if not (is_address(places[0]) or Path(places[0]).is_dir()):
         raise NotFound(f"there is no store at {places[0]}; give the path of a store")
-    kept = None if cache is None else checked_path(cache, "cache")
-
-    def opened(path: str, *, readonly: bool = False) -> Engine:
-        return open_engine(
-            path,
-            readonly=readonly,
-            clock_ns=clock_ns,
-            random_bytes=random_bytes,
-            memory_bytes=MEMORY_BYTES_DEFAULT,
-            delayed=False,
-            cache=kept if is_address(path) else None,
-        )
-
-    engine = opened(places[0])
-    try:
-        return moving(engine, places[1], partial(opened, readonly=True), progress or (lambda _done, _all: None))
-    finally:
-        engine.close()
+    opened = partial(
+        engine_backup.opened,
+        clock_ns=clock_ns,
+        random_bytes=random_bytes,
+        cache=None if cache is None else checked_path(cache, "cache"),
+    )
+    return moving(*places, opened, progress or (lambda _done, _all: None))
 
 
 def _seq_of(to: "int | dates.datetime", log: Log) -> int:

@@ -16,6 +16,7 @@ from refold.errors import (
     RefoldError,
     StoreBusy,
     StoreFull,
+    StoreUnreachable,
     WrongVersion,
 )
 
@@ -29,6 +30,7 @@ _STATUSES: Final[tuple[tuple[type[RefoldError], int, str], ...]] = (
     (InvalidInput, 400, "Invalid input"),
     (ReadOnly, 403, "Only to be read"),
     (StoreBusy, 503, "The store is busy"),
+    (StoreUnreachable, 503, "The server of the log does not answer"),
     (StoreFull, 507, "The store is full"),
     (Closed, 503, "The memory was closed"),
 )

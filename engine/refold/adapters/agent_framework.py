@@ -163,20 +163,20 @@ def _fields_of(message: Item, known: set[str]) -> list[Item]:
     role = given if given in _ROLES else "assistant"
     rest = {name: value for name, value in message.items() if name not in ("type", "contents") and value != {}}
     parts: list[Item] = []
-    said: list[tuple[Item, bool]] = []
+    pending: list[tuple[Item, bool]] = []
     contents: list[Item] = message["contents"]
     for content in map(_plain, contents):
         call: Any = content.get("call_id")
         if content["type"] == "function_result" and call in known:
-            parts += [_said(role, said)] if said else []
+            parts += [_message(role, pending)] if pending else []
             parts.append(_result(content))
-            said = []
+            pending = []
         else:
             is_call = role == "assistant" and content["type"] == "function_call" and call not in known
             is_call = is_call and isinstance(call, str) and isinstance(content.get("name"), str)
-            said.append((content, is_call))
+            pending.append((content, is_call))
             known.update([call] if is_call else ())
-    parts += [_said(role, said)] if said or not parts else []
+    parts += [_message(role, pending)] if pending or not parts else []
     if parts[0]["role"] != given:
         rest["role"] = given
     parts[0]["metadata"] |= {_REST: rest} if rest else {}
@@ -192,7 +192,7 @@ def _plain(content: Item) -> Item:
     }
 
 
-def _said(role: str, contents: Sequence[tuple[Item, bool]]) -> Item:
+def _message(role: str, contents: Sequence[tuple[Item, bool]]) -> Item:
     """Return the fields for contents that answer no call, each with whether it is one."""
     blocks: list[Item] = []
     calls: list[Item] = []

@@ -139,20 +139,20 @@ def show(chat: Conversation, before: Sequence[str], after: Sequence[str], find: 
     A message that stays where it was among the others is left alone, and so is the place of one that was edited; one
     that a budget evicted does not come back.
     """
-    said: dict[str, Message] = {}
+    stored: dict[str, Message] = {}
     kept: Sequence[str] = list(before)
     if kept != after[: len(kept)]:
-        kept = _keep(chat, before, after, find, said)
+        kept = _keep(chat, before, after, find, stored)
     for digest in after[len(kept) :]:
         message = find(digest)
         if message is not None:
             role = next((role for kind, role in _ROLES if isinstance(message, kind)), "assistant")
-            said[digest] = _say(partial(chat.append, role), digest, message)
-    return said
+            stored[digest] = _say(partial(chat.append, role), digest, message)
+    return stored
 
 
 def _keep(
-    chat: Conversation, before: Sequence[str], after: Sequence[str], find: Find, said: dict[str, Message]
+    chat: Conversation, before: Sequence[str], after: Sequence[str], find: Find, stored: dict[str, Message]
 ) -> Sequence[str]:
     """Edit messages, and remove from the window what is not at its place; return what stays: the first of ``after``."""
     live = _live(chat)
@@ -167,15 +167,15 @@ def _keep(
                 gone.append(digest)
                 continue
             if digest in live:
-                said[wanted] = _say(partial(chat.replace, live[digest]), wanted, message)
+                stored[wanted] = _say(partial(chat.replace, live[digest]), wanted, message)
         count += 1
-    live = shown = _live(chat) if said else live
+    live = shown = _live(chat) if stored else live
     kept = after[:count]
     while True:
         for digest in gone:
             if digest in live:
                 chat.remove(live[digest])
-        # An answer leaves with its call, and a call with its answers: those of them that stay are said again.
+        # An answer leaves with its call, and a call with its answers: those of them that stay are stored again.
         live = _live(chat)
         lost = next((place for place, digest in enumerate(kept) if digest in shown and digest not in live), None)
         if lost is None:

@@ -177,13 +177,13 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
         """Yield the checkpoints of a thread, or of all, the newest first."""
-        asked = _asked(config)
-        ns, only = asked.get("checkpoint_ns"), asked.get("checkpoint_id")
+        configurable = _configurable(config)
+        ns, only = configurable.get("checkpoint_ns"), configurable.get("checkpoint_id")
         end = get_checkpoint_id(before) if before else None
         within = (CHECKPOINT,) if ns is None else (CHECKPOINT, bounded(ns))
         found = [
             (key[2], thread, key)
-            for thread in ([str(asked["thread_id"])] if "thread_id" in asked else self._threads())
+            for thread in ([str(configurable["thread_id"])] if "thread_id" in configurable else self._threads())
             for key in self._table(thread).keys(within)
             if not (only and key[2] != bounded(only)) and not (end and key[2] >= bounded(end))
         ]
@@ -290,8 +290,8 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         if source_thread_id == target_thread_id:
             return
         source, target = self._table(source_thread_id), self._table(target_thread_id)
-        said, chat = self._chat(source_thread_id), self._chat(target_thread_id)
-        now = said.snapshot()
+        origin, chat = self._chat(source_thread_id), self._chat(target_thread_id)
+        now = origin.snapshot()
 
         def copy() -> None:
             target.delete_prefix(())
@@ -300,7 +300,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
                     mark = {"copied": True} if item.key[0] == CHECKPOINT else {}
                     target.put(item.key, item.value | mark if mark else item.value, sources=[item.seq])
             self._name_thread(target, target_thread_id)
-            if self._channel is not None and said.version:
+            if self._channel is not None and origin.version:
                 chat.restore(now)
             elif self._channel is not None:
                 chat.drop()
@@ -506,7 +506,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         for number, (channel, value) in enumerate(writes):
             place = WRITES_IDX_MAP.get(channel, number)
             slot = REGULAR if place >= 0 else str(place)
-            key = (WRITES, bounded(ns), bounded(_asked(config)["checkpoint_id"]), bounded(task_id), slot)
+            key = (WRITES, bounded(ns), bounded(_configurable(config)["checkpoint_id"]), bounded(task_id), slot)
             rows.setdefault(key, []).append([task_id, task_path, place, channel, *self._dump(value)])
         return rows
 
@@ -564,7 +564,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
     ) -> _Step:
         """Return what a checkpoint adds to its thread as that is now."""
         thread, ns = _place(config)
-        table, parent = self._table(thread), _asked(config).get("checkpoint_id")
+        table, parent = self._table(thread), _configurable(config).get("checkpoint_id")
         base = self._find(table, ns, parent) if parent else None
         before: Record = {"plain": {}, "lists": {}} if base is None else base.record
         given, versions = checkpoint["channel_values"], {**checkpoint["channel_versions"], **new_versions}
@@ -586,10 +586,10 @@ class RefoldSaver(BaseCheckpointSaver[str]):
                 others |= {value_key(ns, channel, version): channel} if channel in new_versions else {}
             elif self._splits and is_plain(given[channel]):
                 plain[channel] = given[channel]
-            elif self._splits and are_messages(said := given[channel]):
-                own = digests[channel] = self._seen.digests((thread, ns, channel), said, self._digest)
+            elif self._splits and are_messages(listed_messages := given[channel]):
+                own = digests[channel] = self._seen.digests((thread, ns, channel), listed_messages, self._digest)
                 lists[channel] = listed(own)
-                messages |= zip(own, said, strict=True)
+                messages |= zip(own, listed_messages, strict=True)
             else:
                 others[value_key(ns, channel, version)] = channel
         values: dict[Key, Any] = {}
@@ -635,13 +635,13 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         """Write a step within the open batch; return the stamp of its checkpoint."""
         table, chat = self._table(step.thread), self._chat(step.thread)
         base, move = step.base, step.move
-        said: Mapping[str, Message] = {}
+        shown: Mapping[str, Message] = {}
         needed = {None if base is None else base.key, None if move is None else move.base} - {None}
         if not all(table.seqs(cast("set[Key]", needed))):
             text = f"a checkpoint of {table.name} that another one goes on from has gone; look again"
             raise WrongVersion(text, expected=EXISTS, actual=0)
         if move is not None:
-            said = self._show(chat, table, move, step.messages)
+            shown = self._show(chat, table, move, step.messages)
         earlier: Mapping[str, Names] = {} if base is None else base.digests
         there = set(() if move is None else move.before).union(*earlier.values())
         for channel, digests in step.made.digests.items():
@@ -656,7 +656,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
             for digest in digests:
                 if digest not in there:
                     there.add(digest)
-                    sources, dumped = [said[digest]] if digest in said else [], self._dump(step.messages[digest])
+                    sources, dumped = [shown[digest]] if digest in shown else [], self._dump(step.messages[digest])
                     table.put((MESSAGE, digest), dumped, sources=sources)
                     self._seen.loaded(digest, self._load(dumped))  # The next one who reads the checkpoint asks for it.
         for key, value in step.values.items():
@@ -752,14 +752,14 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         return [*kept.values()]
 
 
-def _asked(config: RunnableConfig | None) -> dict[str, Any]:
+def _configurable(config: RunnableConfig | None) -> dict[str, Any]:
     return config.get("configurable", {}) if config else {}
 
 
 def _place(config: RunnableConfig) -> tuple[str, str]:
     """Return thread and namespace."""
-    asked = _asked(config)
-    return str(asked["thread_id"]), asked.get("checkpoint_ns", "")
+    configurable = _configurable(config)
+    return str(configurable["thread_id"]), configurable.get("checkpoint_ns", "")
 
 
 def _config(thread: str, ns: str, cid: str) -> RunnableConfig:

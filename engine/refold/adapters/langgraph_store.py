@@ -122,26 +122,26 @@ class RefoldStore(BaseStore):
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         """Do operations at once: reads see the state before them, and what is put or deleted is one commit."""
-        asked = [*ops]
-        writes, queries = self._writes(asked), _queries(asked)
+        operations = [*ops]
+        writes, queries = self._writes(operations), _queries(operations)
         texts = [each for write in writes for each in write.texts]
         vectors: dict[str, Vector] = {}
         if self.embeddings is not None:
             vectors = {query: self.embeddings.embed_query(query) for query in queries}
             _embed(writes, self.embeddings.embed_documents(texts) if texts else [])
-        return self._done(asked, writes, vectors)
+        return self._done(operations, writes, vectors)
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         """Do operations at once, as ``batch`` does; a thread reads and writes."""
-        asked = [*ops]
-        writes, queries = self._writes(asked), _queries(asked)
+        operations = [*ops]
+        writes, queries = self._writes(operations), _queries(operations)
         texts = [each for write in writes for each in write.texts]
         vectors: dict[str, Vector] = {}
         if self.embeddings is not None:
             made = await asyncio.gather(*map(self.embeddings.aembed_query, queries))
             vectors = dict(zip(queries, made, strict=True))
             _embed(writes, await self.embeddings.aembed_documents(texts) if texts else [])
-        return await asyncio.to_thread(self._done, asked, writes, vectors)
+        return await asyncio.to_thread(self._done, operations, writes, vectors)
 
     def _writes(self, ops: Sequence[Op]) -> list[_Write]:
         """Return what is written: of several operations on one key, the last one."""

@@ -225,7 +225,7 @@ class Engine:
             self.reader.log.files.alone(self.sweep)
 
     def undisturbed(self, use: Callable[[], object]) -> None:
-        """Call ``use`` while nobody reads or writes in this process; nothing is done once it is closed."""
+        """Call ``use`` while no other thread reads or writes; do nothing once it is closed."""
         with self.exclusive(), self.reader.state_lock:
             if not self.reader.is_closed:
                 use()

@@ -1,7 +1,7 @@
 """A memory moved: from a directory to a server, from there to a directory, or to another server, while others write.
 
-Records go first, in the order of the log, as often as others have written more. Then the old side is marked, so that
-nobody writes there any more, and the rest follows. The new side can be opened once it is whole and has the state of the
+Records go first, in the order of the log, as often as others have written more. Then the old side is marked, so that it
+takes no more writes, and the rest follows. The new side can be opened once it is whole and has the state of the
 old one; who runs a move that was cut off again goes on with it.
 """
 
@@ -26,7 +26,7 @@ from refold.results import Moved
 _COMMIT_BYTES: Final = 512 * 1024
 """What one commit holds of records or rows, about."""
 _REST_EVENTS: Final = 1_000
-"""So few events are left to the time in which nobody may write."""
+"""So few events are left to the time without writes."""
 
 Progress = Callable[[int, int], None]
 
@@ -51,7 +51,7 @@ def move(source: str, target: str, opened: Callable[..., AbstractContextManager[
 
 
 def _carry(source: Engine, target: str, progress: Progress) -> None:
-    """Let all of a memory be on the new side, and nobody write to the old one any more."""
+    """Put all of a memory on the new side, and let the old one take no more writes."""
     source.refresh()
     mark = source.reader.log.row("meta", MOVED_KEY)
     if mark is not None and mark.decode() != shown_address(target):
@@ -72,7 +72,7 @@ def _state(engine: Engine) -> Moved:
 
 
 def _mark(source: Engine, target: str) -> None:
-    """Let nobody write to the old side from here on, and take in what was written before."""
+    """Let the old side take no writes from here on, and take in what was written before."""
     write(source.reader.log, (), [("meta", MOVED_KEY, shown_address(target).encode())])
     source.refresh()
     with source.reader.state_lock:

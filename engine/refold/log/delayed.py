@@ -113,7 +113,7 @@ class DelayedTurn:
         self.is_open = True
 
     def is_current(self) -> bool:
-        """Return ``True``: while the turn is open nobody else writes."""
+        """Return ``True``: an open turn keeps all other writers out."""
         return True
 
     def write(self, records: Sequence[Sealed], rows: Sequence[Row] = (), erased: Sequence[Sealed] = ()) -> int:

@@ -89,7 +89,7 @@ class JetStreamCommits:
             raise StoreError(f"{self.name} cannot be used: {NO_THREAD}")
         self._client: Any = None
         self._jetstream: JetStreamContext
-        self._told: Any = None
+        self._consumer: Any = None
         try:
             self._call(partial(self._connect, place, readonly=readonly))
         except BaseException:
@@ -369,20 +369,20 @@ class JetStreamCommits:
         return self._call(partial(self._wait, seconds), seconds + _CALL_SECONDS)
 
     async def _wait(self, seconds: float) -> int | None:
-        if self._told is None:
-            self._told = await self._jetstream.subscribe(
+        if self._consumer is None:
+            self._consumer = await self._jetstream.subscribe(
                 self._subject,
                 stream=self._stream,
                 ordered_consumer=True,
                 deliver_policy=api.DeliverPolicy.NEW,
                 headers_only=True,
             )
-            return None  # What was appended before is not told.
+            return None  # It does not tell of what was appended before.
         last = None
         with suppress(TimeoutError, NatsTimeout):
-            last = await self._told.next_msg(timeout=seconds)
+            last = await self._consumer.next_msg(timeout=seconds)
             while True:
-                last = await self._told.next_msg(timeout=0)
+                last = await self._consumer.next_msg(timeout=0)
         return None if last is None else int(last.metadata.sequence.stream)
 
     def size_bytes(self) -> int:

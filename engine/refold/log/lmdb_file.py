@@ -154,7 +154,7 @@ def open_alone(path: str) -> lmdb.Environment:
 
 
 def delete_rows(path: str, table: str, keys: Iterable[bytes]) -> None:
-    """Delete rows of a table in a file that nobody else opens."""
+    """Delete rows of a table in a new file that no other process opens."""
     with open_alone(path) as store, store.begin(write=True) as txn:
         database = store.open_db(table.encode(), txn=txn)
         for key in keys:

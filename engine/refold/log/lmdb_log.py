@@ -109,7 +109,7 @@ class LmdbTurn:
         """LMDB gives the next number to the turn's own transaction, unless that changes nothing."""
 
     def is_current(self) -> bool:
-        """Return ``True``: while the turn is open nobody else writes."""
+        """Return ``True``: an open turn keeps all other writers out."""
         return True
 
     def write(self, records: Sequence[Sealed], rows: Sequence[Row] = (), erased: Sequence[Sealed] = ()) -> int:

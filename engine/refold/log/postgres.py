@@ -198,7 +198,7 @@ class PostgresCommits:
     # Turns.
 
     def queue(self) -> None:
-        """Wait for this machine's turn, so long that one which stands still keeps nobody from writing."""
+        """Wait for this machine's turn, at most so long that one which stands still does not stop the others."""
 
         def use(connection: "psycopg.Connection[Any]") -> None:
             # One transaction: where the lock is not to be had in time, the bound is undone as well.
@@ -223,8 +223,8 @@ class PostgresCommits:
             if listener is None or listener.closed:
                 listener = self._listener = self._connect()
                 listener.execute(SQL("LISTEN {}").format(Identifier(self._channel)))
-                return None  # What was appended before is not told.
-            return max((int(told.payload) for told in listener.notifies(timeout=seconds, stop_after=1)), default=None)
+                return None  # It does not tell of what was appended before.
+            return max((int(each.payload) for each in listener.notifies(timeout=seconds, stop_after=1)), default=None)
         except psycopg.Error as error:
             raise self._translated(error) from error
         finally:

@@ -58,9 +58,9 @@ class LogTurn(Protocol):
         ...
 
     def is_current(self) -> bool:
-        """Return whether nobody has written since the turn began: what decides not to write may rely on that then.
+        """Return whether the log is as it was when the turn began: a decision not to write relies on that.
 
-        A log that is on this machine lets nobody.
+        It always is in a log on this machine.
         """
         ...
 

@@ -286,7 +286,7 @@ class ReplicaLog:
     def follow(self, undisturbed: Callable[[Callable[[], None]], None]) -> None:
         """Apply from now on what other machines write, as soon as the server says so.
 
-        ``undisturbed`` calls what it is given while nobody reads: the sweep of the copy, where they erased something.
+        ``undisturbed`` calls what it is given without readers beside it: the sweep of the copy after their erasures.
         """
         self._undisturbed = undisturbed
         self._follower = Worker(self._follow, "refold-follower")
@@ -295,24 +295,24 @@ class ReplicaLog:
             raise StoreError(f"{self.commits.name} cannot be followed: {NO_THREAD}")
 
     def _follow(self) -> None:
-        said = ""
+        reported = ""
         while not self._is_closed:
             try:
-                told = self.commits.wait(FOLLOW_SECONDS)
+                number = self.commits.wait(FOLLOW_SECONDS)
                 if not self._is_closed:
                     with self._turns:  # One of this machine is here once its turn is over.
-                        if told is None or told > self.position:
+                        if number is None or number > self.position:
                             self.refresh()
                     if self.is_stale:
                         self._undisturbed(self.files.sweep_copy)
             except Closed:
                 return
-            except StoreUnreachable:  # Servers come and go; who writes or asks for a refresh is told.
+            except StoreUnreachable:  # Servers come and go; a write or a refresh raises it.
                 self._bell.wait(FOLLOW_SECONDS)
-            except Exception as error:  # noqa: BLE001 - as above; reads go on from what is here
-                if str(error) != said:
-                    said = str(error)
-                    logger().error("what other machines write cannot be taken in: %s", said)
+            except Exception as error:  # noqa: BLE001 - reads go on from what is here; a write or a refresh raises it
+                if str(error) != reported:
+                    reported = str(error)
+                    logger().error("what other machines write cannot be taken in: %s", reported)
                 self._bell.wait(FOLLOW_SECONDS)
 
     def _check_open(self) -> None:
@@ -510,7 +510,7 @@ class ReplicaFiles:
         self._log.local.files.sweep()
 
     def sweep_copy(self) -> None:
-        """Leave nothing of what was erased in the copy; the caller lets nobody read.
+        """Leave nothing of what was erased in the copy; the caller keeps readers out.
 
         Where another process reads it, or there is no room, that is left to the next time.
         """

@@ -46,8 +46,8 @@ ELSEWHERE = {
 }
 """Sections whose blocks need packages that are not here, and the adapter whose test runs them beside its framework."""
 
-ON_SERVERS = "Share it among machines"
-"""The section whose commands need a server; tests/engine/test_move.py runs them with one."""
+ON_SERVERS = {"Share it among machines", "Run it in production"}
+"""Sections whose commands need servers; tests/engine/test_move.py and tests/log/test_production.py see to them."""
 
 FORMAT = (ENGINE / "FORMAT.md").read_text(encoding="utf-8")
 
@@ -80,7 +80,7 @@ def test_a_block_prints_the_lines_that_it_shows(shown: str) -> None:
 def test_every_block_of_a_page_says_its_language(name: str) -> None:
     fences = re.findall(r"^```(.*)$", (ROOT / name).read_text(encoding="utf-8"), re.MULTILINE)
     # In turn an opening and a closing fence; a drawing has no language and no prompt.
-    assert set(fences[::2]) <= {"python", "pycon", "sh", ""}
+    assert set(fences[::2]) <= {"conf", "pycon", "python", "sh", "sql", "yaml", ""}
     assert set(fences[1::2]) <= {""}
     assert len(fences) % 2 == 0
 
@@ -435,7 +435,7 @@ def test_the_commands_of_a_page_run_between_its_blocks(
     text = page.read_text(encoding="utf-8")
     for fence in FENCE.finditer(text):
         language, source = fence.groups()
-        if run_blocks.section_at(text, fence.start()) in {*ELSEWHERE, ON_SERVERS}:
+        if run_blocks.section_at(text, fence.start()) in {*ELSEWHERE, *ON_SERVERS}:
             continue
         if language == "python":
             run_blocks.run_block(source, names, page, 0)

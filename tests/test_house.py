@@ -29,6 +29,7 @@ TOP_LEVEL = {
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 RANGES = {
     "base": PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"]["cli"],
+    "cluster": PROJECT["project"]["optional-dependencies"]["cluster"],
     "hnsw": PROJECT["project"]["optional-dependencies"]["hnsw"],
     "dev": PROJECT["dependency-groups"]["dev"] + PROJECT["project"]["dependencies"],
     "peers": PROJECT["dependency-groups"]["peers"] + PROJECT["dependency-groups"]["bench"],

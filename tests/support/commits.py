@@ -5,10 +5,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from itertools import count
 
+from refold.cli.cluster import NatsServers
 from refold.log.commits import Check, CommitLog, Disconnected, Numbered, Overtaken
 from refold.log.jetstream import JetStreamCommits
 from refold.log.postgres import PostgresCommits
-from tests.support.nats_servers import NatsServers, nats_servers
+from tests.support.nats_servers import nats_servers
 from tests.support.postgres_server import PostgresServer, postgres_server
 
 

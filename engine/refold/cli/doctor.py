@@ -5,7 +5,7 @@ They change nothing and take no lock, so that they may run on any store in any s
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,7 +19,7 @@ from refold.cli import EXIT_ERROR, EXIT_INTEGRITY
 from refold.engine.reader import TAGS_KEY, UNSWEPT_KEY
 from refold.engine.streams import APPLIED_KEY
 from refold.engine.verify import was_store
-from refold.errors import RefoldError, StoreError
+from refold.errors import InvalidInput, StoreError
 from refold.limits import (
     BALLAST_BYTES_MIN,
     DISK_BYTES_MIN,
@@ -311,8 +311,8 @@ _INSIDE: Final = _named(_map, _readers, _log, _tail, _pages, _event_kinds, _eras
 _DAMAGE: Final = frozenset({"file", "log", "tail", "event kinds"})
 
 
-def _examine_server(address: str) -> Examination:
-    """Ask the server of a log what is to be known of it; nothing is written there, nor is a copy made."""
+def _examine_server(address: str, monitors: Sequence[str]) -> Examination:
+    """Ask the servers of a log what is to be known of it; nothing is written there, nor is a copy made."""
     path = shown_address(address)
     try:
         commits = connect(address, readonly=True)
@@ -320,16 +320,23 @@ def _examine_server(address: str) -> Examination:
             found = commits.checks()
         finally:
             commits.close()
-    except RefoldError as error:
+    except StoreError as error:
         found = [Check("server", BAD, str(error))]
+    if monitors:
+        from refold.log.jetstream import stream_of  # Its client is an extra, and is there by now.
+        from refold.log.monitors import compare  # A client of HTTP is needed here alone.
+
+        found += compare(monitors, stream_of(address))
     is_ok = all(check.state != BAD for check in found)
     return Examination(path, is_ok, 0 if is_ok else EXIT_ERROR, [Diagnosis(*check) for check in found])
 
 
-def examine(path: str) -> Examination:
-    """Run all checks that the store at a path allows."""
+def examine(path: str, monitors: Sequence[str] = ()) -> Examination:
+    """Run all checks that the store at a path allows; ``monitors`` are those of the servers of its log."""
+    if monitors and not path.startswith(("nats://", "tls://")):
+        raise InvalidInput(f"{shown_address(path)} has no monitors; leave --monitor out, or name a log on NATS")
     if is_address(path):
-        return _examine_server(path)
+        return _examine_server(path, monitors)
     checks: list[Diagnosis] = []
     codes = [0]
 

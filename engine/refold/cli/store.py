@@ -96,8 +96,19 @@ def _report_lines(report: "Report") -> Iterator[Line]:
         yield (report.summary,)
 
 
-@verb("doctor", db_option, opens=None)
-def doctor(db: str) -> Output:
+@verb(
+    "doctor",
+    db_option,
+    click.option(
+        "--monitor",
+        "monitors",
+        multiple=True,
+        metavar="URL",
+        help="Compare the replicas of a log on NATS: each server's monitoring port, http://host:8222.",
+    ),
+    opens=None,
+)
+def doctor(db: str, monitors: tuple[str, ...]) -> Output:
     """Say what ails a store, and what to do.
 
     Looks at its place, its files, its readers and writers, and changes nothing; `refold verify` looks into the events.
@@ -105,7 +116,7 @@ def doctor(db: str) -> Output:
     """
     from refold.cli.doctor import examine
 
-    examination = examine(db)
+    examination = examine(db, monitors)
     return Output(examination, _examination_lines(examination), examination.exit_code)
 
 
@@ -320,9 +331,10 @@ def mcp_command(
 @cli.command("demo")
 @click.option("--db", metavar="PATH", help="Keep the store there; it must be new. REFOLD_DB is not read here.")
 @click.option("--plain", is_flag=True, help="Without colour, on terminals too.")
+@click.option("--cluster", is_flag=True, help="Three servers keep the log, and one is killed; needs a nats-server.")
 @json_option
 @click.pass_context
-def demo_command(context: click.Context, *, db: str | None, plain: bool, as_json: bool) -> None:
+def demo_command(context: click.Context, *, db: str | None, plain: bool, cluster: bool, as_json: bool) -> None:
     """See in a minute what it is for.
 
     An agent forgets what it was told and fails. The log says when and why; in a fork from before that, it remembers and
@@ -330,13 +342,19 @@ def demo_command(context: click.Context, *, db: str | None, plain: bool, as_json
     """
     import tempfile
 
-    from refold.cli.demo import demonstrate
-
     console = Console(quiet=as_json, plain=plain)
     with ExitStack() as stack:
-        if db is None:
-            db = str(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="refold-demo-"))) / "store")
-        facts = demonstrate(db, console)
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="refold-demo-")))
+        if cluster:
+            if db is not None:
+                raise click.UsageError("--cluster keeps its log on servers of its own; leave --db out")
+            from refold.cli import cluster as servers
+
+            facts = servers.demonstrate(place, console)
+        else:
+            from refold.cli.demo import demonstrate
+
+            facts = demonstrate(db or str(place / "store"), console)
     if as_json:
         print_json(facts)
     if not facts["ok"]:

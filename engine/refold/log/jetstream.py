@@ -22,7 +22,7 @@ from nats.errors import NoRespondersError
 from nats.errors import TimeoutError as NatsTimeout
 from nats.js import JetStreamContext, api, errors
 
-from refold.errors import Closed, InvalidInput, StoreCorrupt, StoreError, StoreUnreachable, StoreVersion
+from refold.errors import Closed, InvalidInput, StoreCorrupt, StoreError, StoreUnreachable, StoreVersion, logger
 from refold.log.commits import PAGE_BYTES, Check, Disconnected, Numbered, Overtaken, shown_address
 from refold.threads import NO_THREAD, Worker
 
@@ -33,6 +33,8 @@ _CALL_SECONDS: Final = 30.0
 _VERSION_MIN: Final = (2, 12)
 """The first server with atomic batches."""
 _REPLICAS: Final = 3
+_ATTEMPTS: Final = 8
+"""How often a message that a replica has lost is asked for: first the leader, then whichever replica answers."""
 _PAGE_COUNT: Final = 1_024
 """Messages that are read at a time."""
 _HEADERS_BYTES: Final = 1_024
@@ -47,6 +49,8 @@ _NO_PEERS: Final = 10_005
 
 _PASSING: Final = (errors.ServiceUnavailableError, errors.ServerError)
 """What the server says while it has no leader, or cannot do it now."""
+
+_COMPARE: Final = "run `refold doctor` with --monitor for each server"
 
 _PART: Final = "Refold-Part"
 _LAST: Final = "Refold-Last"
@@ -65,6 +69,45 @@ class _Stored(NamedTuple):
     parts: int
     data: bytes
 
+    @classmethod
+    def of(cls, sequence: int, headers: dict[str, str], data: bytes) -> "_Stored":
+        part, _, parts = headers.get(_PART, "1/1").partition("/")
+        return cls(sequence, int(part), int(parts), data)
+
+
+class _Page:
+    """Commits that are put together of messages in their order, each commit of one or several."""
+
+    def __init__(self, after: int, name: str) -> None:
+        self.commits = list[Numbered]()
+        self.parts = list[bytes]()
+        """Those of the last commit, as long as it is not whole."""
+        self.firsts: dict[int, int] = {}
+        """Number of a commit -> the sequence of its first message, where that is another one."""
+        self.following = after + 1
+        self._name = name
+
+    def add(self, stored: _Stored) -> None:
+        """Take the next message in; one that is behind is left."""
+        if stored.sequence < self.following:
+            return
+        self.following = stored.sequence + 1
+        self.parts.append(stored.data)
+        if stored.part != len(self.parts):
+            raise StoreCorrupt(
+                f"message {stored.sequence} of {self._name} is not part {len(self.parts)} of its commit; {_COMPARE}"
+            )
+        if stored.part == stored.parts:
+            if stored.parts > 1:
+                self.firsts[stored.sequence] = stored.sequence - stored.parts + 1
+            self.commits.append(Numbered(stored.sequence, b"".join(self.parts)))
+            self.parts = []
+
+    def skip(self, replaced: Numbered) -> None:
+        """Take in what replaced the commit that begins at the next message."""
+        self.commits.append(replaced)
+        self.following = replaced.number + 1
+
 
 class JetStreamCommits:
     """The commits of one log in a stream; see ``commits.CommitLog`` for what each method promises.
@@ -76,10 +119,12 @@ class JetStreamCommits:
     def __init__(self, address: str, *, readonly: bool) -> None:
         place = _Place.of(address)
         self.name = place.name
-        self._stream, self._replaced = f"REFOLD_{place.log}", f"REFOLD_{place.log}_REPLACED"
+        self._stream, self._replaced = _stream(place.log), f"{_stream(place.log)}_REPLACED"
         self._subject, self._replaced_subject = f"refold.{place.log}.commit", f"refold.{place.log}.replaced"
         self._firsts: dict[int, int] = {}
         """Number of a commit -> the sequence of its first message, where that is another one."""
+        self._is_damaged = False
+        """Whether a replica lacked what another one has."""
         self._is_closed = False
         self._lock = Lock()
         self._loop = asyncio.new_event_loop()
@@ -196,43 +241,49 @@ class JetStreamCommits:
             if found or await self._head() <= after:
                 return found
             if time.monotonic() > until:
-                raise StoreCorrupt(
-                    f"what is behind commit {after} of {self.name} is missing in a replica; compare them with `nats "
-                    f"server report jetstream`"
-                )
+                raise StoreCorrupt(f"what is behind commit {after} of {self.name} is missing in a replica; {_COMPARE}")
             await asyncio.sleep(0.005)
 
     async def _page(self, after: int) -> list[Numbered]:
         """Return the commits behind a number that a replica has, those that were replaced in their places."""
-        found, parts, following = list[Numbered](), list[bytes](), after + 1
+        page = _Page(after, self.name)
         is_underway = True
         while is_underway:
-            page = await self._messages(following)
-            for stored in page:
-                while following < stored.sequence:
-                    if parts or (replaced := await self._replacement(following)) is None:
-                        raise StoreCorrupt(
-                            f"message {following} of {self.name} is missing; compare the replicas of {self._stream}"
-                        )
-                    found.append(replaced)
-                    following = replaced.number + 1
-                if stored.sequence < following:
-                    continue
-                following = stored.sequence + 1
-                parts.append(stored.data)
-                if stored.part != len(parts):
-                    raise StoreCorrupt(
-                        f"message {stored.sequence} of {self.name} is not part {len(parts)} of its commit"
-                    )
-                if stored.part == stored.parts:
-                    if stored.parts > 1:
-                        self._firsts[stored.sequence] = stored.sequence - stored.parts + 1
-                    found.append(Numbered(stored.sequence, b"".join(parts)))
-                    parts = []
-            is_underway = bool(page and parts)  # A commit may be longer than a page.
-        if not found and not parts and (replaced := await self._replacement(following)) is not None:
-            found.append(replaced)
-        return found
+            messages = await self._messages(page.following)
+            for stored in messages:
+                while page.following < stored.sequence:
+                    if page.parts or (replaced := await self._replacement(page.following)) is None:
+                        page.add(await self._message(page.following))
+                    else:
+                        page.skip(replaced)
+                page.add(stored)
+            is_underway = bool(messages and page.parts)  # A commit may be longer than a page.
+        if not page.commits and not page.parts and (replaced := await self._replacement(page.following)) is not None:
+            page.skip(replaced)
+        self._firsts |= page.firsts
+        return page.commits
+
+    async def _message(self, sequence: int) -> _Stored:
+        """Return a message that a replica does not have, as the leader or another replica has it."""
+        passing: errors.APIError | None = None
+        for attempt in range(_ATTEMPTS):
+            try:
+                found = await self._jetstream.get_msg(self._stream, sequence, direct=attempt > 0)
+            except _PASSING as error:
+                passing = error
+            except errors.APIError:
+                continue
+            else:
+                if not self._is_damaged:
+                    self._is_damaged = True
+                    logger().warning(f"message {sequence} of {self.name} was missing in a replica; {_COMPARE}")
+                return _Stored.of(sequence, _headers(found), found.data or b"")
+        if passing is not None:
+            raise passing
+        raise StoreCorrupt(
+            f"message {sequence} of {self.name} is missing in all replicas that answer; {_COMPARE}, and restore "
+            f"{self._stream} from a backup where none has it"
+        )
 
     async def _messages(self, first: int) -> list[_Stored]:
         """Return the first messages of the stream from a sequence on, as one of its replicas has them."""
@@ -251,8 +302,7 @@ class JetStreamCommits:
                     if headers["Status"] not in ("204", "404"):
                         raise errors.APIError(description=f"{headers['Status']} {headers.get('Description')}")
                     return found
-                part, _, parts = headers.get(_PART, "1/1").partition("/")
-                found.append(_Stored(int(headers["Nats-Sequence"]), int(part), int(parts), message.data))
+                found.append(_Stored.of(int(headers["Nats-Sequence"]), headers, message.data))
                 if headers.get("Nats-Num-Pending") == "0":
                     return found
         finally:
@@ -443,6 +493,15 @@ class JetStreamCommits:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def stream_of(address: str) -> str:
+    """Return the name of the stream that holds the commits of the log at an address."""
+    return _stream(_Place.of(address).log)
+
+
+def _stream(log: str) -> str:
+    return f"REFOLD_{log}"
 
 
 def _headers(message: object) -> dict[str, str]:

@@ -18,8 +18,7 @@ from refold.errors import Closed, InvalidInput, StoreCorrupt, StoreError, StoreF
 from refold.limits import CLOCK_SECONDS_MAX
 from refold.log.commits import PAGE_BYTES, Check, Disconnected, Numbered, Overtaken, shown_address
 
-_SCHEMA: Final[Sequence[LiteralString]] = (
-    "CREATE SCHEMA IF NOT EXISTS refold",
+_TABLES: Final[Sequence[LiteralString]] = (
     """CREATE TABLE IF NOT EXISTS refold.log (
         id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
         name text NOT NULL UNIQUE,
@@ -95,7 +94,9 @@ class PostgresCommits:
     def _found(self, connection: "psycopg.Connection[Any]", name: str, *, readonly: bool) -> int:
         """Return the number of the log in the database; the schema and the log are made where they are missing."""
         if connection.execute("SELECT to_regclass('refold.commit')").fetchone() == (None,) and not readonly:
-            for statement in _SCHEMA:
+            # One that an administrator made for us: `IF NOT EXISTS` asks for the right to make it all the same.
+            is_there = connection.execute("SELECT to_regnamespace('refold')").fetchone() != (None,)
+            for statement in _TABLES if is_there else ("CREATE SCHEMA IF NOT EXISTS refold", *_TABLES):
                 # Two that make it at the same moment: the second one finds it made.
                 with suppress(psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable):
                     connection.execute(statement)

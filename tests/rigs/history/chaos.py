@@ -8,7 +8,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Final, Self
 
-from tests.support.nats_servers import NatsServers
+from refold.cli.cluster import NatsServers
 from tests.support.postgres_server import PostgresServer
 
 PAUSE_SECONDS: Final = (0.5, 3.0)

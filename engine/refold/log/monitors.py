@@ -1,0 +1,104 @@
+"""What each server of a JetStream cluster says of its own copy of a log; clients learn of the leader's alone.
+
+A replica that lost messages in silence calls itself current, so it is found by comparison of what `/jsz` and `/varz`
+say at each server's monitoring port.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+from urllib.request import urlopen
+
+import msgspec
+
+from refold.errors import InvalidInput
+from refold.log.commits import Check
+
+_SECONDS: Final = 5.0
+_TRIES: Final = 10
+_PAUSE_SECONDS: Final = 0.2
+"""Replicas that writes are under way to differ for a moment: they are asked again."""
+
+
+class Replica(NamedTuple):
+    """A server's copy of a stream: its last sequence, how many messages up to it are gone, and whether it leads."""
+
+    server: str
+    last: int
+    missing: int
+    leads: bool
+    syncs: bool
+    """Whether each message is on the disk before it is acknowledged."""
+
+
+def look(monitor: str, stream: str) -> Replica | None:
+    """Return what the server with this monitoring address has of a stream, ``None`` where it has none of it."""
+    server = str(_fetch(monitor, "varz")["server_name"])
+    found = _fetch(monitor, "jsz?accounts=1&streams=1")
+    for account in found.get("account_details", ()):
+        for each in account.get("stream_detail", ()):
+            if each["name"] == stream:
+                state, cluster = each["state"], each.get("cluster")
+                leader = cluster.get("leader") if cluster else server
+                missing = state["last_seq"] - state["messages"]
+                is_synced = bool(found["config"].get("sync_always"))
+                return Replica(server, state["last_seq"], missing, leader == server, is_synced)
+    return None
+
+
+def _fetch(monitor: str, what: str) -> dict[str, Any]:
+    if not monitor.startswith(("http://", "https://")):
+        raise InvalidInput(
+            f"a monitor is {monitor!r}; give the address of a server's monitoring port: http://host:8222"
+        )
+    with urlopen(f"{monitor.rstrip('/')}/{what}", timeout=_SECONDS) as answer:  # noqa: S310 - of http, as just checked
+        return msgspec.json.decode(answer.read(), type=dict[str, Any])
+
+
+def compare(monitors: Sequence[str], stream: str) -> list[Check]:
+    """Return what follows from the replicas of a stream, each asked itself."""
+    away, found = _replicas(monitors, stream)
+    for _ in range(_TRIES):
+        if all((each.last, each.missing) == (found[0].last, found[0].missing) for each in found):
+            break
+        time.sleep(_PAUSE_SECONDS)
+        away, found = _replicas(monitors, stream)
+    return away + _compared(found)
+
+
+def _replicas(monitors: Sequence[str], stream: str) -> tuple[list[Check], list[Replica]]:
+    """Return what is wrong with monitors that do not answer, and the replicas of the others."""
+    away, found = list[Check](), list[Replica]()
+    for monitor in monitors:
+        try:
+            replica = look(monitor, stream)
+        except (OSError, LookupError, msgspec.DecodeError) as error:
+            step = "see whether the server runs, and that `http` in its configuration names this port"
+            away.append(Check("monitor", "bad", f"{monitor} does not answer: {error}", step))
+        else:
+            if replica is not None:
+                found.append(replica)
+    return away, found
+
+
+def _compared(found: Sequence[Replica]) -> list[Check]:
+    if not found:
+        step = "name the monitors of the servers that hold it; `nats stream info` lists them"
+        return [Check("copies", "bad", "none of these servers has a copy of the log", step)]
+    head, least = max(each.last for each in found), min(each.missing for each in found)
+    checks = list[Check]()
+    for each in found:
+        if each.missing > least:
+            step = (
+                f"stop {each.server}, remove its copy from its store_dir and start it again: it fetches all from the "
+                f"others; until then do not let it lead"
+            )
+            lost = f"{each.server} has lost {each.missing - least:,} messages that the others have"
+            checks.append(Check("copies", "bad", lost, step))
+        elif each.last < head:
+            step = "see why: until it has caught up, one more that fails stops all writes"
+            checks.append(Check("copies", "warn", f"{each.server} is {head - each.last:,} messages behind", step))
+        if not each.syncs:
+            step = "set `sync_interval: always` under `jetstream` in its configuration, or a power cut may lose writes"
+            checks.append(Check("durability", "warn", f"{each.server} acknowledges before its disk has it", step))
+    return checks or [Check("copies", "ok", f"{len(found)} servers have the same {head - least:,} messages")]

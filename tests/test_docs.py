@@ -46,8 +46,8 @@ ELSEWHERE = {
 }
 """Sections whose blocks need packages that are not here, and the adapter whose test runs them beside its framework."""
 
-ON_SERVERS = {"Share it among machines", "Run it in production"}
-"""Sections whose commands need servers; tests/engine/test_move.py and tests/log/test_production.py see to them."""
+ON_SERVERS = {"Share it among machines", "Run the servers of a shared log"}
+"""Sections whose commands need servers; tests/engine/test_move.py and tests/log/test_servers_guide.py see to them."""
 
 FORMAT = (ENGINE / "FORMAT.md").read_text(encoding="utf-8")
 

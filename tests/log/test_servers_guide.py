@@ -15,7 +15,9 @@ from refold.cli.doctor import examine
 from tests.support.paths import ROOT
 from tests.support.postgres_server import postgres_server
 
-SECTION = (ROOT / "engine/docs/guides.md").read_text(encoding="utf-8").partition("\n## Run it in production\n")[2]
+SECTION = (
+    (ROOT / "engine/docs/guides.md").read_text(encoding="utf-8").partition("\n## Run the servers of a shared log\n")[2]
+)
 
 
 def block(language: str) -> str:

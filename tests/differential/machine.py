@@ -1,8 +1,8 @@
 """A state machine that does the same to a memory and to the model, and compares all that can be read.
 
-Run as a module it repeats what a test ran, and makes what fails small::
+Run as a module it repeats what a test ran, and makes what fails small; the log is in a directory, or on a server::
 
-    python -m tests.differential.machine SEED EXAMPLES STEPS
+    python -m tests.differential.machine SEED EXAMPLES STEPS [postgres|nats]
 """
 
 import shutil
@@ -49,6 +49,7 @@ from tests.differential.readings import Known, check_memory, check_window
 from tests.differential.refusals import CHAT_MUTATIONS, MEMORY_MUTATIONS, REFUSALS
 from tests.mirror.files import days, held, rendered
 from tests.support.bounds import Clock, lowered, seeded_bytes
+from tests.support.commits import Logs, running
 from tests.support.other_process import Elsewhere, LengthCounter, WordsEmbedder
 from tests.support.seams import engine_of, log_of
 
@@ -112,13 +113,16 @@ class DifferentialMachine(RuleBasedStateMachine):
     """One store, one model, and another process that has the same store open now and then."""
 
     worker: Elsewhere
+    logs: Logs | None = None
+    """Where the store is a log on a server."""
 
     def __init__(self) -> None:
         super().__init__()
         self.open_things, self.batch = ExitStack(), ExitStack()
         place = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
         self.root = Path(self.open_things.enter_context(tempfile.TemporaryDirectory(prefix="refold-", dir=place)))
-        self.path, self.clock, self.stores = self.root / "store", Clock(), 0
+        self.path: Path | str = self.root / "store" if self.logs is None else self.logs.address()
+        self.clock, self.stores = Clock(), 0
         self.model, self.memory_bytes = Model(self.clock, BUDGETS[0]), MEMORY_BYTES_DEFAULT
         self.kept: list[Kept] = []
         self.hashes: dict[tuple[int, int], str] = {}
@@ -172,20 +176,27 @@ class DifferentialMachine(RuleBasedStateMachine):
 
     # Stores, processes and branches.
 
-    def opened(self, path: Path | None, **given: Any) -> Memory:
-        """A memory whose clock and random source are known."""
+    def opened(self, path: Path | str | None, **given: Any) -> Memory:
+        """A memory whose clock and random source are known, and whose copy of a log on a server is a new one."""
         self.stores += 1
+        given = self._cache(path) | given
         known: dict[str, Any] = {"clock_ns": self.clock, "random_bytes": seeded_bytes(self.stores)}
         known |= {"token_counter": LengthCounter(), "embedder": WordsEmbedder()}
         known |= {"memory_bytes": self.memory_bytes, "window_tokens": self.model.budget}
         return Memory(path, **(known | given))
+
+    def _cache(self, path: Path | str | None) -> dict[str, Any]:
+        if not isinstance(path, str):
+            return {}
+        return {"cache": self.root / f"cache-{self.stores}"}
 
     def opened_elsewhere(self) -> Any:
         """The same store in another process, where it stays open until it is left."""
         if self.other is None:
             self.stores += 1
             self.worker.clock = self.clock
-            given = {"memory_bytes": self.memory_bytes, "window_tokens": self.model.budget}
+            given: dict[str, Any] = {"memory_bytes": self.memory_bytes, "window_tokens": self.model.budget}
+            given |= {} if self.logs is None else {"cache": ":memory:"}
             self.other = self.worker.opened(self.path, self.bounds, self.stores, **given)
         return self.other
 
@@ -195,13 +206,20 @@ class DifferentialMachine(RuleBasedStateMachine):
             self.worker.shut()
             self.other = None
 
-    def copied(self) -> Path:
-        """The path of a copy of the store as it lies on disk: what a killed process leaves."""
+    def copied(self) -> Path | str:
+        """The path of a copy of the store as it lies on disk: what a killed process leaves, or the address."""
+        if isinstance(self.path, str):
+            return self.path
         self.stores += 1
         copy = self.root / f"copy-{self.stores}"
         copy.mkdir()
         shutil.copyfile(self.path / "data.mdb", copy / "data.mdb")
         return copy
+
+    def catch_up(self, memory: Any = None) -> None:
+        """Let a memory take in all that was written to a log on a server, by default the one that is driven."""
+        if self.logs is not None and self.model.batch is None:
+            (self.memory if memory is None else memory).refresh()
 
     def branch_of(self, store: Any, branch: int | None = None) -> Any:
         """The handle of a store on a branch, by default on the one that is driven."""
@@ -232,16 +250,17 @@ class DifferentialMachine(RuleBasedStateMachine):
 
     def ask(self, op: Operation) -> None:
         """Do an operation that picks nothing any more."""
-        head = self.memory.head
+        head = self.model.committed
         try:
             result = op.do(self.memory)
         except RefoldError as error:
             with pytest.raises(public_type(error)):
                 op.follow(self.model, [])
-            assert self.memory.head == head
+            assert self.model.committed == head
         else:
             expected = op.follow(self.model, self._new_ids(op, result))
             assert agrees(result, expected), (op, result, expected)
+        self.catch_up()
         assert self.memory.head == self.model.committed, op
 
     def _new_ids(self, op: Operation, result: Any) -> list[str]:
@@ -280,6 +299,7 @@ class DifferentialMachine(RuleBasedStateMachine):
                 self.memory = self.branch_of(self.opened_elsewhere())
                 self.do(op)
                 self.memory = self.branch_of(self.store)
+                self.catch_up()
                 assert self.memory.head == self.model.committed
         self.asked = None
 
@@ -301,6 +321,7 @@ class DifferentialMachine(RuleBasedStateMachine):
             chat.window()
             self.worker.kill(chat, "append", (role, content), **fields)
         self.other = None
+        self.catch_up()
         if self.memory.head > before:
             event: Any = list(self.memory.events(after=before))[-1].event
             op.follow(self.model, [event.id])
@@ -555,7 +576,8 @@ class DifferentialMachine(RuleBasedStateMachine):
         if whole:
             pairs = [(place, replacing if place % 3 else whole) for place in chosen]
             seqs = sorted({rows[place % len(rows)].seq for place, rows in pairs})
-            self.leave_other()
+            if self.logs is None:
+                self.leave_other()
             windows = self._windows()
             receipt = self.memory.erase(seqs, derived=derived)
             erased = self.model.erase(seqs, derived=derived == "erase")
@@ -573,7 +595,8 @@ class DifferentialMachine(RuleBasedStateMachine):
     @rule(op=st.sampled_from(GONE))
     def erase_all(self, op: Operation) -> None:
         """Erase a conversation, a project or a board that nothing else goes on from, so that nothing refuses it."""
-        self.leave_other()
+        if self.logs is None:
+            self.leave_other()
         self.do(op)
         kind, own = op.verb.partition(".")[0], stream_of(op.resolved(self.model, self.kept))
         first = min(row.seq for row in self.model.rows if row.stream == own)
@@ -603,6 +626,7 @@ class DifferentialMachine(RuleBasedStateMachine):
         """What a killed process would leave tells the same of every branch, and so does the other process."""
         copy = self.copied()
         if self.other is not None and self.model.batch is None:
+            self.catch_up(self.other)
             assert self.branch_of(self.other).state_hash() == self.memory.state_hash()
         with self.opened(copy) as left:
             for branch in self.branches():
@@ -611,7 +635,8 @@ class DifferentialMachine(RuleBasedStateMachine):
                     assert there.state_hash() == there.replay_hash() == here.state_hash()
             report = left.verify()
         assert report.ok, report.findings
-        shutil.rmtree(copy)
+        if isinstance(copy, Path):
+            shutil.rmtree(copy)
 
 
 def _shown(board: Board) -> dict[str, Any]:
@@ -638,4 +663,7 @@ def main(number: int, examples: int, steps: int, *, phases: tuple[Phase, ...] = 
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    with ExitStack() as servers:
+        if sys.argv[4:]:
+            DifferentialMachine.logs = servers.enter_context(running(sys.argv[4]))
+        main(*map(int, sys.argv[1:4]))

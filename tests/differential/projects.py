@@ -418,6 +418,8 @@ def parting(state: Shared, before: Shared, merge: Row, is_erased: Callable[[int]
     found = before.memories.get(other.id) or replace(other, **times, **happened)
     twin = state.same(found.content)
     is_back = twin is None or (twin.id == kept_id and "content" in back)
+    if other.body and other.id not in before.memories:  # It was there, and what said so was erased since.
+        is_back = False
 
     def effect(now: Shared, row: Row) -> None:
         now.apart[merge.seq] = None

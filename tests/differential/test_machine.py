@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from hypothesis import Phase
 
+from refold.cli.cluster import server_program
 from tests.differential.machine import DifferentialMachine, main
 from tests.differential.model import Model
 from tests.differential.operations import OPERATIONS
 from tests.support.paths import ROOT
+from tests.support.postgres_server import programs as postgres_programs
 from tests.support.sizes import sizes
 from tests.support.verbs import VERBS
 
@@ -147,10 +149,10 @@ def test_a_quick_run_finds_nothing() -> None:
     main(0, 16, STEPS, phases=(Phase.generate,))
 
 
-def run_in_child(directory: Path, number: int, examples: int, hash_seed: str, zone: str) -> None:
+def run_in_child(directory: Path, number: int, examples: int, hash_seed: str, zone: str, *log: str) -> None:
     """Run the machine in a process with a hash seed and a time zone of its own."""
     command = [sys.executable, "-W", "error", "-m", "tests.differential.machine"]
-    command += [str(number), str(examples), str(STEPS)]
+    command += [str(number), str(examples), str(STEPS), *log]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONHASHSEED": hash_seed, "TZ": zone}
     result = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 0, f"{' '.join(command)}\n{result.stdout}{result.stderr}"
@@ -162,3 +164,14 @@ def test_the_machine_finds_nothing(tmp_path: Path, examples: int, hash_seed: str
     """Each environment sees other examples, and each soak; a command that failed is printed with its seed."""
     number = 1 + ENVIRONMENTS.index((hash_seed, zone)) if examples < 1_000 else int.from_bytes(os.urandom(4))
     run_in_child(tmp_path, number, examples, hash_seed, zone)
+
+
+@sizes("examples", slow=10, soak=500)
+@pytest.mark.parametrize(("log", "is_there"), [("postgres", postgres_programs), ("nats", server_program)])
+def test_the_machine_finds_nothing_over_a_log_on_a_server(
+    tmp_path: Path, examples: int, log: str, is_there: Callable[[], object]
+) -> None:
+    if not is_there():
+        pytest.skip(f"no server for {log} is installed")
+    number = 11 if examples < 100 else int.from_bytes(os.urandom(4))
+    run_in_child(tmp_path, number, examples, "0", "UTC", log)

@@ -16,6 +16,7 @@ from refold.log.replica import ReplicaLog
 from tests.support.commits import RamCommits
 from tests.support.memories import assert_sound
 from tests.support.records import sealed
+from tests.support.seams import engine_of
 
 Shared = list[bytes]
 
@@ -159,6 +160,21 @@ class TestAnErasure:
         other.close()
         found = [path for path in (tmp_path / "other").rglob("*") if path.is_file()]
         assert [path for path in found if b"quetzalcoatl" in path.read_bytes()] == []
+
+    def test_that_is_swept_does_not_keep_a_machine_from_closing(self, machine: Callable[..., Memory]) -> None:
+        one, other = machine(), machine()
+        message = one.conversation("c").append("user", "a secret text that nobody may find")
+        other.refresh()
+        with engine_of(other).exclusive():  # For which the thread that follows waits, as `close` does on its way.
+            one.erase([message])
+            until = time.monotonic() + 20
+            while not log_of(other).is_stale and time.monotonic() < until:
+                time.sleep(0.01)
+            time.sleep(0.1)
+            closing = threading.Thread(target=other.close)
+            closing.start()
+        closing.join(20)
+        assert not closing.is_alive()
 
     def test_is_finished_by_the_next_one_where_it_was_cut_off(
         self, machine: Callable[..., Memory], shared: Shared, monkeypatch: pytest.MonkeyPatch

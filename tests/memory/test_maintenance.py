@@ -110,6 +110,17 @@ class TestMerging:
         assert told.project().get(other.id) == told.project().list()[1]
         assert told.state_hash() == told.replay_hash()
 
+    def test_what_was_erased_after_a_merge_that_was_kept_does_not_come_back(self, told: Memory) -> None:
+        project = told.project()
+        added = project.add("likes milk", importance=0.4, vector=[1.0, 0.1])
+        project.compact()
+        (merged,) = project.list()
+        told.erase([added], derived="keep")
+        (kept,) = project.unmerge(told.head - 1)
+        assert (merged.content, kept.content) == ("likes tea | likes milk", "likes tea")
+        assert project.list() == [kept]
+        assert told.state_hash() == told.replay_hash()
+
     def test_only_what_still_holds_the_merged_value_is_reverted(self, told: Memory) -> None:
         seq = self.upserted(told).seq
         (entry,) = told.project().list()

@@ -84,7 +84,7 @@ class Elsewhere:
             self._process = subprocess.Popen(command, env=environment, pass_fds=[theirs.fileno()])
         self._pipe = Connection(ours.detach())
 
-    def opened(self, path: Path, bounds: dict[str, int], random_seed: int, **options: Any) -> "Remote":
+    def opened(self, path: Path | str, bounds: dict[str, int], random_seed: int, **options: Any) -> "Remote":
         """Close what is open there and open a memory, with these bounds."""
         remote = self.ask("open", path, bounds, random_seed, options)
         assert isinstance(remote, Remote)
@@ -155,7 +155,7 @@ class Worker:
         self._handles.append(found)
         return Held(len(self._handles) - 1)
 
-    def open(self, path: Path, bounds: dict[str, int], random_seed: int, options: dict[str, Any]) -> Memory:
+    def open(self, path: Path | str, bounds: dict[str, int], random_seed: int, options: dict[str, Any]) -> Memory:
         """Open the store, and nothing beside it."""
         self.shut()
         self._open_things.enter_context(lowered(**bounds))

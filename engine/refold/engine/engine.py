@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from refold.engine.loader import Lens
     from refold.engine.subscriptions import Subscriber, Subscription, Subscriptions
     from refold.engine.witness import Witness
+    from refold.log.replica import ReplicaLog
 
 
 # What becomes of an engine when its process forks: a child must not use it; LMDB and locks are the parent's.
@@ -65,8 +66,8 @@ class Engine:
         self._subscriptions: Subscriptions | None = None
         self._is_disowned = False
         """Whether this is a child of the process that the log belongs to."""
-        self.fetch: Callable[[], object] | None = None
-        """What takes in the commits of other machines, of a log on a server."""
+        self.shared: ReplicaLog | None = None
+        """The log, where it is a copy of one on a server."""
         self.witness: Witness | None = None
         """The file elsewhere that records how far the log came, if there is one."""
         watch(self)
@@ -163,6 +164,8 @@ class Engine:
                 self.reader.index.forget()
                 if self.witness is not None:
                     self.witness.stop()
+                if self.shared is not None:
+                    self.shared.join()
 
     def _finish(self) -> None:
         """Store what is worth storing, and advance the witness.
@@ -233,8 +236,8 @@ class Engine:
     def refresh(self) -> None:
         """Fold what other processes and machines have written until now."""
         self.reader.check_open()
-        if self.fetch is not None:
-            self.fetch()
+        if self.shared is not None:
+            self.shared.refresh()
         self.reader.notice()
 
     def reload(self) -> None:
@@ -300,10 +303,11 @@ def _open_shared(
         if witness is not None:
             engine.watch(witness)
         engine.sweep_again()
-        engine.fetch = log.refresh
+        engine.shared = log
         log.follow(engine.undisturbed)
     except BaseException:
         log.close()
+        log.join()
         raise
     else:
         return engine

@@ -563,5 +563,5 @@ def _receipt(engine: Engine, plan: Plan, markers: set[bytes], rows: int) -> Rece
         files=found.files,
         searched_bytes=found.bytes,
         occurrences=found.occurrences,
-        beyond_reach=BEYOND_REACH if engine.fetch is None else (*BEYOND_REACH, ON_A_SERVER),
+        beyond_reach=BEYOND_REACH if engine.shared is None else (*BEYOND_REACH, ON_A_SERVER),
     )

@@ -14,7 +14,7 @@ import psycopg
 from psycopg.rows import dict_row
 from psycopg.sql import SQL, Identifier, Literal
 
-from refold.errors import Closed, InvalidInput, StoreCorrupt, StoreError, StoreFull, StoreUnreachable
+from refold.errors import Closed, InvalidInput, RefoldError, StoreCorrupt, StoreError, StoreFull, StoreUnreachable
 from refold.limits import CLOCK_SECONDS_MAX
 from refold.log.commits import PAGE_BYTES, Check, Disconnected, Numbered, Overtaken, shown_address
 
@@ -140,7 +140,9 @@ class PostgresCommits:
             except psycopg.Error as error:
                 raise self._translated(error) from error
 
-    def _translated(self, error: psycopg.Error) -> StoreError:
+    def _translated(self, error: psycopg.Error) -> RefoldError:
+        if self._is_closed:  # Whatever a connection says that is closed while it is used.
+            return Closed(f"{self.name} is closed; open it again")
         reason = " ".join(str(error).split())
         if isinstance(error, psycopg.errors.DiskFull):
             return StoreFull(f"{self.name}: {reason}; free space on the server, and call again")

@@ -320,18 +320,21 @@ class ReplicaLog:
             raise Closed(f"{self.commits.name} is closed; open it again with Memory({self.commits.name!r})")
 
     def close(self) -> None:
-        """End the connections and release the copy."""
+        """End the connections and release the copy; the thread that follows may end later, see ``join``."""
         was_closed, self._is_closed = self._is_closed, True
         self._bell.ring()
         self.commits.close()
-        if self._follower is not None:
-            self._follower.join()
         with self._turns:
             try:
                 if self.is_stale and not was_closed:
                     self.files.sweep_copy()
             finally:
                 self.local.close()
+
+    def join(self) -> None:
+        """Return once the thread that follows has ended; not under a lock of the engine, for which it may wait."""
+        if self._follower is not None:
+            self._follower.join()
 
 
 def current(numbered: Numbered, log: Log, name: str) -> bytes | None:

@@ -248,7 +248,8 @@ class _Merge(NamedTuple):
     event: MemoryMerged
     seq: int
     entry: Entry
-    other: Entry
+    other: Entry | None
+    """``None`` where all that is left of it is the text that the merge joined: it does not come back."""
     other_vector: bytes
     new_vector: bytes | None = None
     """The vector of the first one's text by the embedder of today, if the merge was made with an earlier one."""
@@ -269,10 +270,13 @@ def _unmerge_once(stream: ProjectStream, seq: int, options: Options) -> list[Ent
     merge = _merge_at(stream, seq)
     if stream.read(lambda facts: merge.event.id in facts.entries and seq not in facts.unmerged):
         model = stream.read(lambda facts: facts.model)
-        if model != merge.event.model or not merge.other_vector:  # The embedder was switched since.
-            own, other = stream.core.embedding.of_all([merge.entry.content, merge.other.content])
+        is_bare = merge.other is not None and not merge.other_vector
+        if model != merge.event.model or is_bare:  # The embedder was switched since.
+            texts = [entry.content for entry in (merge.entry, merge.other) if entry is not None]
+            own, *others = stream.core.embedding.of_all(texts)
             stream.read(lambda facts: fitting((facts.model, facts.dim), own, is_empty=False))
-            merge = merge._replace(other_vector=other.packed, new_vector=own.packed, model=model)
+            packed = others[0].packed if others else b""
+            merge = merge._replace(other_vector=packed, new_vector=own.packed, model=model)
     if merge.new_vector is None or batches.active(stream.core.engine) is not None:
         return _write_unmerge(stream, merge, sources, options)
     try:
@@ -304,7 +308,8 @@ def _merge_at(stream: ProjectStream, seq: int) -> _Merge:
     if other is not None:
         vector = core.engine.reader.loader.vectors([other.vector_seq])[0] if other.vector_seq else b""
         return _Merge(event, seq, entry, other, vector)
-    assert event.incoming is not None, event
+    if event.incoming is None:  # It was there, and was erased since.
+        return _Merge(event, seq, entry, None, b"")
     other = carried_back(event.other, event.incoming, 0)
     times = {"created_ns": stamp.time_ns, "updated_ns": stamp.time_ns}
     other = replace(other, **times, accessed_ns=stamp.occurred_ns, occurred_ns=stamp.occurred_ns)
@@ -330,7 +335,9 @@ def _write_unmerge(stream: ProjectStream, merge: _Merge, sources: tuple[int, ...
     assert noted is not None, "the reversal of a merge always appends"
     event, stamp = noted
     assert isinstance(event, MemoryUnmerged), event
-    back = [] if not event.other else [replace(merge.other, body_seq=stamp.seq, vector_seq=stamp.seq, blank=())]
+    back = list[Entry]()
+    if event.other and merge.other is not None:
+        back.append(replace(merge.other, body_seq=stamp.seq, vector_seq=stamp.seq, blank=()))
     if not before:  # The request was answered before.
         return [stream.entry_after(noted, event.id), *map(stream.deliver, back)]
     entry = unmerged(before[-1], stamp, event)
@@ -350,22 +357,22 @@ def _unmerge_event(facts: Facts, entry: Entry, merge: _Merge, sources: tuple[int
     words = before.words if entry.words == after.keywords else entry.words
     has_body = (content, words) != (entry.content, entry.words)
     has_vector = merge.new_vector is None and content != entry.content
-    twin = facts.with_content(other.content)
-    is_back = twin is None or (twin.id == entry.id and content != other.content)
+    twin = None if other is None else facts.with_content(other.content)
+    returned = other if twin is None or (twin.id == entry.id and content != twin.content) else None
     return MemoryUnmerged(
         sources=tuple(dict.fromkeys((*sources, merge.seq, *((entry.body_seq,) if has_body else ())))),
         id=entry.id,
-        other=after.other if is_back else "",
+        other=after.other if returned else "",
         prior=merge.seq,
         kept_vector=before.vector_seq if has_vector else 0,
-        origin=other.origin if is_back else 0,
+        origin=returned.origin if returned else 0,
         content=content if has_body else None,
         keywords=words if has_body else (),
         importance=before.importance if entry.importance == after.importance else entry.importance,
         extra=entry.extra if has_body else None,
-        incoming=carried(other) if is_back else None,
-        vector=merge.other_vector if is_back else b"",
-        model=facts.model if is_back else "",
+        incoming=carried(returned) if returned else None,
+        vector=merge.other_vector if returned else b"",
+        model=facts.model if returned else "",
     )
 
 

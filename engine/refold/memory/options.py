@@ -765,7 +765,7 @@ class Handle:
         try:
             return batch.transaction.apply(mutation)
         except WrongVersion:
-            if engine.fetch is None:
+            if engine.shared is None:
                 raise
             engine.refresh()  # Of a log on a server, what was known here may be a moment old.
             return batch.transaction.apply(mutation)

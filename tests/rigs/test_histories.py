@@ -10,7 +10,7 @@ import pytest
 from refold.log.environment import Environment
 from tests.conftest import Servers
 from tests.rigs.history import contention, kill
-from tests.rigs.history.chaos import Chaos
+from tests.rigs.history.chaos import DISK_BYTES, Chaos
 from tests.rigs.history.moments import MOMENTS, Doom
 from tests.rigs.history.processes import Crew, CrewError
 from tests.rigs.history.record import Answer, Call
@@ -76,7 +76,7 @@ def test_a_rig_finds_nothing_over_a_log_on_a_server(
 @rigs
 @pytest.mark.parametrize("kind", ["postgres", "nats-cluster"])
 def test_a_rig_finds_nothing_while_the_servers_fail(tmp_path: Path, rig: str, kind: str, loops: int) -> None:
-    with running(kind) as logs, Chaos(logs.servers, "chaos") as chaos:
+    with running(kind, DISK_BYTES) as logs, Chaos(logs.servers, "chaos") as chaos:
         assert_good(run(rig, tmp_path, 2, 2, loops=loops, logs=logs), loops)
     assert chaos.faults.total()
 

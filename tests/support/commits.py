@@ -107,11 +107,11 @@ def everything(commits: CommitLog) -> list[Numbered]:
 
 
 @contextmanager
-def running(kind: str) -> Iterator[Logs]:
+def running(kind: str, disk_bytes: int = 0) -> Iterator[Logs]:
     """Run a server of a kind, ``postgres``, ``nats`` or ``nats-cluster``; skip where there is none to run."""
     if kind == "postgres":
-        with postgres_server() as server:
+        with postgres_server(disk_bytes) as server:
             yield Logs(f"{server.address}&log=", server)
     else:
-        with nats_servers(3 if kind == "nats-cluster" else 1) as servers:
+        with nats_servers(3 if kind == "nats-cluster" else 1, disk_bytes) as servers:
             yield Logs(servers.address(""), servers)

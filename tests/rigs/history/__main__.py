@@ -18,7 +18,7 @@ from typing import Any
 
 from tests.rigs.breaks import BUILDS
 from tests.rigs.history import contention, erasures, kill
-from tests.rigs.history.chaos import Chaos
+from tests.rigs.history.chaos import DISK_BYTES, Chaos
 from tests.rigs.history.tally import Tally
 from tests.support.commits import running
 
@@ -37,7 +37,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=4)
     parser.add_argument("--broken", choices=sorted(BUILDS), default="", help="run a build that is broken on purpose")
     parser.add_argument("--log", choices=("postgres", "nats", "nats-cluster"), default="", help="servers of the log")
-    parser.add_argument("--chaos", action="store_true", help="kill, stop and restart those servers meanwhile")
+    parser.add_argument("--chaos", action="store_true", help="kill, stop, restart and fill those servers meanwhile")
     return parser.parse_args()
 
 
@@ -57,7 +57,7 @@ def main() -> int:
     options: dict[str, Any] = {"loops": given.loops, "broken": given.broken, "on_loop": report}
     with ExitStack() as servers:
         if given.log:
-            options["logs"] = servers.enter_context(running(given.log))
+            options["logs"] = servers.enter_context(running(given.log, DISK_BYTES if given.chaos else 0))
         chaos = servers.enter_context(Chaos(options["logs"].servers, f"{given.seed}")) if given.chaos else None
         RIGS[given.rig](directory, tally, **options)
         print(tally)

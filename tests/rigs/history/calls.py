@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from refold import Conversation, Memory, Message, RefoldError, StoreUnreachable, WrongVersion
+from refold import Conversation, Memory, Message, RefoldError, StoreFull, StoreUnreachable, WrongVersion
 from refold.event import Recorded
 from refold.message import MessageAppended
 from refold.views.scratchpad import ScratchpadSet
@@ -21,12 +21,12 @@ WINDOW_TOKENS = 4 * LOOK_MESSAGES
 
 
 def answered(call: Callable[[], T]) -> T:
-    """Make a call, again as long as a server does not answer."""
+    """Make a call, again as long as a server does not answer or has no room."""
     until = time.monotonic() + UNREACHABLE_SECONDS_MAX
     while True:
         try:
             return call()
-        except StoreUnreachable:
+        except (StoreFull, StoreUnreachable):
             if time.monotonic() > until:
                 raise
             time.sleep(0.05)
@@ -42,7 +42,8 @@ def opened(path: str, copies: str, **options: Any) -> Memory:
 def perform(memory: Memory, call: Call) -> Answer:
     """Make a call and return what it came back with, and when; an error of another kind is not caught.
 
-    Where a server does not answer, the call is made again until it does, as a client would under its request id.
+    Where a server does not answer or has no room, the call is made again until it does and has, as a client would under
+    its request id.
     """
     return answered(lambda: _performed(memory, call))
 
@@ -50,7 +51,7 @@ def perform(memory: Memory, call: Call) -> Answer:
 def _performed(memory: Memory, call: Call) -> Answer:
     try:
         answer = _looked(memory, call, call.look) if call.look is not None else _written(memory, call)
-    except StoreUnreachable:
+    except (StoreFull, StoreUnreachable):
         raise
     except RefoldError as error:
         actual = error.actual if isinstance(error, WrongVersion) else -1

@@ -10,20 +10,29 @@ from typing import Final, Self
 
 from refold.cli.cluster import NatsServers
 from tests.support.postgres_server import PostgresServer
+from tests.support.small_disk import fill, make_room
 
 PAUSE_SECONDS: Final = (0.5, 3.0)
 """Between two faults."""
 FAULT_SECONDS: Final = (0.0, 6.0)
 """How long one lasts: over the time in which a leader is missed."""
+LONG_SECONDS: Final = 30.0
+LONG_PROBABILITY: Final = 0.1
+"""How often a pause is a long one, after which connections are given up on either side."""
+DISK_BYTES: Final = 1 << 30
+"""The disk of servers that it is to fill; the files of PostgreSQL alone take a twentieth."""
 
 
 class Chaos:
-    """A thread that kills servers, stops them in their tracks and lets them end in order, and starts them again."""
+    """A thread that kills servers, stops them in their tracks, lets them end in order and fills their disk."""
 
     def __init__(self, servers: PostgresServer | NatsServers, seed: str) -> None:
         self.faults: Counter[str] = Counter()
         self._servers = servers
         self._random = Random(seed)
+        # A disk of their own: never the one that all else is on.
+        can_fill = servers.directory.is_mount()
+        self._names = sorted(name for name in FAULTS if can_fill or name != "full")
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
@@ -41,7 +50,7 @@ class Chaos:
         pause = 0.0
         while not self._is_over.wait(pause):
             pause = self._random.uniform(*PAUSE_SECONDS)
-            name = self._random.choice(sorted(FAULTS))
+            name = self._random.choice(self._names)
             FAULTS[name](self._servers, self._random)
             self.faults[name] += 1
 
@@ -69,12 +78,26 @@ def _restart(servers: PostgresServer | NatsServers, random: Random, how: signal.
 def _pause(servers: PostgresServer | NatsServers, random: Random) -> None:
     place = random.randrange(servers.count)
     servers.signal(place, signal.SIGSTOP)
-    time.sleep(random.uniform(*FAULT_SECONDS))
+    time.sleep(LONG_SECONDS if random.random() < LONG_PROBABILITY else random.uniform(*FAULT_SECONDS))
     servers.signal(place, signal.SIGCONT)
+
+
+def _fill(servers: PostgresServer | NatsServers, random: Random) -> None:
+    """Leave no room, for all servers at once; NATS does not go on by itself when there is some again."""
+    fill(servers.directory)
+    time.sleep(random.uniform(*FAULT_SECONDS))
+    make_room(servers.directory)
+    if isinstance(servers, PostgresServer):
+        servers.start()  # Where it found no room for its log of changes, it has ended.
+    else:
+        for place in range(servers.count):
+            servers.signal(place, signal.SIGTERM)
+            servers.start(place)
 
 
 FAULTS: Final[dict[str, Callable[[PostgresServer | NatsServers, Random], None]]] = {
     "end": _end,
+    "full": _fill,
     "kill": _kill,
     "pause": _pause,
 }

@@ -9,6 +9,7 @@ import shutil
 import sys
 import tempfile
 import threading
+import time
 from contextlib import ExitStack
 from contextvars import Context
 from dataclasses import replace
@@ -89,6 +90,9 @@ AT_HOME = ("Conversation.restore", "Memory.restore")
 RUN_EXAMPLES = 10
 KILLS_MAX = 1
 """How often the other process is killed in one example: it takes longer to begin anew than all else."""
+
+UNDER_WAY_SECONDS = 0.5
+"""How long a commit of a process that was killed may be under way to the server of its log."""
 
 PLAIN = dict.fromkeys(["keywords", "metadata", "vector", "occurred"])
 PLAIN |= {"category": "fact", "importance": 0.5, "status": "active"}
@@ -321,6 +325,8 @@ class DifferentialMachine(RuleBasedStateMachine):
             chat.window()
             self.worker.kill(chat, "append", (role, content), **fields)
         self.other = None
+        if self.logs is not None:
+            time.sleep(UNDER_WAY_SECONDS)
         self.catch_up()
         if self.memory.head > before:
             event: Any = list(self.memory.events(after=before))[-1].event

@@ -201,8 +201,10 @@ class Projects(Chats):
         row = self._project(where, asked, decide, options, draft["occurred"])
         if row is None and self.state(f"project/{where}").same(content) is None:
             raise NotFound(content)  # What was asked under this id is erased, with the memory that was there.
-        if row is None or row.erased:
+        if row is None:
             return {"content": content}
+        if row.erased:
+            return {"content": "", "erased": True}
         return {"content": content, "id": row.about[1].id, "seq": self.settled(row.seq)}
 
     def project_upsert(

@@ -7,10 +7,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from refold import NO_STREAM, Conversation, InvalidInput, Memory, WrongVersion
+from refold import NO_STREAM, Conversation, InvalidInput, Memory, RefoldError, StoreFull, WrongVersion
+from refold.log.protocol import LogTurn
 from refold.views.window import WINDOW
 from tests.support.memories import assert_sound, in_batch, remembering
 from tests.support.seams import engine_of
@@ -349,3 +351,53 @@ def test_a_caller_that_waits_for_another_commit_sleeps(tmp_path: Path) -> None:
             thread.join()
     assert len(spent) == 3
     assert max(spent) < 0.1
+
+
+@pytest.mark.parametrize("is_written", [True, False])
+def test_a_refusal_waits_for_the_commit_that_it_is_because_of(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch, is_written: bool
+) -> None:
+    """Two callers of one commit: the second is refused for what the first one writes, if that is written at all."""
+    chat, outcomes = memory.conversation("chat"), dict[str, object]()
+    chat.append("user", "open")
+    version = chat.version
+    log = engine_of(memory).reader.log
+    in_turn, is_ready, may_go_on = log.in_turn, threading.Event(), threading.Event()
+
+    class Turn:
+        def __init__(self, turn: LogTurn) -> None:
+            self._turn = turn
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._turn, name)
+
+        def write(self, *given: Any) -> int:
+            is_ready.set()
+            assert may_go_on.wait(20)
+            if not is_written:
+                raise StoreFull("there is no room")
+            return self._turn.write(*given)
+
+    def append(name: str, expected: int) -> None:
+        try:
+            chat.append("user", name, expected=expected)
+            outcomes[name] = "written"
+        except RefoldError as error:
+            outcomes[name] = type(error)
+
+    threads = [threading.Thread(target=append, args=(name, version)) for name in ("first", "second")]
+    with monkeypatch.context() as patched:
+        patched.setattr(log, "in_turn", lambda use: in_turn(lambda turn: use(Turn(turn))))
+        with engine_of(memory).writer.exclusive():
+            for place, thread in enumerate(threads, 1):
+                thread.start()
+                while len(engine_of(memory).writer._queue) < place:
+                    time.sleep(0.001)
+        assert is_ready.wait(20)
+        time.sleep(0.2)  # Callers that wait look now and then whether they are done.
+        assert outcomes == {}
+        may_go_on.set()
+        for thread in threads:
+            thread.join(20)
+    expected: set[object] = {"written", WrongVersion} if is_written else {StoreFull}
+    assert set(outcomes.values()) == expected

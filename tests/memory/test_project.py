@@ -252,6 +252,14 @@ class TestSearching:
         with pytest.raises(ReadOnly):
             then.add("x")
 
+    def test_a_request_whose_memory_was_erased_is_answered_with_an_erased_one(self, memory: Memory) -> None:
+        project = memory.project("p")
+        entry = project.add("a secret", request_id="r")
+        memory.erase([entry])
+        repeated = project.add("a secret", request_id="r")
+        assert (repeated.id, repeated.content, repeated.erased) == (entry.id, "", True)
+        assert project.list() == []
+
     def test_a_recall_is_recorded_even_without_hits(self, memory: Memory, project: Project) -> None:
         chat = memory.conversation("chat")
         last = chat.append("user", "What do I drink?", tokens=3)

@@ -64,6 +64,14 @@ def test_a_skill_is_learned_reviewed_refined_and_deleted(tmp_path: Path) -> None
         assert library_of(memory.at(2)).get("release-notes").body == "Read the log.\n"
 
 
+def test_a_source_that_is_given_and_is_one_anyway_is_named_once() -> None:
+    with remembering() as memory:
+        library = learned(memory)
+        seq = library.get("release-notes").seq
+        library.refine("release-notes", body="Read twice.\n", sources=[seq])
+        assert [recorded.event.sources for recorded in memory.events()][-1] == (seq,)
+
+
 def test_what_cannot_be_learned_is_refused() -> None:
     with remembering() as memory:
         library = learned(memory)

@@ -257,8 +257,6 @@ class Writer:
                 until = until or now + TURN_SECONDS_MAX
                 if now > until:
                     raise
-                for ticket in tickets:  # One that was refused, was for a reason that may not hold any more.
-                    ticket.error, ticket.is_done = None, False
 
     def _take_turn(self, tickets: Sequence[Ticket], seed: CommitSeed, turn: LogTurn) -> list[Ticket]:
         """Admit the tickets and commit them in one turn at the log; ``TurnLost`` leaves them to another turn."""
@@ -278,10 +276,11 @@ class Writer:
             group = Group(reader)
             deferred: list[Ticket] = []
             admitted: list[tuple[Ticket, int, int]] = []
+            refused: list[Ticket] = []
             for ticket in tickets:
                 begin = len(group.events)
                 try:
-                    request = ticket.request
+                    ticket.error, request = None, ticket.request
                     if isinstance(request, Transaction):
                         ticket.places = group.adopt(request)
                     elif request.request is None or not self._is_answered(ticket, request.request):
@@ -294,7 +293,8 @@ class Writer:
                     deferred.append(ticket)
                 except Exception as error:  # noqa: BLE001 - it is raised to the one caller that it concerns
                     group.truncate(begin)
-                    ticket.error, ticket.is_done = error, True
+                    ticket.error = error
+                    refused.append(ticket)
                 else:
                     first = max(begin, group.command)  # What names an actor is not the command's.
                     admitted.append((ticket, first, len(group.events)))
@@ -304,6 +304,8 @@ class Writer:
                 raise TurnLost("another machine wrote meanwhile; nothing was written, call again")
             for ticket, _, _ in admitted:
                 self._answer(ticket)
+            for ticket in refused:  # Not before: it may be because of what is written only now, or never.
+                ticket.is_done = True
             return deferred
         finally:
             reader.is_writing = False

@@ -362,7 +362,8 @@ def add(stream: ProjectStream, given: FactInput, options: Options) -> Entry:
         if noted is not None:
             event, stamp = noted
             assert isinstance(event, MemoryAdded), event
-            return stream.deliver(entry_of(event, stamp))
+            # A request may have been answered by what was erased since.
+            return Entry(event.id, erased=True) if stamp.erased else stream.deliver(entry_of(event, stamp))
         entry = existing[-1] if existing else stream.read(lambda facts: facts.with_content(given.content))
         if entry is None:
             raise stream.missing(given.content)

@@ -162,7 +162,8 @@ class SkillLibrary(Handle):
                 old.tags if tags is None else tags,
                 (*old.sessions, *(session for session in sessions if session not in old.sessions)),
             )
-            return SkillRefined((*cited, old.seq), old.id, REFINED, *content, old.status if status is None else status)
+            sources = cited if old.seq in cited else (*cited, old.seq)
+            return SkillRefined(sources, old.id, REFINED, *content, old.status if status is None else status)
 
         as_list(sessions, "sessions")
         request = ("refine", skill, description, body, None if tags is None else [*tags], [*sessions], status)

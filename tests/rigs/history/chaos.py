@@ -91,7 +91,7 @@ def _fill(servers: PostgresServer | NatsServers, random: Random) -> None:
         servers.start()  # Where it found no room for its log of changes, it has ended.
     else:
         for place in range(servers.count):
-            servers.signal(place, signal.SIGTERM)
+            servers.signal(place, signal.SIGKILL)  # One that found no room may not end when it is asked to.
             servers.start(place)
 
 

@@ -5,6 +5,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
+from http.client import BadStatusLine
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,10 @@ REPLICAS: dict[str, tuple[list[Replica | Exception | None], list[tuple[str, str]
         [("warn", "n0 acknowledges before its disk has it")],
     ),
     "none": ([None], [("bad", "none of these servers has a copy of the log")]),
+    "one that speaks no HTTP": (
+        [SAME, BadStatusLine("INFO")],
+        [("bad", "http://1 does not answer: INFO"), ("ok", "1 servers have the same 59,998 messages")],
+    ),
     "one that is away": (
         [SAME, OSError("refused")],
         [("bad", "http://1 does not answer: refused"), ("ok", "1 servers have the same 59,998 messages")],

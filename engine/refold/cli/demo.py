@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from refold.cli.output import Console, shortened, token_bar
+from refold.cli.output import Console, shortened, token_bar, yes_or_no
 from refold.cli.root import opened
 from refold.errors import InvalidInput, RefoldError
 
@@ -80,11 +80,6 @@ def demonstrate(path: str, console: Console) -> dict[str, Any]:
     return facts
 
 
-def _heading(console: Console, text: str) -> None:
-    console.line()
-    console.line((text, "bold cyan"))
-
-
 def _say(memory: "Memory", text: str) -> tuple[str, "Sequence[Step]"]:
     """Say something to the agent; return its answer, and what that did to the conversation."""
     from refold.agent import AgentLoop
@@ -96,13 +91,13 @@ def _say(memory: "Memory", text: str) -> tuple[str, "Sequence[Step]"]:
 
 
 def _fail(memory: "Memory", console: Console) -> dict[str, Any]:
-    _heading(console, "1. An agent is told something, and the talk goes on")
+    console.heading("1. An agent is told something, and the talk goes on")
     console.line("   The model sees only a window: the newest messages that fit a budget, here of")
     console.line(f"   {_WINDOW_TOKENS} tokens, the pieces in which models count text. The bar shows how full it is.")
     console.line()
     for text, _ in _TALK:
         _show_steps(_say(memory, text)[1], console)
-    _heading(console, "2. It is asked, and has forgotten")
+    console.heading("2. It is asked, and has forgotten")
     answer, steps = _say(memory, _QUESTION)
     _show_steps(steps, console, style="bold red")
     return {"answer": answer}
@@ -125,7 +120,7 @@ def _show_steps(steps: "Sequence[Step]", console: Console, *, style: str = "") -
 
 
 def _explain(memory: "Memory", console: Console) -> dict[str, Any]:
-    _heading(console, "3. Why? Everything that happened is in the log, as numbered events")
+    console.heading("3. Why? Everything that happened is in the log, as numbered events")
     chat = memory.conversation(_CHAT)
     message = chat.search(_WORD, roles=["user"])[0].entry
     step = next(step for step in chat.replay() if message.seq in [each.seq for each in step.evicted])
@@ -148,7 +143,7 @@ def _explain(memory: "Memory", console: Console) -> dict[str, Any]:
 
 
 def _try_again(memory: "Memory", left_seq: int, console: Console) -> dict[str, Any]:
-    _heading(console, f"4. Go back to event {left_seq - 1}, right before it forgot, and let it remember")
+    console.heading(f"4. Go back to event {left_seq - 1}, right before it forgot, and let it remember")
     fork = memory.fork(_FORK, at=left_seq - 1)
     console.line("   A fork has the past up to there and a future of its own; nothing is copied. In it the agent")
     console.line("   keeps one fact for good, which the model is shown above the window; the talk goes on as it did:")
@@ -168,7 +163,7 @@ def _try_again(memory: "Memory", left_seq: int, console: Console) -> dict[str, A
 
 def _crash(path: str, console: Console) -> dict[str, Any]:
     """Kill a writer inside a commit; return the seqs that were acknowledged before."""
-    _heading(console, "5. Crash: another process writes messages, and is killed in the middle of one")
+    console.heading("5. Crash: another process writes messages, and is killed in the middle of one")
     command = [sys.executable, "-P", "-m", "refold.cli.demo", path, _CRASH, str(_ACKNOWLEDGED)]
     acknowledged: list[int] = []
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:  # noqa: S603
@@ -195,13 +190,13 @@ def _reopen(memory: "Memory", acknowledged: list[int], console: Console) -> dict
     seqs = [stamp.seq for _, stamp in memory.conversation(_CRASH).events()][1:]
     survived = seqs == acknowledged  # And those alone: the unfinished commit left no trace.
     is_sound = memory.verify().ok
-    console.line(f"   opened again: {len(seqs)} messages, exactly those that were acknowledged: {_yes(survived)}")
-    console.line(f"   every event is as it was written: {_yes(is_sound)}")
+    console.line(f"   opened again: {len(seqs)} messages, exactly those that were acknowledged: {yes_or_no(survived)}")
+    console.line(f"   every event is as it was written: {yes_or_no(is_sound)}")
     return {"found": seqs, "survived": survived and is_sound}
 
 
 def _replay(memory: "Memory", console: Console) -> dict[str, Any]:
-    _heading(console, f"6. Proof: all {memory.head} events are played again, from the first, into an empty memory")
+    console.heading(f"6. Proof: all {memory.head} events are played again, from the first, into an empty memory")
     own = sum(1 for _ in memory.events())
     console.line(f"   {own} of them are of this memory, as `refold log` lists, and {memory.head - own} of the fork")
     live, replayed = memory.state_hash(), memory.replay_hash()
@@ -216,10 +211,6 @@ def _replay(memory: "Memory", console: Console) -> dict[str, Any]:
     console.line(f"Look around: {command} demo --db demo.refold && {command} replay trip --db demo.refold")
     console.line(f"Your own sessions: {command} import SESSIONS.jsonl --db my.refold")
     return {"live": live, "replayed": replayed, "equal": equal, "events": memory.head}
-
-
-def _yes(value: bool) -> str:  # noqa: FBT001 - it is the value that is shown
-    return "yes" if value else "NO"
 
 
 # The process that the demonstration kills: it appends, prints the acknowledged seqs, and stops inside a commit.

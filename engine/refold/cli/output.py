@@ -102,6 +102,16 @@ class Console:
 
         self._rich.print(Text.assemble(*shown), soft_wrap=True)
 
+    def heading(self, text: str) -> None:
+        """Print a heading, below an empty line."""
+        self.line()
+        self.line((text, "bold cyan"))
+
+
+def yes_or_no(value: bool) -> str:  # noqa: FBT001 - it is the value that is shown
+    """Return what a demonstration says of a promise: `yes`, or loudly `NO`."""
+    return "yes" if value else "NO"
+
 
 def print_json(document: Any) -> None:
     """Print a value as one line of JSON."""

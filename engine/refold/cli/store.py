@@ -348,9 +348,9 @@ def demo_command(context: click.Context, *, db: str | None, plain: bool, cluster
         if cluster:
             if db is not None:
                 raise click.UsageError("--cluster keeps its log on servers of its own; leave --db out")
-            from refold.cli import cluster as servers
+            from refold.cli import cluster_demo
 
-            facts = servers.demonstrate(place, console)
+            facts = cluster_demo.demonstrate(place, console)
         else:
             from refold.cli.demo import demonstrate
 

@@ -6,6 +6,7 @@ say at each server's monitoring port.
 
 import time
 from collections.abc import Sequence
+from http.client import HTTPException
 from typing import Any, Final, NamedTuple
 from urllib.request import urlopen
 
@@ -72,7 +73,7 @@ def _replicas(monitors: Sequence[str], stream: str) -> tuple[list[Check], list[R
     for monitor in monitors:
         try:
             replica = look(monitor, stream)
-        except (OSError, LookupError, msgspec.DecodeError) as error:
+        except (OSError, HTTPException, LookupError, msgspec.DecodeError) as error:
             step = "see whether the server runs, and that `http` in its configuration names this port"
             away.append(Check("monitor", "bad", f"{monitor} does not answer: {error}", step))
         else:

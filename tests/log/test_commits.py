@@ -3,14 +3,19 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
+import psycopg
 import pytest
+from psycopg.sql import SQL, Identifier
 
 from refold import InvalidInput, StoreUnreachable
 from refold.log.commits import CommitLog, Numbered, Overtaken, shown_address
 from refold.log.jetstream import JetStreamCommits
 from refold.log.postgres import PostgresCommits
 from tests.support.commits import Logs, everything, opened, running
+from tests.support.postgres_server import PostgresServer
 
 Opened = Callable[[], CommitLog]
 
@@ -159,6 +164,24 @@ def test_a_machine_that_stands_still_in_its_turn_keeps_nobody_from_writing(open_
     assert one.read(0) == [Numbered(number, b"other")]
     other.queue()
     other.leave()
+
+
+@pytest.mark.parametrize("place", range(12))
+def test_many_make_a_new_log_at_once(logs: Logs, place: int) -> None:
+    address = logs.address()
+    if isinstance(logs.servers, PostgresServer):  # Only in a new database are there tables to be made.
+        with psycopg.connect(logs.servers.address, autocommit=True) as connection:
+            connection.execute(SQL("CREATE DATABASE {}").format(Identifier(f"new{place}")))
+        address = address.replace("/postgres?", f"/new{place}?")
+    together = threading.Barrier(6)
+
+    def make(_: int) -> int:
+        together.wait()
+        with closing(opened(address)) as commits:
+            return commits.head()
+
+    with ThreadPoolExecutor(6) as machines:
+        assert list(machines.map(make, range(6))) == [0] * 6
 
 
 def test_closing_twice_is_closing_once(open_again: Opened) -> None:

@@ -157,6 +157,13 @@ def test_a_process_that_ends_by_itself_is_no_silent_matter(tmp_path: Path) -> No
         Crew([setup], tmp_path, []).__enter__()
 
 
+def test_a_doomed_process_that_ends_before_its_time_is_no_silent_matter(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no store", encoding="utf-8")
+    setup = Setup(str(tmp_path / "file"), "L0", 0, 1, "seed", doom=Doom("before", 5))
+    with pytest.raises(CrewError, match=r"process 0 ended by itself with status 1(?s:.)*StoreVersion"):
+        Crew([setup], tmp_path, []).__enter__()
+
+
 def test_a_loop_that_fails_is_a_violation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Store, "check", lambda _: 1 // 0)
     for rig in RIGS:

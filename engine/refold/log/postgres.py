@@ -31,6 +31,7 @@ _TABLES: Final[Sequence[LiteralString]] = (
     # Salted hashes and short texts compress badly, and whoever reads a commit reads it whole.
     "ALTER TABLE refold.commit ALTER COLUMN packed SET STORAGE EXTERNAL",
 )
+_HAS_TABLES: Final = "SELECT to_regclass('refold.commit') IS NOT NULL"
 _FIND: Final = "SELECT id FROM refold.log WHERE name = %s"
 _HEAD: Final = "SELECT head FROM refold.log WHERE id = %s"
 _APPEND: Final = """
@@ -64,7 +65,7 @@ _PAGE_COUNT: Final = 4_096
 """Commits that are read at a time at most."""
 
 _LOCK: Final = 0x7265666F
-"""The class of the advisory locks that turns are taken with."""
+"""The class of the advisory locks: 0 to make the tables, the number of a log for a turn to append to it."""
 
 _TRIES: Final = 3
 _CONNECT_SECONDS: Final = 10
@@ -88,24 +89,36 @@ class PostgresCommits:
         self._listener: psycopg.Connection[Any] | None = None
         self._is_closed = False
         self._is_in_turn = False
-        self._log = self._call(lambda connection: self._found(connection, name, readonly=readonly))
+        try:
+            self._log = self._call(lambda connection: self._found(connection, name, readonly=readonly))
+        except BaseException:
+            self.close()
+            raise
         self._channel = f"refold_{self._log}"
 
     def _found(self, connection: "psycopg.Connection[Any]", name: str, *, readonly: bool) -> int:
         """Return the number of the log in the database; the schema and the log are made where they are missing."""
-        if connection.execute("SELECT to_regclass('refold.commit')").fetchone() == (None,) and not readonly:
-            # One that an administrator made for us: `IF NOT EXISTS` asks for the right to make it all the same.
-            is_there = connection.execute("SELECT to_regnamespace('refold')").fetchone() != (None,)
-            for statement in _TABLES if is_there else ("CREATE SCHEMA IF NOT EXISTS refold", *_TABLES):
-                # Two that make it at the same moment: the second one finds it made.
-                with suppress(psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable):
-                    connection.execute(statement)
+        if not readonly:
+            self._make_tables(connection)
         if not readonly and connection.execute(_FIND, (name,)).fetchone() is None:
             connection.execute("INSERT INTO refold.log (name) VALUES (%s) ON CONFLICT DO NOTHING", (name,))
         found = connection.execute(_FIND, (name,)).fetchone()
         if found is None:
             return 0
         return int(found[0])
+
+    def _make_tables(self, connection: "psycopg.Connection[Any]") -> None:
+        """Make the schema and its tables where they are missing: all of them or, where the connection is lost, none."""
+        if connection.execute(_HAS_TABLES).fetchone() == (True,):
+            return
+        with connection.transaction():
+            # One at a time: `IF NOT EXISTS` fails all the same for one of two that make a table at the same moment.
+            connection.execute("SELECT pg_advisory_xact_lock(%s, 0)", (_LOCK,))
+            # Where an administrator made the schema, `IF NOT EXISTS` asks for the right to make it all the same.
+            if connection.execute("SELECT to_regnamespace('refold')").fetchone() == (None,):
+                connection.execute("CREATE SCHEMA refold")
+            for statement in _TABLES:
+                connection.execute(statement)
 
     # Connections.
 

@@ -1,6 +1,7 @@
 """The parent's side: writing processes started together, listened to, told, killed and stopped."""
 
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -117,7 +118,8 @@ class Crew:
     def _note_end(self, process: int) -> None:
         self._ended.add(process)
         status = self._children[process].wait()
-        if process not in self._killed and (status or process not in self._stopped):
+        is_killed = process in self._killed and status == -signal.SIGKILL
+        if not is_killed and (status or process not in self._stopped):
             errors = self._errors[process].read_text(encoding="utf-8", errors="replace")[-ERROR_CHARS:]
             raise CrewError(f"process {process} ended by itself with status {status}: {errors}")
 

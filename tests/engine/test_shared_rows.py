@@ -107,3 +107,10 @@ def test_a_commit_that_a_read_has_found_in_the_log_is_not_folded_twice(
         assert len(memory.conversation("theirs").window()) == 4
         assert other.state_hash() == assert_sound(memory)
         elsewhere.shut()
+
+
+def test_a_source_may_be_what_another_process_has_just_written(tmp_path: Path, elsewhere: Elsewhere) -> None:
+    with opened(tmp_path / "store") as memory:
+        other: Any = elsewhere.opened(tmp_path / "store", {}, 2, window_tokens=128_000)
+        seq = memory.conversation("a").append("user", "hello").seq
+        assert other.conversation("b").append("assistant", "hi", sources=[seq]).seq > seq

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from weakref import WeakSet
 
 from refold.engine.reader import HASH_KEY, STORE_ID_KEY, UNSWEPT_KEY, Reader
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from refold.engine.witness import Witness
     from refold.log.replica import ReplicaLog
 
+
+T = TypeVar("T")
 
 # What becomes of an engine when its process forks: a child must not use it; LMDB and locks are the parent's.
 
@@ -239,6 +241,14 @@ class Engine:
         if self.shared is not None:
             self.shared.refresh()
         self.reader.notice()
+
+    def known(self, check: Callable[[int], T]) -> T:
+        """Return what a check of seqs against the head says: the second time, with all that others have written."""
+        try:
+            return check(self.reader.head)
+        except InvalidInput:
+            self.refresh()
+            return check(self.reader.head)
 
     def reload(self) -> None:
         """Forget everything that is in RAM and read it again; for those who changed rows below the engine."""

@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, Self, TypeVar, Unpack
 
 from refold import checks
@@ -623,7 +624,9 @@ class Memory:
         >>> [recorded.stamp.actor for recorded in memory.events()]
         ['host', 'tool:search']
         """
-        seq = None if cause is None else checks.cause(cause, self.head)
+        check, seq = partial(checks.cause, cause), None
+        if cause is not None:
+            seq = self._core.engine.known(check) if self._at is None else check(self._at)
         return Acting(self._core.engine.reader, checks.actor(actor), seq)
 
     def subscribe(self, fn: "Subscriber", after: int | None = None) -> "Subscription":

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeAlias, TypedDict, TypeVar, cast
 
 from refold import checks, fold
@@ -659,7 +660,7 @@ class Core:
         """Return the seqs that sources stand for."""
         if isinstance(sources, tuple) and not sources:
             return ()
-        seqs = checks.sources(sources, self.engine.reader.head)
+        seqs = self.engine.known(partial(checks.sources, sources))
         if any(seq < 0 for seq in seqs):
             self._check_provisional(sources)
         return seqs

@@ -71,8 +71,10 @@ SETTLE_COUNT_MAX: Final = 1_000
 GROUP_COUNT_MAX: Final = 1_024  # Callers whose events one commit takes together; the rest waits for the next one.
 # A commit of fewer callers does not wait for them to come back: they may be all there are.
 LINGER_CALLERS_COUNT_MIN: Final = 4
-# How long a commit waits for the callers of the one before it, in nanoseconds: half of what a flush takes.
-LINGER_NS_MAX: Final = 150_000
+# How long a commit waits at most for the callers of those before it: half of what the last one took, and no longer.
+LINGER_NS_MAX: Final = 10_000_000
+LINGER_LOOKS_COUNT: Final = 16  # How often it looks meanwhile whether they are there.
+LINGER_LATE_COUNT_MAX: Final = 256  # For how many commits callers that come back too late are not waited for, at most.
 AIO_QUEUE_COUNT_MAX: Final = 100_000  # Mutations of one event loop that may wait to be written.
 TURN_SECONDS_MAX: Final = 20  # How long a turn at the log that others were quicker to take is tried for.
 # How long a caller waits for its turn to be written before it is refused because the store is busy.

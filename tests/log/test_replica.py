@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,24 @@ class TestTwoMachines:
         one.refresh()
         assert one.conversation("c").state["n"] == 40
         assert commits_of(one).queued + commits_of(other).queued > 0
+
+    def test_name_as_a_source_what_the_other_wrote(
+        self, machine: Callable[..., Memory], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def hear_nothing(_: RamCommits, seconds: float) -> int:
+            time.sleep(seconds)
+            return 0
+
+        monkeypatch.setattr(RamCommits, "wait", hear_nothing)
+        one, other = machine(), machine()
+        seq = one.conversation("c").append("user", "hello").seq
+        other.conversation("d").append("assistant", "hi", sources=[seq])
+        assert list(other.events())[-1].event.sources == (seq,)
+        seq = one.conversation("c").append("user", "hello again").seq
+        with other.acting("tool:search", cause=seq):
+            assert other.conversation("d").append("assistant", "hi again").stamp.cause == seq
+        with pytest.raises(InvalidInput, match=f"runs from 1 to {other.head}"):
+            other.conversation("d").append("assistant", "hi", sources=[other.head + 1])
 
     def test_answer_a_request_once(self, machine: Callable[..., Memory]) -> None:
         one, other = machine(), machine()
@@ -225,6 +244,24 @@ class TestAnAppend:
         write(log, sealed(2, [b"two"]))
         assert len(commits.commits) == 2
         assert log.read(0, 9) == [*sealed(1, [b"one"]), *sealed(2, [b"two"])]
+
+    def test_takes_in_the_callers_of_the_one_before_it(self, shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+        append, threads, turns = RamCommits.append, 16, 20
+
+        def append_slowly(commits: RamCommits, expected: int, packed: bytes) -> int:
+            time.sleep(0.02)
+            return append(commits, expected, packed)
+
+        monkeypatch.setattr(RamCommits, "append", append_slowly)
+        with Memory("postgresql://shared", cache=":memory:") as memory, ThreadPoolExecutor(threads) as pool:
+
+            def write(place: int) -> None:
+                for turn in range(turns):
+                    memory.conversation(f"c{place}").append("user", f"{turn}")
+
+            list(pool.map(write, range(threads)))
+        # Where one leads alone while the others come back, it is two for each turn.
+        assert len(shared) < 1.8 * turns
 
     def test_that_another_machine_overtook_meanwhile_is_lost(self) -> None:
         commits = RamCommits()

@@ -167,7 +167,7 @@ def test_a_copy_that_ends_within_a_record_confirms_nothing_of_what_came_behind(t
             patch.setattr(engine.writer, "submit", mutations.append)
             for name, value in (("first", "kept"), ("second", PIN)):
                 memory.profile(name).set("key", value)
-        engine.writer.write(tuple(map(Ticket, mutations)))
+        engine.writer.write(list(map(Ticket, mutations)))
         assert memory.head == 3
     before = taken(store).records
     assert [record.count for record in before] == [1, 2]

@@ -535,7 +535,7 @@ def test_seqs_that_another_process_took_are_no_acknowledgement(tmp_path: Path, m
         with monkeypatch.context() as patch:
             patch.setattr(LmdbTurn, "write", cut_off)
             with pytest.raises(ZeroDivisionError):
-                writer.write((ticket,))
+                writer.write([ticket])
         assert ticket.claim is not None
         assert not writer._settle(ticket)
         assert (ticket.is_done, ticket.recorded) == (False, None)

@@ -29,6 +29,8 @@ from refold.limits import (
     EVICTED_COUNT_MIN,
     GROUP_COUNT_MAX,
     LINGER_CALLERS_COUNT_MIN,
+    LINGER_LATE_COUNT_MAX,
+    LINGER_LOOKS_COUNT,
     LINGER_NS_MAX,
     PACKED_COUNT_MIN,
     SEED_BYTES,
@@ -91,8 +93,13 @@ class Writer:
         self._lead = threading.RLock()
         self._leads: Callable[[], bool] = self._lead._is_owned  # type: ignore[attr-defined]  # noqa: SLF001
         """Whether this thread leads: it must not wait for itself."""
-        self._gathered = 0
-        """How many callers the last group had."""
+        self._callers = 0
+        """How many callers are about to write: those that wait, and those that were just answered."""
+        self._commit_ns = 0
+        """What the last group took."""
+        self._late_count = 0
+        """For how many groups nobody is waited for, as the callers came back too late."""
+        self._late_count_next = 1
 
     def submit(self, request: Mutation | Transaction, *, is_exclusive: bool = False) -> Recorded | None:
         """Write a request durably and fold it; return a mutation's event with its stamp, ``None`` for no change.
@@ -105,8 +112,12 @@ class Writer:
                 raise InvalidInput(
                     "a mutation was called from inside a commit (a clock, a signal handler?); call it afterwards"
                 )
-            self.write((ticket,))
-        elif self._queue or self._as_leader(partial(self.write, (ticket,))) is None:
+            self.write([ticket])
+        elif (
+            self._queue
+            or (self._callers >= LINGER_CALLERS_COUNT_MIN and not self._late_count)
+            or self._as_leader(partial(self.write, [ticket])) is None
+        ):
             self._wait(ticket)
         if ticket.error is not None:
             raise ticket.error
@@ -195,12 +206,26 @@ class Writer:
             )
 
     def _linger(self) -> None:
-        """Give the callers of the last group a moment to come back: without it, threads commit in halves."""
-        if self._gathered < LINGER_CALLERS_COUNT_MIN:
+        """Give the callers that were just answered a moment to come back: without it, threads commit in halves.
+
+        It pays where they are back sooner than a commit takes. Where they were not, it is not tried for some groups,
+        each time for twice as many.
+        """
+        callers = min(self._callers, GROUP_COUNT_MAX)
+        if callers < LINGER_CALLERS_COUNT_MIN or len(self._queue) >= callers:
             return
-        end_ns = time.perf_counter_ns() + LINGER_NS_MAX
-        while len(self._queue) < self._gathered and time.perf_counter_ns() < end_ns:
-            time.sleep(0)
+        if self._late_count:
+            self._late_count -= 1
+            return
+        linger_ns = min(self._commit_ns // 2, LINGER_NS_MAX)
+        end_ns = time.perf_counter_ns() + linger_ns
+        while len(self._queue) < callers:
+            if time.perf_counter_ns() > end_ns:
+                self._late_count = self._late_count_next
+                self._late_count_next = min(2 * self._late_count_next, LINGER_LATE_COUNT_MAX)
+                return
+            time.sleep(linger_ns / LINGER_LOOKS_COUNT / 1e9)
+        self._late_count_next = 1
 
     def _write_queue(self, own: Ticket) -> int:
         """Write what waits as one group; return how many callers that are."""
@@ -211,10 +236,10 @@ class Writer:
             self._queue.appendleft(own)
         self._linger()
         tickets = [self._queue.popleft() for _ in range(min(len(self._queue), GROUP_COUNT_MAX))]
-        self._gathered = len(tickets)
         deferred: list[Ticket] = []
+        begin_ns = time.perf_counter_ns()
         try:
-            deferred = self.write(tickets)
+            deferred = self.write(tickets, self._queue)
         except Exception as error:  # noqa: BLE001 - it is raised to every caller of the group
             for ticket in tickets:
                 if not ticket.is_done and not self._settle(ticket):
@@ -226,14 +251,17 @@ class Writer:
             for ticket in tickets:
                 if ticket.is_done:
                     ticket.ring()
+        self._commit_ns = time.perf_counter_ns() - begin_ns
+        self._callers = len(self._queue) + len(tickets)
         return len(tickets)
 
     # A group.
 
-    def write(self, tickets: Sequence[Ticket]) -> list[Ticket]:
+    def write(self, tickets: list[Ticket], queue: deque[Ticket] | None = None) -> list[Ticket]:
         """Write what the tickets request as one durable commit; return those that have to wait for the next one.
 
-        The caller leads. What is wrong with one ticket is noted on it and keeps no other from being written.
+        The caller leads. What is wrong with one ticket is noted on it and keeps no other from being written. Where
+        the turn at the log had to be waited for, tickets of the queue that came meanwhile are added to ``tickets``.
         """
         reader = self._reader
         if not reader.is_writable:
@@ -251,14 +279,16 @@ class Writer:
             time_ns = reader.clock_ns()
             seed = CommitSeed(time_ns if -TIME_NS_MAX <= time_ns <= TIME_NS_MAX else checked_time(time_ns), drawn)
             try:
-                return reader.log.in_turn(partial(self._take_turn, tickets, seed))
+                return reader.log.in_turn(partial(self._take_turn, tickets, queue, seed))
             except TurnLost:
                 now = time.monotonic()
                 until = until or now + TURN_SECONDS_MAX
                 if now > until:
                     raise
 
-    def _take_turn(self, tickets: Sequence[Ticket], seed: CommitSeed, turn: LogTurn) -> list[Ticket]:
+    def _take_turn(
+        self, tickets: list[Ticket], queue: deque[Ticket] | None, seed: CommitSeed, turn: LogTurn
+    ) -> list[Ticket]:
         """Admit the tickets and commit them in one turn at the log; ``TurnLost`` leaves them to another turn."""
         reader = self._reader
         try:
@@ -269,6 +299,7 @@ class Writer:
                 # Until the turn ends no other process writes, and no read need look for it.
                 if self._is_crowded:
                     reader.catch_up()
+                    _join(tickets, queue)
                 self._streams = reader.streams
                 reader.is_writing = True
             if not reader.is_writable:
@@ -483,3 +514,9 @@ class Writer:
                 packer.rebased(stream)
                 is_cut = True
         return is_cut
+
+
+def _join(tickets: list[Ticket], queue: deque[Ticket] | None) -> None:
+    """Let tickets of a queue come along, as many as there is room for."""
+    while queue and len(tickets) < GROUP_COUNT_MAX:
+        tickets.append(queue.popleft())

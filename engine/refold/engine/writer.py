@@ -115,6 +115,7 @@ class Writer:
             self.write([ticket])
         elif (
             self._queue
+            or self._is_crowded
             or (self._callers >= LINGER_CALLERS_COUNT_MIN and not self._late_count)
             or self._as_leader(partial(self.write, [ticket])) is None
         ):

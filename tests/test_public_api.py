@@ -30,7 +30,10 @@ PUBLIC = {
 }
 """The public face: what ``import refold`` offers beside its version."""
 
-HOMES = ("agent", "embedders", "event", "index.ranking", "mcp", "memory", "mirror", "results", "skills", "text")
+HOMES = (
+    *("agent", "embedders", "event", "index.ranking", "mcp", "memory", "mirror", "opentelemetry", "results", "skills"),
+    "text",
+)
 """Where everything else is that a user may name."""
 
 MOVED = refold._by_name(refold._ELSEWHERE)

@@ -28,6 +28,7 @@ _HOMES: Final = "refold refold.agent refold.embedders refold.event refold.index.
 # Types that have a short name in the source.
 _TYPES: Final = {
     "dates": "datetime",
+    "Attributes": "Mapping[str, str | bool | int | float]",
     "CompleteJson": "JsonProvider | Callable[[list[dict[str, Any]], dict[str, Any]], Any]",
     "Entries": "list[Entry]",
     "Events": "list[Recorded]",
@@ -43,7 +44,7 @@ _TYPES: Final = {
     "Vectors": "NDArray[float32]",
     "Write": "Callable[[Sequence[Any]], object]",
 }
-_HOMES_OF_USERS: Final = frozenset((_HOMES + "refold.results refold.skills refold.text").split())
+_HOMES_OF_USERS: Final = frozenset((_HOMES + "refold.opentelemetry refold.results refold.skills refold.text").split())
 
 _HEAD: Final = """\
 Handles, results and errors. Contexts, tools, agents and skills are on [the next page](reference-agent.md).
@@ -93,7 +94,8 @@ PAGES: Final = {
             "Events and the store": (
                 "refold Recorded refold.event Event Stamp refold.memory Subscription refold Change Receipt Report "
                 "refold.memory Why Reason Revision Influence Exposure "
-                "refold.results Finding Stats Backup Moved Recovered Loaded Reembedded"
+                "refold.results Finding Stats Health Backup Moved Recovered Loaded Reembedded "
+                "refold.opentelemetry instrument"
             ),
             "Embedders and token counters": (
                 "refold.embedders Embedder HashedEmbedder MiniLmEmbedder WordLlamaEmbedder OpenAIEmbedder "

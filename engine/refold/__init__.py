@@ -91,8 +91,9 @@ _ELSEWHERE = {
         "Departure Exposure FileEntry Files Influence Reason RecallDifference Regret Revision Scenario ScenarioDiff "
         "Scratchpad SessionMemory Settings Subscription Table TableItem Watch Why WindowDifference"
     ),
+    "refold.opentelemetry": "instrument",
     "refold.mirror": "Mirror MirrorConflict MirrorEdit MirrorProblem MirrorReport",
-    "refold.results": "Backup Finding Loaded ProjectStats Recovered Reembedded SessionSummary Stats",
+    "refold.results": "Backup Finding Health Loaded ProjectStats Recovered Reembedded SessionSummary Stats",
     "refold.text": "ByteClassCounter TokenCounter",
 }
 """Names that a user may look for here, by the package or module that has them."""

@@ -127,6 +127,7 @@ RETRIES_COUNT_MAX: Final = 4
 FOLLOW_SECONDS: Final = 1.0  # How long its follower waits at a time for what other machines write.
 RECONNECT_SECONDS_MAX: Final = 15  # How long a commit is tried again once its connection is lost: past an election.
 CLOCK_SECONDS_MAX: Final = 2  # How far the clock of a server may be from this machine's before `refold doctor` warns.
+LAG_SECONDS_MAX: Final = 30  # How far a copy may be behind its server before `health` says so; past an election, too.
 CACHES_COUNT_MAX: Final = 256  # Local copies of one log, one for each process that has it open.
 
 READERS_MAX: Final = 1_024  # Places for processes, one for each, and for their threads that read at the same moment.

@@ -22,6 +22,21 @@ class Change(Struct, frozen=True):
         return f"{self.stream} {where}: {self.before!r} -> {self.after!r}"
 
 
+class Health(Struct, frozen=True):
+    """The health of an open memory: ``ok``, or its first problem by name, and in a message with the next step.
+
+    The problem is ``"unreadable"``, ``"unwritable"`` or ``"behind"``: the copy of a log on a server lacks what others
+    wrote, or the server does not answer. Of such a copy, ``lag_commits`` says how many commits it is told of and lacks,
+    and ``lag_seconds`` how long ago it last had all.
+    """
+
+    ok: bool
+    problem: str = ""
+    message: str = ""
+    lag_commits: int | None = None
+    lag_seconds: float | None = None
+
+
 CACHE: Final = "cache"
 WRITER: Final = "writer"
 DAMAGE: Final = "damage"

@@ -42,7 +42,7 @@ READS = {
     "version window window_tokens",
     "Files": "list read view",
     "Journal": "day recent",
-    "Memory": "board boards conversation conversations event events files forks head journal journals profile "
+    "Memory": "board boards conversation conversations event events files forks head health journal journals profile "
     "profiles project projects replay_hash search search_messages settings skills snapshots state_hash stats table "
     "tables verify",
     "Profile": "get items",

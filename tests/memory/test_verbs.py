@@ -147,7 +147,7 @@ UNAWAITED |= {
         "verify",
     )
 }
-UNAWAITED |= {"Memory.at/occurred", "Memory.conversations/dropped", "Memory.sweep", "Memory.what_if"}
+UNAWAITED |= {"Memory.health", "Memory.at/occurred", "Memory.conversations/dropped", "Memory.sweep", "Memory.what_if"}
 UNAWAITED |= {"Conversation.place", "Conversation.snapshot/bytes", *(name for name in READS if name[:5] == "Skill")}
 """Reads that the handles for asyncio do not have."""
 

@@ -122,6 +122,7 @@ _MEMORY: Final[_Calls] = {
     "diff": lambda memory, _: memory.diff(3, memory),
     "event": lambda memory, _: memory.event(3),
     "export": lambda memory, world: memory.export(world.new_path()),
+    "health": lambda memory, _: memory.health().ok,
     "fork": lambda memory, _: memory.fork("another").conversation("c").append("user", "in another fork"),
     "fork/alone": lambda memory, _: memory.fork("another"),
     "fork/read": lambda memory, _: memory.fork("fork").conversation("c").window(),

@@ -12,11 +12,12 @@ from refold.engine.transaction import Transaction
 from refold.engine.writer import Writer
 from refold.errors import InvalidInput, StoreBusy, StoreError, StoreFull
 from refold.limits import HASH_KEY_BYTES, MEMORY_BYTES_DEFAULT, STORE_ID_BYTES
-from refold.log.commits import POSITION_KEY, is_address
+from refold.log.commits import POSITION_KEY, Lag, is_address
 from refold.log.protocol import Displaced, Log, write
 
 if TYPE_CHECKING:
     from refold.engine.loader import Lens
+    from refold.engine.observer import Observer
     from refold.engine.subscriptions import Subscriber, Subscription, Subscriptions
     from refold.engine.witness import Witness
     from refold.log.replica import ReplicaLog
@@ -70,6 +71,8 @@ class Engine:
         """Whether this is a child of the process that the log belongs to."""
         self.shared: ReplicaLog | None = None
         """The log, where it is a copy of one on a server."""
+        self.is_durable = False
+        """Whether what a commit wrote survives a loss of power once it returned."""
         self.witness: Witness | None = None
         """The file elsewhere that records how far the log came, if there is one."""
         watch(self)
@@ -82,6 +85,11 @@ class Engine:
         witness.begin()
         self.witness = witness
 
+    @property
+    def lag(self) -> Callable[[], Lag] | None:
+        """What says how far the copy of a log on a server is behind, ``None`` for a log that is no copy."""
+        return None if self.shared is None else self.shared.lag
+
     def commit(self, transaction: Transaction, *, is_exclusive: bool = False) -> None:
         """Write a transaction durably, whole or not at all, and give its results their stamps.
 
@@ -92,6 +100,16 @@ class Engine:
                 "a mutation of this batch was interrupted; nothing of the batch was written, run it again"
             )
         self.writer.submit(transaction, is_exclusive=is_exclusive)
+
+    def observe(self, observer: "Observer") -> None:
+        """Tell an observer, in the place of the one before, of each commit, cold read and search from here on.
+
+        Only then is the way of a commit wrapped: without an observer it passes no function more.
+        """
+        is_first = self.reader.observer is None
+        self.reader.observer = self.reader.loader.observer = observer
+        if is_first:
+            self.writer.observe()
 
     def exclusive(self) -> AbstractContextManager[object]:
         """Return a context in which nothing is committed but by the thread that holds it."""
@@ -285,6 +303,7 @@ def open_engine(
     log = _opened_log(path, readonly=readonly, random_bytes=random_bytes, delayed=delayed, witness=witness)
     try:
         engine = Engine(log, clock_ns=clock_ns, random_bytes=random_bytes, memory_bytes=memory_bytes)
+        engine.is_durable = path is not None and not delayed
         if witness is not None:
             engine.watch(witness)
         engine.sweep_again()
@@ -313,7 +332,7 @@ def _open_shared(
         if witness is not None:
             engine.watch(witness)
         engine.sweep_again()
-        engine.shared = log
+        engine.shared, engine.is_durable = log, True
         log.follow(engine.undisturbed)
     except BaseException:
         log.close()

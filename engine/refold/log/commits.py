@@ -56,6 +56,17 @@ class Numbered(NamedTuple):
     packed: bytes
 
 
+class Lag(NamedTuple):
+    """How far a copy is behind its server: the commits that it is told of and lacks, and since when it may lack more.
+
+    ``seconds`` are those since the copy last had all commits that the server had; up to about ``FOLLOW_SECONDS`` of
+    them pass between two looks.
+    """
+
+    commits: int
+    seconds: float
+
+
 class Check(NamedTuple):
     """What was found out about a server: ``"ok"``, ``"warn"`` or ``"bad"``, a message, and the next step if any."""
 

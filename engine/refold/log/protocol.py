@@ -147,6 +147,10 @@ class Files(Protocol):
         """Let go of what is held in RAM only because it was read once; nothing, where nothing is."""
         ...
 
+    def check_place(self) -> None:
+        """Raise ``Displaced`` where the file at the log's path is another one than was opened, or none."""
+        ...
+
     def size_bytes(self) -> int:
         """Return the bytes that the log takes."""
         ...

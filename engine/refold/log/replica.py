@@ -37,7 +37,17 @@ from refold.limits import (
     RECONNECT_SECONDS_MAX,
     SEQ_BYTES,
 )
-from refold.log.commits import MOVING_KEY, POSITION_KEY, CommitLog, Disconnected, Numbered, Overtaken, pack, unpack
+from refold.log.commits import (
+    MOVING_KEY,
+    POSITION_KEY,
+    CommitLog,
+    Disconnected,
+    Lag,
+    Numbered,
+    Overtaken,
+    pack,
+    unpack,
+)
 from refold.log.directory import directory_at
 from refold.log.disk import disk_error, remove
 from refold.log.lmdb_file import delete_rows
@@ -97,7 +107,7 @@ class ReplicaTurn:
         number = log.append(pack(records, shared, erased))
         # From here on it is durable: what cuts this off leaves it to be applied like the commit of another machine.
         last_commit = self._turn.write(records, [*rows, _position(number)], erased)
-        log.position = number
+        log.position, log.whole_at = number, time.monotonic()
         return log.applied + last_commit
 
 
@@ -130,6 +140,10 @@ class ReplicaLog:
         row = local.row("meta", POSITION_KEY)
         self.position = 0 if row is None else SEQ.unpack(row)[0]
         """The number of the last commit that is here."""
+        self.known = 0
+        """The greatest number of a commit that the server has told of while it was not here yet."""
+        self.whole_at = time.monotonic()
+        """When all commits of the server were here last."""
         self.is_stale = local.row("meta", _STALE_KEY) is not None
         # Reads are those of the copy, without a call in between.
         self.head, self.read, self.events_at = local.head, local.read, local.events_at
@@ -248,11 +262,18 @@ class ReplicaLog:
         """Apply all commits of the server that are not here yet; return whether there were any."""
         was_applied = False
         with self._turns:
+            asked_at = time.monotonic()
             while page := self.commits.read(self.position):
                 self._check_open()
+                self.known = max(self.known, page[-1].number)
                 self._apply(page)
-                was_applied = True
+                was_applied, asked_at = True, time.monotonic()
+            self.whole_at = asked_at
         return was_applied
+
+    def lag(self) -> Lag:
+        """Return how far this copy is behind the server, as far as it knows: it asks nobody."""
+        return Lag(max(self.known - self.position, 0), max(time.monotonic() - self.whole_at, 0.0))
 
     def _apply(self, page: Sequence[Numbered]) -> None:
         """Write commits of the server here, in one transaction."""
@@ -301,8 +322,7 @@ class ReplicaLog:
                 number = self.commits.wait(FOLLOW_SECONDS)
                 if not self._is_closed:
                     with self._turns:  # One of this machine is here once its turn is over.
-                        if number is None or number > self.position:
-                            self.refresh()
+                        self._take_in(number)
                     if self.is_stale:
                         self._undisturbed(self.files.sweep_copy)
             except Closed:
@@ -314,6 +334,17 @@ class ReplicaLog:
                     reported = str(error)
                     logger().error("what other machines write cannot be taken in: %s", reported)
                 self._bell.wait(FOLLOW_SECONDS)
+
+    def _take_in(self, number: int | None) -> None:
+        """Apply what is there up to the number of a commit, or whatever is there."""
+        now = time.monotonic()
+        if number is None:
+            number = self.commits.head()
+            if number == self.position:
+                self.whole_at = now
+        if number > self.position:
+            self.known = max(self.known, number)
+            self.refresh()
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -551,6 +582,10 @@ class ReplicaFiles:
     def relieve(self) -> None:
         """Let go of what is held in RAM only because it was read once."""
         self._log.local.files.relieve()
+
+    def check_place(self) -> None:
+        """Raise ``Displaced`` where the copy was moved, removed or replaced."""
+        self._log.local.files.check_place()
 
     def size_bytes(self) -> int:
         """Return the bytes that the commits take on the server."""

@@ -606,7 +606,7 @@ class Memory:
         """
         return questions.bisect(self._core, self.at, predicate, after=after, until=until, at=self._at)
 
-    why, blame, influence = questions.why, questions.blame, questions.influence
+    why, blame, influence, health = questions.why, questions.blame, questions.influence, questions.health
 
     batch, transact = transactions.batch, transactions.transact
 

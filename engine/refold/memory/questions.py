@@ -1,12 +1,15 @@
-"""The questions that only a log can answer, as verbs of a memory: why, blame, influence and bisect."""
+"""Questions to a memory, as its verbs: those that only a log can answer (why, blame, influence, bisect), and health."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from refold import checks
+from refold.engine import health as engine_health
 from refold.errors import InvalidInput
 from refold.event import Recorded
-from refold.memory.options import Core, seq_at
+from refold.limits import LAG_SECONDS_MAX
+from refold.memory.options import Core, core_of, seq_at
+from refold.results import Health
 
 if TYPE_CHECKING:
     import datetime
@@ -120,3 +123,16 @@ def bisect(
         else:
             low = middle
     return next(core.engine.reader.all_events(high - 1, high, core.branch), None)
+
+
+def health(self: "Memory", *, max_lag_seconds: int = LAG_SECONDS_MAX) -> Health:
+    """Say whether this memory can be read and written; at once, so that a probe may ask every second.
+
+    Nothing is walked through, as ``verify`` does, and no server is asked: of a log on one, it counts how long ago the
+    copy here had all of its commits. It never raises for what ails the memory.
+
+    >>> from refold import Memory
+    >>> Memory().health().ok
+    True
+    """
+    return engine_health.health(core_of(self)[0].engine, checks.count(max_lag_seconds, "max_lag_seconds"))

@@ -16,7 +16,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Scope
 
 from refold.errors import RefoldError
-from refold.web.guard import BODY_BYTES_MAX, BodyTooLarge, Guard
+from refold.web.guard import BODY_BYTES_MAX, HEALTH_PATH, BodyTooLarge, Guard
 from refold.web.openapi import OPERATIONS, Operation, document
 from refold.web.parameters import fields, json_body
 from refold.web.problems import problem, refold_problem
@@ -32,6 +32,7 @@ def application(site: Site) -> ASGIApp:
     routed: list[BaseRoute] = [
         *_operations(site),
         Route("/api/openapi.json", _openapi, methods=["GET"]),
+        Route(HEALTH_PATH, _health(site), methods=["GET"]),
         *routes(site),
         *login_routes(site),
         Mount("/static", StaticFiles(directory=_STATIC)),
@@ -83,6 +84,20 @@ def _operations(site: Site) -> list[Route]:
         return run
 
     return [Route(path, endpoint(each), methods=list(each)) for path, each in by_path.items()]
+
+
+def _health(site: Site) -> Callable[[Request], Any]:
+    """Make the answer for probes, who need not know the token: it tells the name of a problem, and no more.
+
+    It is made on the loop: a server whose threads are all busy is alive.
+    """
+
+    async def health(_: Request) -> Response:
+        found = site.memory.health()
+        body = {"ok": found.ok, "problem": found.problem}
+        return Response(msgspec.json.encode(body), 200 if found.ok else 503, media_type="application/json")
+
+    return health
 
 
 async def _openapi(_: Request) -> Response:

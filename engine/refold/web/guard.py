@@ -17,7 +17,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from refold.web.access import LOGIN_PATH, Access
 from refold.web.problems import problem
 
-_OPEN_PATHS: Final = (LOGIN_PATH, "/static/")
+HEALTH_PATH: Final = "/health"
+_OPEN_PATHS: Final = frozenset((LOGIN_PATH, HEALTH_PATH))
+_OPEN_FOLDER: Final = "/static/"
 LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 WRITES: Final = frozenset(("POST", "PUT", "PATCH", "DELETE"))
@@ -104,7 +106,7 @@ class Guard:
         if not (length.isascii() and length.isdecimal()) or int(length[:20]) > BODY_BYTES_MAX:
             return problem(413, "The body is too large", f"it may have {BODY_BYTES_MAX = } bytes")
         path = scope["path"]
-        if self._access is not None and not path.startswith(_OPEN_PATHS):
+        if self._access is not None and path not in _OPEN_PATHS and not path.startswith(_OPEN_FOLDER):
             if not self._access.admits(headers):
                 return self._unknown(path)
         elif self._access is not None and path == LOGIN_PATH:

@@ -1,0 +1,54 @@
+"""The health of an engine: what can be said of it at once, without a walk, a question to a server or a lock."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from refold.errors import RefoldError, StoreError, StoreUnreachable
+from refold.results import Health
+
+if TYPE_CHECKING:
+    from refold.engine.engine import Engine
+
+
+def _readable(engine: "Engine", _: float) -> None:
+    engine.reader.check_open()
+    engine.reader.log.head()
+    engine.reader.log.files.check_place()
+
+
+def _writable(engine: "Engine", _: float) -> None:
+    log = engine.reader.log
+    if log.readonly:
+        return
+    engine.reader.check_writable()
+    if log.durability.is_stopped:
+        raise StoreError("an I/O error has stopped writing; check the disk, close this memory and open it again")
+
+
+def _near(engine: "Engine", max_lag_seconds: float) -> None:
+    if engine.lag is not None and (lag := engine.lag()).seconds > max_lag_seconds:
+        raise StoreUnreachable(
+            f"the copy last had all commits of its server {lag.seconds:.1f} s ago, over {max_lag_seconds:g} s; see "
+            f"whether the server answers with `refold doctor`"
+        )
+
+
+_CHECKS: Final[dict[str, Callable[["Engine", float], None]]] = {
+    "unreadable": _readable,
+    "unwritable": _writable,
+    "behind": _near,
+}
+"""Checks by the problems that they find, the worst first: it hides those behind it."""
+
+
+def health(engine: "Engine", max_lag_seconds: float) -> Health:
+    """Return the health of an engine whose copy of a log on a server may be so far behind."""
+    problem = message = ""
+    for name, check in _CHECKS.items():
+        try:
+            check(engine, max_lag_seconds)
+        except RefoldError as error:
+            problem, message = name, str(error)
+            break
+    lag = None if problem == "unreadable" or engine.lag is None else engine.lag()
+    return Health(not problem, problem, message, *((None, None) if lag is None else lag))

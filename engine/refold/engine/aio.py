@@ -8,6 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context, copy_context
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -23,12 +24,12 @@ from refold.threads import NO_THREAD
 class _Call(NamedTuple):
     verb: Callable[[], Any]
     future: "asyncio.Future[Any]"
-    acting: tuple[Any, ...]
-    """The origins of the task that asked: the verb runs in another context."""
+    context: Context
+    """The context of the task that asked: the verb runs in another one."""
 
     def run(self) -> Any:
         """Run the verb as the task would."""
-        ACTING.set(self.acting)
+        ACTING.set(self.context.get(ACTING, ()))
         return self.verb()
 
 
@@ -54,13 +55,7 @@ class AsyncWriter:
 
     async def run(self, call: Callable[[], Any]) -> Any:
         """Run a call in the writing thread and return its result: for work that cannot be part of a tick."""
-        acting = ACTING.get()
-
-        def run() -> Any:
-            ACTING.set(acting)
-            return call()
-
-        return await self._thread.run(asyncio.get_running_loop(), run)
+        return await self._thread.run(asyncio.get_running_loop(), copy_context().run, call)
 
     def close(self) -> None:
         """End the writing thread once it is idle."""
@@ -115,7 +110,7 @@ class _Loop:
             raise StoreBusy(
                 f"AIO_QUEUE_COUNT_MAX = {AIO_QUEUE_COUNT_MAX} mutations wait already; await some before more"
             )
-        self._calls.append(_Call(verb, future, ACTING.get()))
+        self._calls.append(_Call(verb, future, copy_context()))
         if self._task is None or self._task.done():
             self._task = self.running.create_task(self._drain())
             self._task.add_done_callback(self._ended)
@@ -143,7 +138,8 @@ class _Loop:
         results = self._collect(batch, calls)
         if len(batch):
             try:
-                await self._thread.run(self.running, self._engine.commit, batch.transaction)
+                # In the context of the first task: who traces finds what surrounds it.
+                await self._thread.run(self.running, calls[0].context.run, self._engine.commit, batch.transaction)
             except WrongVersion:
                 await self._write_alone([call for call, _ in results])
             except Exception as error:  # noqa: BLE001 - every task of the tick gets it
@@ -177,7 +173,7 @@ class _Loop:
         for call in calls:
             if not call.future.done():
                 try:
-                    result = await self._thread.run(self.running, call.run)
+                    result = await self._thread.run(self.running, call.context.run, call.verb)
                 except Exception as error:  # noqa: BLE001 - as above
                     _fail(call, error)
                 else:

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 import msgspec
 
 from refold import fold
+from refold.engine.observer import READ, Observer, within
 from refold.engine.streams import (
     STORE_STREAM,
     UNREADABLE,
@@ -101,11 +102,19 @@ class ActorNames(dict[int, str]):
 class Loader:
     """Reads events and builds states; it keeps nothing but what ``Streams`` keeps."""
 
-    def __init__(self, log: Log, streams: Streams, checkpoints: Checkpoints, lens: Lens | None = None) -> None:
+    def __init__(
+        self,
+        log: Log,
+        streams: Streams,
+        checkpoints: Checkpoints,
+        lens: Lens | None = None,
+        observer: Observer | None = None,
+    ) -> None:
         self._log = log
         self._streams = streams
         self._checkpoints = checkpoints
         self._lens = lens
+        self.observer = observer
         self.bytes_read = self.events_read = 0
         """Bytes and events read since the caller set them to 0: the weight of a state that was built from them."""
         self.actors = ActorNames(log)
@@ -276,13 +285,17 @@ class Loader:
     @reports_damage
     def state_at(self, stream: Stream, seq: int) -> fold.State:
         """Return the state of a stream at a seq, built anew: changing it changes nothing else."""
-        segments = self._segments(stream, seq)
-        first = segments.pop()
-        state = self._unpacked(stream.kind, first.checkpoint)
-        self._fold(state, first.events)
-        while segments:
-            self._fold(state, segments.pop().events)
-        return state
+        with within(self.observer, READ):
+            segments = self._segments(stream, seq)
+            count = sum(len(segment.events) for segment in segments)
+            first = segments.pop()
+            state = self._unpacked(stream.kind, first.checkpoint)
+            self._fold(state, first.events)
+            while segments:
+                self._fold(state, segments.pop().events)
+            if self.observer is not None:
+                self.observer.folded(count)
+            return state
 
     def _segments(self, stream: Stream, seq: int) -> list[_Segment]:
         """Return the stretches to fold, last one first.

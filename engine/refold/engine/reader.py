@@ -15,6 +15,7 @@ import msgspec
 from refold import fold
 from refold.engine.cache import CheckpointPacker, Digests, FrozenStates, LazyIndex, StreamEviction
 from refold.engine.loader import Lens, Loader
+from refold.engine.observer import Observer
 from refold.engine.packed import known_key, packed_key
 from refold.engine.streams import (
     STORE_STREAM,
@@ -174,6 +175,7 @@ class Reader:
         """Called when a commit of this process was folded, ``None`` without subscribers."""
         self.follow: Callable[[Iterable[Stream], int], None] | None = None
         """Called with the streams and stamps of such a commit, ``None`` where nobody asked for them."""
+        self.observer: Observer | None = None
         self.more_rows: Callable[[], list[Row]] = list
         """Called for rows of caches that wait in the layers above; the state lock is held."""
         self.restart()
@@ -189,7 +191,7 @@ class Reader:
         self.streams = Streams(self.log, self.checkpoints)
         # What rows say of seqs and versions is so in every scenario, and the states in them are of none.
         rows = self.checkpoints if self.lens is None else Checkpoints(None)
-        self.loader = Loader(self.log, self.streams, rows, self.lens)
+        self.loader = Loader(self.log, self.streams, rows, self.lens, self.observer)
         self.packer = CheckpointPacker(self.log, self.streams, self.checkpoints, self.loader)
         self.frozen = FrozenStates(self.loader, self.memory_bytes // FROZEN_PARTS_COUNT)
         self.eviction = StreamEviction(self.log, self.streams, self.packer, self.index, self.memory_bytes, self.frozen)

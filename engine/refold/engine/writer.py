@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from refold import fold
 from refold.engine.commit import bases_of
+from refold.engine.observer import COMMIT
 from refold.engine.reader import TAGS_KEY, Reader, Request, checked_time
 from refold.engine.streams import Stream, Streams, notify, rows_of
 from refold.engine.transaction import Commit, CommitSeed, Deferred, Group, Mutation, Transaction, build_commit
@@ -123,6 +124,17 @@ class Writer:
         if ticket.error is not None:
             raise ticket.error
         return ticket.recorded
+
+    def observe(self) -> None:
+        """Let the reader's observer measure each ``submit`` from here on."""
+        submit, reader = self.submit, self._reader
+
+        def observed(request: Mutation | Transaction, *, is_exclusive: bool = False) -> Recorded | None:
+            assert reader.observer is not None
+            with reader.observer.operation(COMMIT):
+                return submit(request, is_exclusive=is_exclusive)
+
+        self.submit = observed  # type: ignore[method-assign]
 
     def exclusive(self) -> AbstractContextManager[object]:
         """Keep every commit out while something else writes; the same thread may enter again."""
@@ -393,9 +405,9 @@ class Writer:
                     for seq, event, kind in bases_of(group.keys, group.events, commit.first_seq)
                 }
             )
-            new_tags = set[int]()
-            if not types <= reader.types_written:
-                new_tags.update(fold.TAGS[kind] for kind in types - reader.types_written)
+            new_tags: set[int] = (
+                set() if types <= reader.types_written else {fold.TAGS[kind] for kind in types - reader.types_written}
+            )
             rows = commit.rows
             if new_tags:
                 rows.append(("meta", TAGS_KEY, msgspec.msgpack.encode(sorted(reader.tags | new_tags))))
@@ -416,6 +428,8 @@ class Writer:
                 for ticket, _, _ in admitted:
                     ticket.claim = None
                 raise
+            if reader.observer is not None:
+                reader.observer.committed(len(group.events), sum(len(packed) for _, packed in commit.records))
             with reader.state_lock:
                 is_read_again = reader.streams is not self._streams or self._streams.is_torn
                 if is_read_again or (group.events and reader.head >= commit.first_seq):

@@ -51,6 +51,7 @@ class Matches(msgspec.Struct, frozen=True):
     hits: tuple[Match, ...]
     exact: bool
     scanned: bool  # Whether all rows were passed over whole, without a graph and without short rows.
+    rows: int = 0  # How many rows were compared, whole or by a bound.
 
 
 _thread = threading.local()
@@ -343,7 +344,8 @@ class Scan:
                     continue
                 candidates.look_at(rivals)
             rows, totals = np.concatenate(candidates.rows), np.concatenate(candidates.totals)
-            return Matches(tuple(self._ranked(rows[self._reachable(totals)])), exact=is_whole, scanned=False)
+            hits = tuple(self._ranked(rows[self._reachable(totals)]))
+            return Matches(hits, exact=is_whole, scanned=False, rows=len(rows))
         return None
 
     def _rest(self, selection: RowSelection) -> Array:
@@ -428,8 +430,8 @@ def search(
             hits = scan.bounded(selection, short)
             short.note(is_of_use=hits is not None)
             if hits is not None:
-                return Matches(tuple(hits), exact=True, scanned=False)
-    return Matches(tuple(scan.all(selection)), exact=True, scanned=True)
+                return Matches(tuple(hits), exact=True, scanned=False, rows=len(selection.importance))
+    return Matches(tuple(scan.all(selection)), exact=True, scanned=True, rows=len(selection.importance))
 
 
 def search_many(view: TableView, queries: Sequence[Query], extras: Sequence[Any]) -> list[Matches]:
@@ -451,7 +453,9 @@ def search_many(view: TableView, queries: Sequence[Query], extras: Sequence[Any]
         weighted: list[Array] = [nothing if scan.vector is None else scan.vector * weight for scan in part]
         vectors = np.array(weighted)
         for scan, products in zip(part, product(vectors, matrix.T), strict=True):
-            answers.append(Matches(tuple(scan.all(selection, products)), exact=True, scanned=True))
+            answers.append(
+                Matches(tuple(scan.all(selection, products)), exact=True, scanned=True, rows=len(selection.importance))
+            )
     return answers
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 from refold import checks
 from refold.embedders import NotEmbedded
 from refold.engine import batch as batches
+from refold.engine.observer import SEARCH, within
 from refold.engine.scan import Sought
 from refold.engine.streams import name_of, split_key
 from refold.engine.transaction import place_of
@@ -61,34 +62,37 @@ def search(
     embeds = stream is None or core.read_lightly(stream, is_embedded, at)
     model = model_of(core) if embeds else None
     contents = None if stream is None else _contents(core, stream, at)
-    for _ in range(REDO_COUNT_MAX):
-        written, masks, replacements = core.message_indexes.looks(reader, core.branch, starts, model, dropped)
-        looks, masks = [*written, fresh.look(None)], [*masks, None]
-        hidden = _hidden(contents, at, [*replacements, *fresh_replacements])
-        bare_count = sum(look.pending_count for look in written) if embeds else 0
-        if bare_count:
-            core.message_vectors.want(key)
-        embedded_count = sum(look.embedded_count for look in written) if embeds else 0
-        vector = _vector_of(core, text) if embedded_count else None
-        matches = index.search(
-            looks,
-            text,
-            numbers,
-            count,
-            explain=explains,
-            vector=vector,
-            floor_rate=core.embedding.floor_rate,
-            among=_among(looks, masks, hidden),
-        )
-        messages = _found(core, pending, matches)
-        if not any(message.erased for message in messages):
-            hits = tuple(
-                Hit(message, match.score, match.parts) for message, match in zip(messages, matches, strict=True)
+    with within(reader.observer, SEARCH):
+        for _ in range(REDO_COUNT_MAX):
+            written, masks, replacements = core.message_indexes.looks(reader, core.branch, starts, model, dropped)
+            looks, masks = [*written, fresh.look(None)], [*masks, None]
+            hidden = _hidden(contents, at, [*replacements, *fresh_replacements])
+            bare_count = sum(look.pending_count for look in written) if embeds else 0
+            if bare_count:
+                core.message_vectors.want(key)
+            embedded_count = sum(look.embedded_count for look in written) if embeds else 0
+            vector = _vector_of(core, text) if embedded_count else None
+            matches = index.search(
+                looks,
+                text,
+                numbers,
+                count,
+                explain=explains,
+                vector=vector,
+                floor_rate=core.embedding.floor_rate,
+                among=_among(looks, masks, hidden),
             )
-            bare_count += len(fresh) if embeds and stream is not None else 0
-            bare_count += embedded_count if vector is None else 0
-            return Hits(hits, exact=True, query=text, ranking=index.RANKING.name, pending=bare_count)
-    raise StoreBusy("the log was erased from faster than its messages could be found; let that end and call again")
+            messages = _found(core, pending, matches)
+            if not any(message.erased for message in messages):
+                hits = tuple(
+                    Hit(message, match.score, match.parts) for message, match in zip(messages, matches, strict=True)
+                )
+                bare_count += len(fresh) if embeds and stream is not None else 0
+                bare_count += embedded_count if vector is None else 0
+                if (observer := reader.observer) is not None:
+                    observer.searched(sum(len(look.seqs) for look in looks), exact=True)
+                return Hits(hits, exact=True, query=text, ranking=index.RANKING.name, pending=bare_count)
+        raise StoreBusy("the log was erased from faster than its messages could be found; let that end and call again")
 
 
 def _placed(seq: int) -> int:

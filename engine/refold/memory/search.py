@@ -12,6 +12,7 @@ from refold import checks
 from refold.embedders import Vector
 from refold.engine import batch as batches
 from refold.engine import reader
+from refold.engine.observer import SEARCH, within
 from refold.engine.origin import Origin
 from refold.entry import ACTIVE, CATEGORIES, STATUSES, Entry, MemoriesRecalled
 from refold.errors import StoreBusy
@@ -213,7 +214,8 @@ DEFAULTS: Final[SearchOptions] = {
 def search(stream: ProjectStream, text: object, options: Query) -> Hits:
     """Search the memories of a project."""
     options = _ranked(stream.core, options)
-    return stream.retry(lambda: _search(stream, [_with_text(text, options)])[0])
+    with within(stream.core.engine.reader.observer, SEARCH):
+        return stream.retry(lambda: _search(stream, [_with_text(text, options)])[0])
 
 
 def search_many(stream: ProjectStream, queries: object, vectors: object, options: SearchOptions) -> list[Hits]:
@@ -234,11 +236,11 @@ def search_many(stream: ProjectStream, queries: object, vectors: object, options
         raise TypeError(f"search_many() got unexpected options {unknown}; it takes vectors and {list(DEFAULTS)}")
     chosen: dict[str, Any] = {**DEFAULTS, **options}
     query = _ranked(stream.core, checked_query(**chosen, vector=None))
-    return stream.retry(
-        lambda: _search(
-            stream, [_with_text(text, replace(query, vector=vector)) for text, vector in zip(texts, given, strict=True)]
+    pairs = list(zip(texts, given, strict=True))
+    with within(stream.core.engine.reader.observer, SEARCH):
+        return stream.retry(
+            lambda: _search(stream, [_with_text(text, replace(query, vector=vector)) for text, vector in pairs])
         )
-    )
 
 
 def _ranked(core: Core, query: Query) -> Query:
@@ -282,6 +284,7 @@ def _answers(
         if vector is not None:
             fitting((table.model, table.dimensions), vector, is_empty=False)
     answers: list[Hits] = []
+    rows = 0
     for block in _blocks([query for query, _ in queries], view.table.count):
         scores = [
             index.compare_texts(texts, view.table.columns.orders, query)
@@ -293,11 +296,14 @@ def _answers(
             matches = [index.search_view(view, block[0], scores[0])]
         else:
             matches = index.search_view_many(view, block, scores)
+        rows += sum(match.rows for match in matches)
         for query, score, match in zip(block, scores, matches, strict=True):
             hits = hits_of(stream, view, query, score, match)
             if hits is None:
                 return None
             answers.append(hits)
+    if (observer := stream.core.engine.reader.observer) is not None:
+        observer.searched(rows, exact=all(hits.exact for hits in answers))
     return answers
 
 
@@ -502,7 +508,8 @@ def search_episodes(stream: ProjectStream, text: object, kinds: object, options:
             stream.name, lambda state: _episode_hits(stream, state.part(EPISODES), chosen, *ready), stream.at
         )
 
-    return stream.retry(attempt)
+    with within(stream.core.engine.reader.observer, SEARCH):
+        return stream.retry(attempt)
 
 
 def _episode_hits(
@@ -531,6 +538,8 @@ def _episode_hits(
         Hit(rows[row], score, {name: float(part[row]) for name, part in parts.items()})
         for row, score in texts.best(total, query.top_k, chosen)
     )
+    if (observer := stream.core.engine.reader.observer) is not None:
+        observer.searched(len(rows), exact=True)
     floor = query.floor_of(len(rows))
     is_below = bool(floor and hits) and hits[0].score < floor
     return Hits(() if is_below else hits, exact=True, query=query.text, ranking=query.ranking.name, floor=floor)

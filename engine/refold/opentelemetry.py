@@ -140,8 +140,8 @@ def instrument(
     """Measure a memory and its forks from here on: commits, reads of what is not in RAM, searches, and how far behind.
 
     Metrics and spans go to the providers of the process, unless others are given; a span is the child of the one that
-    surrounds the call. A read ends its span while it keeps writers out, so let the spans of a provider wait for their
-    export, as those of a ``BatchSpanProcessor`` do. ``attributes`` are added to all of them, to tell the memories of a process apart:
+    surrounds the call. A read ends its span while it keeps writers out, so let spans wait for their export, as those of
+    a ``BatchSpanProcessor`` do. ``attributes`` are added to all, to tell the memories of a process apart:
     ``{"db.namespace": "support"}``. A second call replaces the first one.
     """
     engine = core_of(memory)[0].engine

@@ -61,6 +61,7 @@ def check_memory(memory: Memory, model: Model, at: int | None = None, known: Kno
     settings = model.state(STORE, at)
     assert {name: memory.settings.get(name) for name in SETTINGS} == SETTINGS | settings.settings
     assert dict(memory.settings.items()) | SETTINGS | settings.settings == dict(memory.settings.items())
+    assert memory.health().ok
     stats = memory.stats()
     assert (stats.events, stats.conversations) == (seen_at, len(memory.conversations()))
     for name in model.names("conversation"):

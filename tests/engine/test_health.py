@@ -62,8 +62,9 @@ class TestAMemory:
         assert (health.ok, health.problem) == (False, "unreadable")
         assert "closed" in health.message
 
-    def test_whose_directory_is_gone_is_unreadable(self, tmp_path: Path) -> None:
-        with Memory(tmp_path / "store") as memory:
+    @pytest.mark.parametrize("durability", ["durable", "delayed"])
+    def test_whose_directory_is_gone_is_unreadable(self, tmp_path: Path, durability: str) -> None:
+        with Memory(tmp_path / "store", durability=durability) as memory:
             memory.conversation("c").append("user", "hello")
             (tmp_path / "store").rename(tmp_path / "elsewhere")
             health = memory.health()

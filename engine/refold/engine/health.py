@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def _readable(engine: "Engine", _: float) -> None:
     engine.reader.check_open()
     engine.reader.log.head()
-    engine.reader.log.files.check_place()
+    engine.reader.log.durability.check_place()
 
 
 def _writable(engine: "Engine", _: float) -> None:

@@ -301,6 +301,10 @@ class DelayedLog:
         with self._flushing:
             self._inner.durability.resume()
 
+    def check_place(self) -> None:
+        """Raise ``Displaced`` where the data file was moved, removed or replaced."""
+        self._inner.durability.check_place()
+
     def _run(self) -> None:
         """Flush again and again, until there was nothing to flush for a while."""
         idle_rounds = 0

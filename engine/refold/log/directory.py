@@ -103,10 +103,6 @@ class Directory:
         """Let go of the pages that were read through the memory map."""
         unmap(os.path.join(self.path, DATA_FILE))
 
-    def check_place(self) -> None:
-        """Raise ``Displaced`` where the data file was moved, removed or replaced."""
-        self.environment.check_place()
-
     def size_bytes(self) -> int:
         """Return the size of the data file."""
         return os.stat(os.path.join(self.path, DATA_FILE)).st_size

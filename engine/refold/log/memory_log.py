@@ -182,9 +182,6 @@ class RamLog:
     def relieve(self) -> None:
         """Do nothing: all of it is meant to be in RAM."""
 
-    def check_place(self) -> None:
-        """Do nothing: it has no place."""
-
     def size_bytes(self) -> int:
         """Return the bytes of all records and rows."""
         self._whole()

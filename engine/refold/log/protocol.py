@@ -104,6 +104,10 @@ class Durability(Protocol):
         """Check the end of the log as the disk holds it, and let writing go on; raises ``StoreError`` if it may not."""
         ...
 
+    def check_place(self) -> None:
+        """Raise ``Displaced`` where the file at the log's path is another one than was opened, or none."""
+        ...
+
 
 class AlwaysDurable:
     """The durability of a log whose writes are durable on return, and whose disk is not this process's to mend."""
@@ -120,6 +124,9 @@ class AlwaysDurable:
 
     def resume(self) -> None:
         """Do nothing: writing never stops."""
+
+    def check_place(self) -> None:
+        """Do nothing: nobody looks for it at a path."""
 
 
 class Files(Protocol):
@@ -145,10 +152,6 @@ class Files(Protocol):
 
     def relieve(self) -> None:
         """Let go of what is held in RAM only because it was read once; nothing, where nothing is."""
-        ...
-
-    def check_place(self) -> None:
-        """Raise ``Displaced`` where the file at the log's path is another one than was opened, or none."""
         ...
 
     def size_bytes(self) -> int:

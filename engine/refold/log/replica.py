@@ -583,10 +583,6 @@ class ReplicaFiles:
         """Let go of what is held in RAM only because it was read once."""
         self._log.local.files.relieve()
 
-    def check_place(self) -> None:
-        """Raise ``Displaced`` where the copy was moved, removed or replaced."""
-        self._log.local.files.check_place()
-
     def size_bytes(self) -> int:
         """Return the bytes that the commits take on the server."""
         return self._log.commits.size_bytes()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from refold import Memory, StoreUnreachable
+from refold import Memory, StoreError, StoreUnreachable
 from refold.log import replica
 from tests.support.commits import RamCommits, running
 from tests.support.seams import engine_of
@@ -22,7 +22,7 @@ def open_shared(monkeypatch: pytest.MonkeyPatch) -> Open:
     """A function that opens a copy of one log on a server."""
     commits = list[bytes]()
     monkeypatch.setattr(replica, "connect", lambda *_, **__: RamCommits(commits))
-    return lambda **options: Memory("postgresql://db/x", cache=":memory:", **options)
+    return lambda **options: Memory("postgresql://db/x", **{"cache": ":memory:", **options})
 
 
 def unreachable(*_: object) -> None:
@@ -79,6 +79,17 @@ class TestAMemory:
             Memory(tmp_path / "store").close()
             assert memory.health().problem == "unreadable"
 
+    def test_whose_directory_cannot_be_looked_at_is_unreadable(self, tmp_path: Path) -> None:
+        with Memory(tmp_path / "store") as memory:
+            (tmp_path / "store").rename(tmp_path / "elsewhere")
+            (tmp_path / "store").symlink_to(tmp_path / "store")
+            assert memory.health().problem == "unreadable"
+            with pytest.raises(StoreError, match="looking for"):
+                memory.conversation("c").append("user", "hello")
+            (tmp_path / "store").unlink()
+            (tmp_path / "elsewhere").rename(tmp_path / "store")
+            assert memory.health().ok
+
     def test_whose_disk_failed_is_unwritable(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with Memory(tmp_path / "store") as memory:
             with monkeypatch.context() as broken:
@@ -130,6 +141,17 @@ class TestACopy:
             assert (health.ok, health.problem) == (False, "behind")
             assert "31.0 s ago, over 30 s" in health.message
             assert health.lag_seconds == pytest.approx(31)
+
+    def test_whose_directory_is_gone_is_unreadable(self, open_shared: Open, tmp_path: Path) -> None:
+        with open_shared(cache=tmp_path / "copy") as memory:
+            assert memory.health().ok
+            shutil.rmtree(tmp_path / "copy")
+            assert memory.health().problem == "unreadable"
+
+    def test_that_was_closed_has_no_lag(self, open_shared: Open) -> None:
+        memory = open_shared()
+        memory.close()
+        assert (memory.health().lag_commits, memory.health().lag_seconds) == (None, None)
 
     def test_of_a_log_that_lost_commits_gets_ever_further_behind(self, open_shared: Open) -> None:
         with open_shared() as memory:

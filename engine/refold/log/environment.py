@@ -503,6 +503,9 @@ class Environment:
             status = os.stat(self._data_path)
         except (FileNotFoundError, NotADirectoryError):
             status = None
+        except OSError as error:
+            next_step = "see who may read the directories above it, and whether its disk is there"
+            raise disk_error(error, f"looking for {DATA_FILE} in {self.path}", next_step) from error
         if status is None or (status.st_dev, status.st_ino) != self.identity:
             raise Displaced(
                 f"the store that was opened at {self.path} was moved, removed or replaced, and nothing more is "

@@ -53,7 +53,7 @@ from refold.log.disk import disk_error, remove
 from refold.log.lmdb_file import delete_rows
 from refold.log.lmdb_log import LmdbLog
 from refold.log.memory_log import RamLog
-from refold.log.protocol import AlwaysDurable, Found, Log, LogTurn, Row, Table, TurnLost, scan
+from refold.log.protocol import Durability, Found, Log, LogTurn, Row, Table, TurnLost, scan
 from refold.log.record import SEQ, Record, Sealed
 from refold.text import blake2b
 from refold.threads import NO_THREAD, Bell, Worker
@@ -124,7 +124,7 @@ class ReplicaLog:
 
     def __init__(self, commits: CommitLog, local: LmdbLog | RamLog, *, readonly: bool) -> None:
         self.readonly = readonly
-        self.durability = AlwaysDurable()
+        self.durability: Durability = local.durability
         self.commits = commits
         self.local = local
         self.files = ReplicaFiles(self)

@@ -4,20 +4,31 @@ Nothing of what is stored is in them, no name either: their attributes are opera
 caller says.
 """
 
-from collections.abc import Generator, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from functools import partial, wraps
 from time import perf_counter
-from typing import Final
-from weakref import WeakSet
+from typing import Any, Concatenate, Final, ParamSpec
+from weakref import ref
 
 from refold import Memory, __version__
+from refold.checks import shown
 from refold.engine.engine import Engine
 from refold.engine.observer import COMMIT, READ, SEARCH
+from refold.errors import logger
 from refold.memory.options import core_of
 
 try:
+    from opentelemetry.context import attach, detach
     from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation, get_meter
-    from opentelemetry.trace import SpanKind, StatusCode, TracerProvider, get_current_span, get_tracer
+    from opentelemetry.trace import (
+        Span,
+        SpanKind,
+        StatusCode,
+        TracerProvider,
+        get_current_span,
+        get_tracer,
+        set_span_in_context,
+    )
 except ImportError as error:
     raise ImportError(f"to measure a memory takes OpenTelemetry: {error}; pip install 'refold[otel]'") from error
 
@@ -30,6 +41,43 @@ _Value = str | bool | int | float
 Attributes = Mapping[str, _Value]
 
 
+P = ParamSpec("P")
+
+
+def _harmless(note: Callable[Concatenate["_Telemetry", P], None]) -> Callable[Concatenate["_Telemetry", P], None]:
+    """Return a note that never raises, as a processor or a sampler of the host may: a commit is written by then."""
+
+    @wraps(note)
+    def tried(self: "_Telemetry", /, *arguments: P.args, **options: P.kwargs) -> None:
+        try:
+            note(self, *arguments, **options)
+        except Exception:  # noqa: BLE001 - it is code of others, and what it measures goes on
+            if not self.has_failed:
+                self.has_failed = True
+                logger().exception("OpenTelemetry failed at measuring a memory; what fails from now on is not logged")
+
+    return tried
+
+
+class _Operation:
+    """The context of one operation, in a span of its own."""
+
+    __slots__ = ("begin", "name", "span", "telemetry", "token")
+
+    def __init__(self, telemetry: "_Telemetry", name: str) -> None:
+        self.telemetry = telemetry
+        self.name = name
+        self.begin = perf_counter()
+        self.span: Span | None = None
+        self.token: Any = None
+
+    def __enter__(self) -> None:
+        self.telemetry.begun(self)
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        self.telemetry.ended(self, error)
+
+
 class _Telemetry:
     """The observer of one engine."""
 
@@ -40,14 +88,15 @@ class _Telemetry:
         meter_provider: MeterProvider | None,
         tracer_provider: TracerProvider | None,
     ) -> None:
-        self.lag = engine.lag
+        self.engine = engine
+        self.has_failed = False
         self.attributes: dict[str, _Value] = {"db.system.name": "refold", **attributes}
         durable: dict[str, _Value] = {"refold.commit.durable": engine.is_durable}
         self._committed = self.attributes | durable
         self._attributes = {name: self.attributes | {"db.operation.name": name} for name in (COMMIT, READ, SEARCH)}
         self._attributes[COMMIT] |= durable
         # A server is called by a commit alone: reads and searches are answered here.
-        self._kinds = {COMMIT: SpanKind.INTERNAL if engine.lag is None else SpanKind.CLIENT}
+        self._kinds = {COMMIT: SpanKind.INTERNAL if engine.shared is None else SpanKind.CLIENT}
         self._tracer = get_tracer(_SCOPE, __version__, tracer_provider)
         meter = get_meter(_SCOPE, __version__, meter_provider)
         self._duration = meter.create_histogram(
@@ -65,39 +114,50 @@ class _Telemetry:
             "refold.search.rows", "{row}", "Rows that a search looked at.", explicit_bucket_boundaries_advisory=_ROWS
         )
 
-    @contextmanager
-    def operation(self, name: str) -> Generator[None]:
+    def operation(self, name: str) -> _Operation:
         """Measure an operation, in a span of its own."""
-        attributes, begin = self._attributes[name], perf_counter()
-        # No message of an error is recorded: it may quote what is stored.
-        with self._tracer.start_as_current_span(
-            name,
-            kind=self._kinds.get(name, SpanKind.INTERNAL),
-            attributes=attributes,
-            record_exception=False,
-            set_status_on_exception=False,
-        ) as span:
-            try:
-                yield
-            except BaseException as error:
-                failed: dict[str, _Value] = {"error.type": type(error).__qualname__}
-                span.set_attributes(failed)
-                span.set_status(StatusCode.ERROR)
-                attributes = attributes | failed
-                raise
-            finally:
-                self._duration.record(perf_counter() - begin, attributes)
+        return _Operation(self, name)
 
+    @_harmless
+    def begun(self, operation: _Operation) -> None:
+        """Begin the span of an operation."""
+        name = operation.name
+        operation.span = self._tracer.start_span(
+            name, kind=self._kinds.get(name, SpanKind.INTERNAL), attributes=self._attributes[name]
+        )
+        operation.token = attach(set_span_in_context(operation.span))
+
+    @_harmless
+    def ended(self, operation: _Operation, error: BaseException | None) -> None:
+        """Note how long an operation took, and end its span."""
+        attributes, span = self._attributes[operation.name], operation.span
+        try:
+            if error is not None:  # Its message is left out: it may quote what is stored.
+                failed: dict[str, _Value] = {"error.type": type(error).__qualname__}
+                attributes = attributes | failed
+                if span is not None:
+                    span.set_attributes(failed)
+                    span.set_status(StatusCode.ERROR)
+            self._duration.record(perf_counter() - operation.begin, attributes)
+        finally:
+            if operation.token is not None:
+                detach(operation.token)
+            if span is not None:
+                span.end()
+
+    @_harmless
     def committed(self, events: int, size_bytes: int) -> None:
         """Count events and bytes."""
         self._events.add(events, self._committed)
         self._bytes.add(size_bytes, self._committed)
 
+    @_harmless
     def folded(self, events: int) -> None:
         """Count events."""
         self._folded.add(events, self.attributes)
         get_current_span().set_attribute("refold.read.events", events)
 
+    @_harmless
     def searched(self, rows: int, *, exact: bool) -> None:
         """Note rows and exactness."""
         kind: dict[str, _Value] = {"refold.search.exact": exact}
@@ -105,29 +165,50 @@ class _Telemetry:
         get_current_span().set_attributes({"refold.search.rows": rows, **kind})
 
 
-_copies: Final[dict[MeterProvider | None, WeakSet[_Telemetry]]] = {}
-"""By provider, what observes the copies of logs on servers: a gauge of OpenTelemetry is made once, for all of them."""
+_Copies = list[ref[_Telemetry]]
+_copies: Final[dict[MeterProvider | None, _Copies]] = {}
+"""By provider, what observes the copies of logs on servers: a gauge of OpenTelemetry is made once, for all of them. No
+lock guards the lists, which a forked child could find held; each step on them is one call of C."""
 
 
 def _watch_lag(telemetry: _Telemetry, meter_provider: MeterProvider | None) -> None:
-    if meter_provider in _copies:
-        _copies[meter_provider].add(telemetry)
-        return
-    copies = _copies[meter_provider] = WeakSet((telemetry,))
+    made = _Copies()
+    copies = _copies.setdefault(meter_provider, made)
+    copies.append(ref(telemetry, copies.remove))
+    if copies is made:
+        meter = get_meter(_SCOPE, __version__, meter_provider)
+        meter.create_observable_gauge(
+            "refold.replica.lag.commits",
+            [partial(_lags, copies, "commits")],
+            "{commit}",
+            "Commits that a copy is told of and lacks.",
+        )
+        meter.create_observable_gauge(
+            "refold.replica.lag.duration",
+            [partial(_lags, copies, "seconds")],
+            "s",
+            "Time since a copy had all commits of its server.",
+        )
 
-    def commits(_: CallbackOptions) -> Iterator[Observation]:
-        yield from (Observation(each.lag().commits, each.attributes) for each in copies if each.lag is not None)
 
-    def seconds(_: CallbackOptions) -> Iterator[Observation]:
-        yield from (Observation(each.lag().seconds, each.attributes) for each in copies if each.lag is not None)
+def _lags(copies: _Copies, field: str, _: CallbackOptions) -> list[Observation]:
+    """Observe open copies; of those with the same attributes the one that is furthest behind."""
+    worst: dict[frozenset[tuple[str, _Value]], float] = {}
+    for reference in tuple(copies):
+        telemetry = reference()
+        if telemetry is not None and (lag := telemetry.engine.lag) is not None:
+            key = frozenset(telemetry.attributes.items())
+            worst[key] = max(worst.get(key, 0), getattr(lag, field))
+    return [Observation(value, dict(key)) for key, value in worst.items()]
 
-    meter = get_meter(_SCOPE, __version__, meter_provider)
-    meter.create_observable_gauge(
-        "refold.replica.lag.commits", [commits], "{commit}", "Commits that a copy is told of and lacks."
-    )
-    meter.create_observable_gauge(
-        "refold.replica.lag.duration", [seconds], "s", "Time since a copy had all commits of its server."
-    )
+
+def _checked(attributes: object) -> dict[str, _Value]:
+    if not isinstance(attributes, Mapping):
+        raise TypeError(f"attributes is {shown(attributes)}; it maps names to values")
+    for name, value in attributes.items():
+        if not isinstance(name, str) or not isinstance(value, _Value):
+            raise TypeError(f"attributes has {shown({name: value})}; it maps names to str, bool, int or float")
+    return dict(attributes)
 
 
 def instrument(
@@ -142,10 +223,13 @@ def instrument(
     Metrics and spans go to the providers of the process, unless others are given; a span is the child of the one that
     surrounds the call. A read ends its span while it keeps writers out, so let spans wait for their export, as those of
     a ``BatchSpanProcessor`` do. ``attributes`` are added to all, to tell the memories of a process apart:
-    ``{"db.namespace": "support"}``. A second call replaces the first one.
+    ``{"db.namespace": "support"}``. A second call replaces the first one; with a ``NoOpMeterProvider`` and a
+    ``NoOpTracerProvider`` it ends it. An error of a provider is logged once and ends no call.
     """
+    if not isinstance(memory, Memory):
+        raise TypeError(f"memory is {shown(memory)}; give the Memory itself, of which everything is measured")
     engine = core_of(memory)[0].engine
-    telemetry = _Telemetry(engine, attributes or {}, meter_provider, tracer_provider)
+    telemetry = _Telemetry(engine, _checked(attributes or {}), meter_provider, tracer_provider)
     engine.observe(telemetry)
-    if engine.lag is not None:
+    if engine.shared is not None:
         _watch_lag(telemetry, meter_provider)

@@ -1,22 +1,27 @@
 """Metrics and traces: what is measured, under which names, that nothing stored is in it, and that off is off."""
 
 import asyncio
+import os
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry import trace
+from opentelemetry.metrics import NoOpMeterProvider
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import SpanKind, StatusCode
+from opentelemetry.trace import NoOpTracerProvider, SpanKind, StatusCode
 
-from refold import InvalidInput, Memory, StoreUnreachable, WrongVersion
+from refold import Closed, InvalidInput, Memory, StoreUnreachable, WrongVersion
 from refold.log import replica
 from refold.opentelemetry import instrument
 from tests.conftest import Held, Servers
@@ -237,6 +242,11 @@ class TestASearch:
 
 class TestALogOnAServer:
     @pytest.fixture
+    def open_copy(self, commits: list[bytes]) -> Callable[[], Memory]:
+        assert not commits
+        return lambda: Memory("postgresql://db/x", cache=":memory:")
+
+    @pytest.fixture
     def commits(self, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
         commits = list[bytes]()
         monkeypatch.setattr(replica, "connect", lambda *_, **__: RamCommits(commits))
@@ -278,6 +288,50 @@ class TestALogOnAServer:
         for memory in (one, other):
             memory.close()
 
+    def test_shows_the_copy_that_is_furthest_behind_of_those_that_look_alike(
+        self, open_copy: Callable[[], Memory], telemetry: Telemetry
+    ) -> None:
+        with open_copy() as one, open_copy() as other:
+            for memory in (one, other):
+                telemetry.instrument(memory)
+            log = engine_of(one).reader.log
+            assert isinstance(log, replica.ReplicaLog)
+            log.known = log.position + 7
+            (point,) = telemetry.points("refold.replica.lag.commits")
+            assert (point.value, point.attributes) == (7, {"db.system.name": "refold"})
+
+    def test_has_no_lag_once_it_is_closed(self, open_copy: Callable[[], Memory], telemetry: Telemetry) -> None:
+        memory = open_copy()
+        telemetry.instrument(memory)
+        assert telemetry.units() == LAG_UNITS
+        memory.close()
+        assert telemetry.units() == {}
+
+    def test_has_no_lag_in_a_child_of_its_process(self, open_copy: Callable[[], Memory], telemetry: Telemetry) -> None:
+        with open_copy() as memory:
+            telemetry.instrument(memory)
+            child = os.fork()
+            if not child:
+                os._exit(len(telemetry.units()))
+            assert os.waitpid(child, 0)[1] == 0
+
+    def test_is_observed_while_others_are_added(
+        self, open_copy: Callable[[], Memory], telemetry: Telemetry, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with open_copy() as memory:
+
+            def add() -> None:
+                for _ in range(300):
+                    telemetry.instrument(memory)
+
+            adding = threading.Thread(target=add)
+            adding.start()
+            while adding.is_alive():
+                telemetry.units()
+            adding.join()
+            assert len(telemetry.points("refold.replica.lag.commits")) == 1
+        assert not caplog.records
+
     def test_has_no_address_in_what_it_exports(self, commits: list[bytes], telemetry: Telemetry) -> None:
         with Memory("postgresql://refold:hunter2@db.internal/x", cache=":memory:") as memory:
             telemetry.instrument(memory)
@@ -288,6 +342,99 @@ class TestALogOnAServer:
         assert "hunter2" not in text
         assert "db.internal" not in text
         assert commits
+
+
+class TestWhatIsMeasured:
+    @pytest.mark.parametrize("fails_at", ["on_start", "on_end"])
+    def test_goes_on_where_a_processor_fails_which_is_logged_once(
+        self, memory: Memory, telemetry: Telemetry, caplog: pytest.LogCaptureFixture, fails_at: str
+    ) -> None:
+        class Broken(SpanProcessor):
+            pass
+
+        def fail(*_: object, **__: object) -> None:
+            raise OSError("no collector")
+
+        setattr(Broken, fails_at, fail)
+        telemetry.tracers.add_span_processor(Broken())
+        telemetry.instrument(memory)
+        for _ in range(3):
+            memory.conversation("c").append("user", "hello")
+        assert len(memory.conversation("c").window()) == 3
+        assert telemetry.durations("commit") == 3
+        assert [record.name for record in caplog.records] == ["refold"]
+        assert not trace.get_current_span().get_span_context().is_valid
+
+    def test_is_counted_once_while_eight_threads_write_and_others_begin_and_end_to_measure(
+        self, memory: Memory, telemetry: Telemetry
+    ) -> None:
+        start, errors = threading.Barrier(11), list[BaseException]()
+
+        def write(name: str) -> None:
+            for number in range(20):
+                memory.conversation(name).append("user", f"{number}")
+
+        def measure() -> None:
+            for _ in range(50):
+                instrument(memory, meter_provider=NoOpMeterProvider(), tracer_provider=NoOpTracerProvider())
+                telemetry.instrument(memory)
+
+        def run_at_once(run: Callable[[], None]) -> None:
+            start.wait(20)
+            try:
+                run()
+            except BaseException as error:  # noqa: BLE001 - it is compared below
+                errors.append(error)
+
+        runs: list[Callable[[], None]] = [*(partial(write, f"c{number}") for number in range(8)), measure, measure]
+        threads = [threading.Thread(target=run_at_once, args=(run,)) for run in runs]
+        for thread in threads:
+            thread.start()
+        start.wait(20)
+        for thread in threads:
+            thread.join(60)
+        assert not errors
+        assert memory.head == 8 * 21
+        measured = telemetry.durations("commit")
+        memory.profile().set("key", "value")
+        assert telemetry.durations("commit") == measured + 1
+        assert measured <= 8 * 20
+
+    def test_ends_with_providers_that_do_nothing(self, memory: Memory, telemetry: Telemetry) -> None:
+        telemetry.instrument(memory)
+        memory.profile().set("key", "value")
+        instrument(memory, meter_provider=NoOpMeterProvider(), tracer_provider=NoOpTracerProvider())
+        memory.profile().set("key", "other")
+        assert telemetry.durations("commit") == len(telemetry.spans("commit")) == 1
+        assert LAG_UNITS.keys().isdisjoint(telemetry.units())
+
+    def test_leaves_the_spans_of_others_alone(self, memory: Memory, telemetry: Telemetry) -> None:
+        instrument(memory, tracer_provider=NoOpTracerProvider())
+        with telemetry.tracers.get_tracer("host").start_as_current_span("turn"):
+            memory.add("a fact")
+            memory.search("a fact")
+        assert not attributes_of(telemetry.spans("turn")[0])
+
+    def test_adds_up_for_two_memories(self, telemetry: Telemetry) -> None:
+        with Memory() as one, Memory() as other:
+            for memory in (one, other):
+                telemetry.instrument(memory)
+                memory.profile().set("key", "value")
+            assert telemetry.points("refold.commit.events")[0].value == one.head + other.head
+
+    @pytest.mark.parametrize("given", [{"name": ["a"]}, {"name": None}, {1: "a"}, [("name", "a")], "name"])
+    def test_has_attributes_that_a_metric_can_have(self, given: Any) -> None:
+        with pytest.raises(TypeError, match="attributes"):
+            instrument(Memory(), attributes=given)
+
+    def test_is_an_open_memory(self) -> None:
+        memory = Memory()
+        for other in (memory.aio, memory.conversation("c"), None):
+            with pytest.raises(TypeError, match="give the Memory itself"):
+                instrument(other)  # type: ignore[arg-type]
+        memory.close()
+        with pytest.raises(Closed):
+            instrument(memory)
 
 
 def test_metrics_have_units_and_nothing_that_is_stored(memory: Memory, telemetry: Telemetry) -> None:

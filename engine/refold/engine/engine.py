@@ -86,9 +86,9 @@ class Engine:
         self.witness = witness
 
     @property
-    def lag(self) -> Callable[[], Lag] | None:
-        """What says how far the copy of a log on a server is behind, ``None`` for a log that is no copy."""
-        return None if self.shared is None else self.shared.lag
+    def lag(self) -> Lag | None:
+        """How far the copy of a log on a server is behind; ``None`` for a log that is no copy, or not open any more."""
+        return None if self.shared is None or self.reader.closed else self.shared.lag()
 
     def commit(self, transaction: Transaction, *, is_exclusive: bool = False) -> None:
         """Write a transaction durably, whole or not at all, and give its results their stamps.
@@ -106,10 +106,12 @@ class Engine:
 
         Only then is the way of a commit wrapped: without an observer it passes no function more.
         """
-        is_first = self.reader.observer is None
-        self.reader.observer = self.reader.loader.observer = observer
-        if is_first:
-            self.writer.observe()
+        with self.reader.state_lock:
+            self.reader.check_open()
+            is_first = self.reader.observer is None
+            self.reader.observer = self.reader.loader.observer = observer
+            if is_first:
+                self.writer.observe()
 
     def exclusive(self) -> AbstractContextManager[object]:
         """Return a context in which nothing is committed but by the thread that holds it."""

@@ -26,7 +26,7 @@ def _writable(engine: "Engine", _: float) -> None:
 
 
 def _near(engine: "Engine", max_lag_seconds: float) -> None:
-    if engine.lag is not None and (lag := engine.lag()).seconds > max_lag_seconds:
+    if (lag := engine.lag) is not None and lag.seconds > max_lag_seconds:
         raise StoreUnreachable(
             f"the copy last had all commits of its server {lag.seconds:.1f} s ago, over {max_lag_seconds:g} s; see "
             f"whether the server answers with `refold doctor`"
@@ -50,5 +50,5 @@ def health(engine: "Engine", max_lag_seconds: float) -> Health:
         except RefoldError as error:
             problem, message = name, str(error)
             break
-    lag = None if problem == "unreadable" or engine.lag is None else engine.lag()
-    return Health(not problem, problem, message, *((None, None) if lag is None else lag))
+    lag = None if problem == "unreadable" else engine.lag
+    return Health(not problem, problem, message, *(lag or (None, None)))

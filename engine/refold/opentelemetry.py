@@ -39,8 +39,6 @@ _ROWS: Final = (0, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
 
 _Value = str | bool | int | float
 Attributes = Mapping[str, _Value]
-
-
 P = ParamSpec("P")
 
 
@@ -202,13 +200,11 @@ def _lags(copies: _Copies, field: str, _: CallbackOptions) -> list[Observation]:
     return [Observation(value, dict(key)) for key, value in worst.items()]
 
 
-def _checked(attributes: object) -> dict[str, _Value]:
-    if not isinstance(attributes, Mapping):
-        raise TypeError(f"attributes is {shown(attributes)}; it maps names to values")
-    for name, value in attributes.items():
-        if not isinstance(name, str) or not isinstance(value, _Value):
-            raise TypeError(f"attributes has {shown({name: value})}; it maps names to str, bool, int or float")
-    return dict(attributes)
+def _check(memory: object, attributes: Mapping[Any, Any]) -> None:
+    if not isinstance(memory, Memory):
+        raise TypeError(f"memory is {shown(memory)}; give the Memory itself, of which everything is measured")
+    if not all(isinstance(name, str) and isinstance(value, _Value) for name, value in attributes.items()):
+        raise TypeError(f"attributes is {shown(attributes)}; it maps names to str, bool, int or float")
 
 
 def instrument(
@@ -226,10 +222,10 @@ def instrument(
     ``{"db.namespace": "support"}``. A second call replaces the first one; with a ``NoOpMeterProvider`` and a
     ``NoOpTracerProvider`` it ends it. An error of a provider is logged once and ends no call.
     """
-    if not isinstance(memory, Memory):
-        raise TypeError(f"memory is {shown(memory)}; give the Memory itself, of which everything is measured")
+    attributes = {**(attributes or {})}
+    _check(memory, attributes)
     engine = core_of(memory)[0].engine
-    telemetry = _Telemetry(engine, _checked(attributes or {}), meter_provider, tracer_provider)
+    telemetry = _Telemetry(engine, attributes, meter_provider, tracer_provider)
     engine.observe(telemetry)
     if engine.shared is not None:
         _watch_lag(telemetry, meter_provider)

@@ -84,7 +84,7 @@ class TestAMemory:
             (tmp_path / "store").rename(tmp_path / "elsewhere")
             (tmp_path / "store").symlink_to(tmp_path / "store")
             assert memory.health().problem == "unreadable"
-            with pytest.raises(StoreError, match="looking for"):
+            with pytest.raises(StoreError, match="out of reach"):
                 memory.conversation("c").append("user", "hello")
             (tmp_path / "store").unlink()
             (tmp_path / "elsewhere").rename(tmp_path / "store")

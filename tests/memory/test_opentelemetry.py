@@ -422,9 +422,9 @@ class TestWhatIsMeasured:
                 memory.profile().set("key", "value")
             assert telemetry.points("refold.commit.events")[0].value == one.head + other.head
 
-    @pytest.mark.parametrize("given", [{"name": ["a"]}, {"name": None}, {1: "a"}, [("name", "a")], "name"])
+    @pytest.mark.parametrize("given", [{"name": ["a"]}, {"name": None}, {1: "a"}, "name"])
     def test_has_attributes_that_a_metric_can_have(self, given: Any) -> None:
-        with pytest.raises(TypeError, match="attributes"):
+        with pytest.raises(TypeError, match=r"attributes is|not a mapping"):
             instrument(Memory(), attributes=given)
 
     def test_is_an_open_memory(self) -> None:

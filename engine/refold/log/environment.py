@@ -498,18 +498,15 @@ class Environment:
         return self._map_changes > 0
 
     def check_place(self) -> None:
-        """Raise ``Displaced`` where the file at the path is another one than was opened, or none."""
+        """Raise ``Displaced`` where the file at the path is another one than was opened, or none that can be seen."""
         try:
             status = os.stat(self._data_path)
-        except (FileNotFoundError, NotADirectoryError):
+        except OSError:  # Of a directory above that nobody may look into, say.
             status = None
-        except OSError as error:
-            next_step = "see who may read the directories above it, and whether its disk is there"
-            raise disk_error(error, f"looking for {DATA_FILE} in {self.path}", next_step) from error
         if status is None or (status.st_dev, status.st_ino) != self.identity:
             raise Displaced(
-                f"the store that was opened at {self.path} was moved, removed or replaced, and nothing more is "
-                f"written to it; close this memory and open it where it is"
+                f"the store that was opened at {self.path} was moved, removed or replaced, or is out of reach, and "
+                f"nothing more is written to it; close this memory and open it where it is"
             )
 
     def grow(self) -> bool:

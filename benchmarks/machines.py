@@ -82,11 +82,17 @@ class Demands:
     """Whether the server knows of turns, and one flush of its log of changes makes the commits of all logs durable."""
 
     @classmethod
-    def of(cls, alone: Load, many: Load, calls: Load, follower: Load, followers: Load, *, has_turns: bool) -> "Demands":
-        """Solve for the demands of an event and of a commit, from commits of one event and of many."""
+    def of(
+        cls, alone: Load, apart: Load, many: Load, calls: Load, follower: Load, followers: Load, *, has_turns: bool
+    ) -> "Demands":
+        """Solve for the demands of an event and of a commit, from commits of one event and of many.
+
+        Commits of one event are those of writers ``apart``, each to a log of its own: beside others a commit takes more
+        of the processors than ``alone``, which tells what it waits for besides.
+        """
         share = many.commits / many.events
-        commit, event = _parted(alone.workers[0] / alone.events, many.workers[0] / many.events, share)
-        server_commit, server_event = _parted(alone.server / alone.events, many.server / many.events, share)
+        commit, event = _parted(apart.workers[0] / apart.events, many.workers[0] / many.events, share)
+        server_commit, server_event = _parted(apart.server / apart.events, many.server / many.events, share)
         share = followers.commits / followers.events
         foreign_commit, foreign_event = _parted(
             follower.workers[1] / follower.events, followers.workers[1] / followers.events, share
@@ -97,7 +103,7 @@ class Demands:
             commit,
             server_event,
             server_commit,
-            max(0.0, 1 / alone.events - commit - event - server_commit - server_event),
+            max(0.0, (1 - alone.workers[0] - alone.server) / alone.events),
             call,
             server_call,
             max(0.0, 1 / calls.events - call - server_call),

@@ -34,6 +34,7 @@ from tests.support.commits import Logs, opened, running
 from tests.support.postgres_server import PostgresServer
 
 from refold import Conversation, Memory
+from refold.cli import cluster
 
 TEXT: Final = "x" * 200
 PACKED: Final = b"r" * 420
@@ -41,6 +42,7 @@ PACKED: Final = b"r" * 420
 WRITERS: Final = 16
 """Of one worker."""
 WARM_SECONDS: Final = 1.0
+READ_SECONDS: Final = 0.01
 READY_SECONDS: Final = 120.0
 WORKERS: Final = (1, 2, 4, 8)
 LOGS: Final = (1, 2, 4, 8, 16)
@@ -50,7 +52,7 @@ LOGS: Final = (1, 2, 4, 8, 16)
 
 
 class Job(Struct, frozen=True):
-    """What a worker does: each of its writers appends to one of its logs, by turns."""
+    """What a worker does: each of its writers appends to one of its logs; without writers, it reads now and then."""
 
     addresses: list[str]
     writers: int
@@ -84,7 +86,13 @@ def work(job: Job) -> Done:
                     chat.append("user", TEXT)
                 counts[place] += 1
 
+        def read() -> None:
+            while not is_over.wait(READ_SECONDS):
+                for memory in opened_logs:
+                    memory.conversation("read").window()
+
         threads = [threading.Thread(target=write, args=(place,)) for place in range(job.writers)]
+        threads = threads or [threading.Thread(target=read)]
         print("ready", flush=True)
         sys.stdin.readline()
         for thread in threads:
@@ -175,12 +183,13 @@ def demands(logs: Logs, seconds: float) -> Demands:
     """Measure what one event, one commit and one call cost on either side, by layouts that have little else."""
     alone = load(logs, [Job([logs.address()], 1, seconds)])
     many = load(logs, [Job([logs.address()], WRITERS, seconds)])
+    apart = load(logs, [Job([logs.address() for _ in range(WRITERS)], WRITERS, seconds)])
     calls = load(logs, [Job([logs.address()], 1, seconds, calls=True)])
     watched, group = logs.address(), logs.address()
     follower = load(logs, [Job([watched], 1, seconds), Job([watched], 0, seconds)])
     followers = load(logs, [Job([group], WRITERS, seconds), Job([group], 0, seconds)])
     has_turns = isinstance(logs.servers, PostgresServer)
-    return Demands.of(alone, many, calls, follower, followers, has_turns=has_turns)
+    return Demands.of(alone, apart, many, calls, follower, followers, has_turns=has_turns)
 
 
 def scale(logs: Logs, seconds: float, rounds: int) -> None:
@@ -383,6 +392,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement of a layout")
     options = parser.parse_args()
     with running(options.kind) as logs:
+        cluster.opened(logs.address()).close()  # Once servers have chosen who leads.
         if options.what == "rates":
             rates(logs, options.rounds)
         elif options.what == "lag":

@@ -78,6 +78,16 @@ def test_a_small_budget_holds_the_newest_messages_and_the_best_of_a_search(tmp_p
     assert small == {"context": [1.0], "window": [0.0], "messages": [1.0], "memories": [1.0]}
 
 
+def test_a_memory_that_a_command_made_is_evidence_of_its_message(tmp_path: Path) -> None:
+    path = beam(tmp_path / "beam.jsonl")
+    line = path.read_text(encoding="utf-8")
+    path.write_text(
+        line.replace("My favourite editor is Kakoune.", "Always edit in Kakoune.").replace("[1]", "[3]"),
+        encoding="utf-8",
+    )
+    assert shares(path, 1_000)["memories"] == [1.0], "remembered without the full stop"
+
+
 def test_no_system_sends_more_than_its_budget(tmp_path: Path) -> None:
     for path, budget in product((locomo(tmp_path / "locomo.json"), beam(tmp_path / "beam.jsonl")), (200, 1_000)):
         assert all(each.tokens <= budget for each in sent(recordings_of(path), [budget]))

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from refold import Memory
 from refold.agent import AgentLoop, CallableProvider, Reply, default_hooks
+from refold.agent.commands import RememberCommand, detect_memory_command
 from refold.agent.parts import line_of, memory_line, quoted
 from refold.embedders import Embedder, HashedEmbedder
 from refold.errors import InvalidInput
@@ -111,6 +112,14 @@ def _facts(items: Sequence[Item], source: dict[str, Any]) -> Iterator[Fact]:
             yield Fact(text, made_of)
 
 
+def _rules(items: Sequence[Item]) -> Iterator[Fact]:
+    """Yield what the user asks to remember, as the default hooks store it: that need not be the message's very text."""
+    for place, item in enumerate(items):
+        command = detect_memory_command(item.text) if item.role == "user" else None
+        if isinstance(command, RememberCommand):
+            yield Fact(command.content, frozenset({place}))
+
+
 class _Piece(NamedTuple):
     """A text that may be sent: its tokens, and the places that are known from it."""
 
@@ -146,7 +155,7 @@ class Agent:
         self.recording = recording
         self._now_ns = 0
         self._questions_count = 0
-        self._lines = [(line_of(fact.text), fact.places) for fact in recording.facts]
+        self._lines = [(line_of(fact.text), fact.places) for fact in (*recording.facts, *_rules(recording.case.items))]
         quotes = [(quoted(item.text, _INDENT), frozenset({place})) for place, item in enumerate(recording.case.items)]
         # As a message that begins with it, or in one that was joined of several.
         self._quotes = [

@@ -241,12 +241,37 @@ def test_memories_and_messages_share_what_there_is(memory: Memory) -> None:
     for tokens in (600, 1_200, 2_400):
         context = memory.context(chat, query=ASKED, budget=tokens)
         sizes = {part.name: part.tokens for part in context.parts}
-        assert tokens == 2_400 or 0.2 < sizes["messages"] / sizes["memories"] < 0.5
-        assert 0.85 * tokens < context.tokens <= tokens
+        assert tokens == 2_400 or 0.7 < sizes["messages"] / sizes["memories"] < 1.2
+        assert 0.95 * tokens < context.tokens <= tokens
     alone = memory.context(chat, query=ASKED, budget=ContextBudget(tokens=1_200, memories_count=0))
     assert alone.tokens > 1_000
     without = memory.context(chat, query=ASKED, budget=ContextBudget(tokens=1_200, messages_count=0))
     assert without.tokens > 1_000
+
+
+def test_short_texts_go_before_long_ones_of_about_their_rank(memory: Memory) -> None:
+    project = memory.project("acme")
+    for number in range(4):
+        long = number % 2
+        project.add(f"Staging database {number} has a port. {'Tell the team what it is for. ' * (20 * long)}")
+        told(
+            memory,
+            f"then {number}",
+            text=f"Of staging database {number} the port is known. {'So I heard. ' * (40 * long)}",
+        )
+    whole = ask(memory)
+    assert (len(whole.ids), len(whole.seqs)) == (4, 4)
+    small = memory.context(memory.conversation("now"), query=ASKED, budget=250)
+    assert set(small.ids) == {entry.id for entry in project.list() if len(entry.content) < 100}
+    assert len(small.seqs) == 2
+    assert "So I heard" not in part_of(small)
+
+
+def test_beside_a_message_that_answers_one_word_is_enough(memory: Memory) -> None:
+    told(memory, "other", text="The replica of the staging area is in Bern.")
+    assert part_of(ask(memory, "before")) == "", "alone it answers nothing"
+    told(memory)
+    assert "in Bern" in part_of(ask(memory))
 
 
 def test_what_a_shown_memory_says_needs_no_message(memory: Memory) -> None:

@@ -121,6 +121,20 @@ def test_a_context_shows_what_was_tried_in_sessions_like_this_one(memory: Memory
     assert notes.text.splitlines()[1:] == ["- [success] Write the release notes: Done. ## Past Sessions"]
 
 
+def test_sessions_take_a_small_part_of_a_small_budget(memory: Memory) -> None:
+    for name in "ab":
+        text = f"Migrate the billing database {name}. " * 6
+        memory.project("acme").record_episode("failure", session=name, task=text, outcome=text)
+    chat = memory.conversation("c", project="acme")
+
+    def shown(tokens: int) -> int:
+        part = memory.context(chat, query="Migrate the billing database", budget=tokens).part("episodes")
+        assert part is None or part.tokens <= tokens / 24
+        return 0 if part is None else part.text.count("[failure]")
+
+    assert [shown(tokens) for tokens in (1_000, 3_500, 9_000)] == [0, 1, 2]
+
+
 # A month.
 
 FACTS = {

@@ -1,16 +1,21 @@
 """Candidates for a context: memories, earlier messages, messages of the window, each chosen by its room; and state."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from refold.agent import parts
 from refold.agent.parts import Room
 from refold.entry import Entry
 from refold.event import unpack_json
+from refold.limits import EPISODES_RECENT_COUNT
 from refold.memory.conversation import Conversation
 from refold.memory.earlier import Earlier
 from refold.memory.options import Core, core_of, day_at
 from refold.message import Message, text_of
+from refold.text import keywords
+from refold.views.episodes import EPISODES, Episode
 from refold.views.state import STATE, TEMP
 
 # Memories: the most relevant ones, and those that keep their place.
@@ -21,26 +26,6 @@ class Selected(NamedTuple):
 
     entries: Sequence[Entry]
     before: Sequence[str]
-
-
-def placed_in(core: Core, selected: Selected, room: Room) -> tuple[list[Entry], int]:
-    """Choose the memories that fit, the most relevant first; those that were shown before keep their order."""
-    count, chars, tokens = core.counter.count, room.chars, room.tokens
-    note = "(00 less relevant memories left out)\n"
-    chars, tokens = chars - len(parts.MEMORIES_HEADING) - 1, tokens - count(parts.MEMORIES_HEADING) - 1
-    chosen: dict[str, Entry] = {}
-    for entry in selected.entries:
-        line = parts.memory_line(entry)
-        size, taken = len(line) + 1, count(line) + 1
-        if size <= chars and taken <= tokens:
-            chosen[entry.id] = entry
-            chars, tokens = chars - size, tokens - taken
-    left_out = len(selected.entries) - len(chosen)
-    while left_out and chosen and (chars < len(note) or tokens < count(note)):
-        dropped = parts.memory_line(chosen.popitem()[1])
-        chars, tokens, left_out = chars + len(dropped) + 1, tokens + count(dropped) + 1, left_out + 1
-    kept = {entry_id: chosen[entry_id] for entry_id in selected.before if entry_id in chosen}
-    return list((kept | chosen).values()), left_out
 
 
 # Earlier messages: those that answer the query.
@@ -83,27 +68,6 @@ def earlier_messages(
     return fresh
 
 
-def without_pieces(selected: Selected, earlier: Sequence[Earlier]) -> Selected:
-    """Leave out memories that are pieces of a shown message: the user's very words, or long.
-
-    Shown twice, they would cost more than other facts that there is room for. What was shown before keeps its place,
-    and a preference stays: it is a rule for the model, and a message is not.
-    """
-    lines = [(each.message.role, parts.line_of(text_of(each.message))) for each in earlier]
-
-    def is_piece(entry: Entry) -> bool:
-        if entry.id in selected.before or entry.category == "preference":
-            return False
-        content = parts.line_of(entry.content)
-        is_long = len(content) > _FACT_CHARS
-        return any(
-            content in line and (is_long or (role == "user" and (line == content or not _adds_little(line, content))))
-            for role, line in lines
-        )
-
-    return selected._replace(entries=[entry for entry in selected.entries if not is_piece(entry)])
-
-
 def without_repeats(earlier: Sequence[Earlier], entries: Sequence[Entry], before: Sequence[str]) -> list[Earlier]:
     """Leave out messages that say nothing besides a memory that is shown again, and keeps its place."""
     known = [parts.line_of(entry.content) for entry in entries if entry.id in before]
@@ -119,29 +83,6 @@ def _adds_little(line: str, content: str) -> bool:
     return len(line.replace(content, " ").split()) <= _MORE_WORDS
 
 
-def fitting_messages(core: Core, found: Sequence[Earlier], room: Room) -> tuple[list[Earlier], int]:
-    """Choose the messages that fit, the most relevant first; return them with the oldest first."""
-    count, chosen = core.counter.count, list[Earlier]()
-    heading = parts.MESSAGES_HEADING
-    chars, tokens = room.chars - len(heading) - 1, room.tokens - count(heading) - 1
-    days = set[str]()
-    for each in found:
-        day = _day(each.message)
-        line = parts.message_line(each.message) + ("" if day in days else f"\n{day}:")
-        size, taken = len(line) + 1, count(line) + 1
-        if size <= chars and taken <= tokens:
-            chosen.append(each)
-            days.add(day)
-            chars, tokens = chars - size, tokens - taken
-    while chosen:
-        earlier = sorted(chosen, key=lambda each: (each.message.occurred_ns, each.message.seq, each.place))
-        text = earlier_text(earlier, len(found) - len(chosen))
-        if len(text) <= room.chars and count(text) <= room.tokens:
-            return earlier, len(found) - len(chosen)
-        chosen.pop()
-    return [], len(found)
-
-
 def earlier_text(earlier: Sequence[Earlier], left_out: int) -> str:
     """Render earlier messages, and how many did not fit."""
     return parts.messages_text(((_day(each.message), parts.message_line(each.message)) for each in earlier), left_out)
@@ -149,6 +90,205 @@ def earlier_text(earlier: Sequence[Earlier], left_out: int) -> str:
 
 def _day(message: Message) -> str:
     return day_at(message.occurred_ns, "UTC")  # The zone of a memory may be another one when this is built again.
+
+
+# Memories and earlier messages that fit, out of one list: those that are worth the most for their tokens.
+
+# How likely one answers falls with its rank, in both lists alike, whatever the scores of an embedder mean. How that was
+# chosen: benchmarks/README.md.
+_RANK_POWER: Final = 1.5
+
+
+class Chosen(NamedTuple):
+    """Memories and earlier messages, the latter with the oldest first, and how many of each did not fit."""
+
+    memories: Sequence[Entry]
+    memories_left_out: int
+    messages: Sequence[Earlier]
+    messages_left_out: int
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """Both as the texts of their parts."""
+        return {
+            parts.MEMORIES: parts.memories_text(self.memories, self.memories_left_out),
+            parts.MESSAGES: earlier_text(self.messages, self.messages_left_out),
+        }
+
+
+class _Candidate(NamedTuple):
+    """A memory or an earlier message, its rank in its part, its room, and that of each title that stands above it."""
+
+    part: str
+    rank: int
+    item: Any
+    room: Room
+    titles: Mapping[str, Room]
+    value: float
+
+
+class Choice:
+    """The candidates of a context: memories and earlier messages, each with the most relevant first.
+
+    Memories that are pieces of a shown message are left out: the user's very words, or long. Shown twice, they would
+    cost more than other facts that there is room for. What was shown before keeps its place, and a preference stays: it
+    is a rule for the model, and a message is not.
+    """
+
+    def __init__(self, core: Core, selected: Selected, found: Sequence[Earlier], chars: Mapping[str, int]) -> None:
+        self.counts: Final = {parts.MEMORIES: len(selected.entries), parts.MESSAGES: len(found)}
+        self._count = core.counter.count
+        self._chars = chars
+        self._before = selected.before
+        self._contents = [
+            (rank, parts.line_of(entry.content))
+            for rank, entry in enumerate(selected.entries)
+            if entry.id not in selected.before and entry.category != "preference"
+        ]
+        self._pieces: dict[int, set[int]] = {}  # By the ranks of messages and of memories.
+        headings = {name: self._room(text) for name, text in _HEADINGS.items()}
+        memories = [
+            self._candidate(parts.MEMORIES, rank, entry, parts.memory_line(entry), headings)
+            for rank, entry in enumerate(selected.entries)
+        ]
+        messages = [
+            self._candidate(parts.MESSAGES, rank, each, parts.message_line(each.message), headings, _day(each.message))
+            for rank, each in enumerate(found)
+        ]
+        self._candidates = sorted(memories + messages, key=lambda candidate: -candidate.value)
+
+    def _candidate(
+        self, part: str, rank: int, item: Any, line: str, headings: Mapping[str, Room], day: str = ""
+    ) -> _Candidate:
+        room, days = self._room(line), {day: self._room(f"{day}:")} if day else {}
+        tokens = room.tokens + sum(above.tokens for above in days.values())
+        return _Candidate(part, rank, item, room, {part: headings[part]} | days, (rank + 1) ** -_RANK_POWER / tokens)
+
+    def _room(self, line: str) -> Room:
+        return Room(len(line) + 1, self._count(line) + 1)
+
+    def chosen(self, tokens: int, counts: Mapping[str, int] | None = None) -> Chosen:
+        """Choose what fits in a number of tokens, of each part among so many of the most relevant ones."""
+        counts = self.counts if counts is None else counts
+        candidates = [each for each in self._candidates if each.rank < counts[each.part]]
+        taken: list[_Candidate] = []
+        shown, count = self._shown(taken, candidates), -1
+        # Together lines take less than was counted for each, so there is room for more behind them.
+        while len(taken) > count and (shown.memories_left_out or shown.messages_left_out):
+            count = len(taken)
+            self._fill(taken, shown, candidates, tokens)
+            shown = self._shown(taken, candidates)
+            while taken and not self._fits(shown, tokens):
+                taken.pop()
+                shown = self._shown(taken, candidates)
+        return shown
+
+    def _fill(self, taken: list[_Candidate], shown: Chosen, candidates: Sequence[_Candidate], tokens: int) -> None:
+        """Take more of what is not taken, the most valuable first."""
+        texts = shown.texts
+        tokens -= self._tokens(texts)
+        chars = {part: self._chars[part] - len(text) for part, text in texts.items()}
+        known = {(each.part, each.rank) for each in taken}
+        titles = {title for each in taken for title in each.titles}
+        pieces = self._pieces_of(taken)
+        for each in candidates:
+            if (each.part, each.rank) in known or (each.part == parts.MEMORIES and each.rank in pieces):
+                continue
+            rooms = [each.room, *(room for title, room in each.titles.items() if title not in titles)]
+            size, cost = sum(room.chars for room in rooms), sum(room.tokens for room in rooms)
+            if size > chars[each.part] or cost > tokens:
+                continue
+            taken.append(each)
+            titles.update(each.titles)
+            chars[each.part] -= size
+            tokens -= cost
+            if each.part == parts.MESSAGES:
+                pieces |= self._pieces_of([each])
+                for piece in [other for other in taken if other.part == parts.MEMORIES and other.rank in pieces]:
+                    taken.remove(piece)
+                    chars[parts.MEMORIES] += piece.room.chars
+                    tokens += piece.room.tokens
+
+    def _pieces_of(self, taken: Sequence[_Candidate]) -> set[int]:
+        """Return the ranks of the memories that are pieces of the messages among what was taken."""
+        pieces = set[int]()
+        for each in taken:
+            if each.part == parts.MESSAGES:
+                if each.rank not in self._pieces:
+                    self._pieces[each.rank] = set(self._found_in(each.item.message))
+                pieces |= self._pieces[each.rank]
+        return pieces
+
+    def _found_in(self, message: Message) -> Iterator[int]:
+        line = parts.line_of(text_of(message))
+        for rank, content in self._contents:
+            if content in line:
+                is_whole = message.role == "user" and (line == content or not _adds_little(line, content))
+                if is_whole or len(content) > _FACT_CHARS:
+                    yield rank
+
+    def _shown(self, taken: Sequence[_Candidate], candidates: Sequence[_Candidate]) -> Chosen:
+        pieces = self._pieces_of(taken)
+        shown = {part: sorted((each for each in taken if each.part == part), key=_rank) for part in self.counts}
+        memories: dict[str, Entry] = {each.item.id: each.item for each in shown[parts.MEMORIES]}
+        kept = {entry_id: memories[entry_id] for entry_id in self._before if entry_id in memories}
+        messages: list[Earlier] = [each.item for each in shown[parts.MESSAGES]]
+        messages.sort(key=lambda each: (each.message.occurred_ns, each.message.seq, each.place))
+        left_out = {part: sum(each.part == part for each in candidates) - len(shown[part]) for part in self.counts}
+        hidden = sum(each.part == parts.MEMORIES and each.rank in pieces for each in candidates)
+        return Chosen(
+            list((kept | memories).values()),
+            left_out[parts.MEMORIES] - hidden,
+            messages,
+            left_out[parts.MESSAGES],
+        )
+
+    def _fits(self, chosen: Chosen, tokens: int) -> bool:
+        texts = chosen.texts
+        return self._tokens(texts) <= tokens and all(len(text) <= self._chars[part] for part, text in texts.items())
+
+    def _tokens(self, texts: Mapping[str, str]) -> int:
+        return sum(self._count(text) for text in texts.values() if text)
+
+
+_HEADINGS: Final = {parts.MEMORIES: parts.MEMORIES_HEADING, parts.MESSAGES: parts.MESSAGES_HEADING}
+
+
+def _rank(candidate: _Candidate) -> int:
+    return candidate.rank
+
+
+# Earlier sessions that are like the query.
+
+EPISODES_CHARS: Final = 1_200
+_SHARED_COUNT_MIN: Final = 2  # A session is like a query that shares so many words with it,
+_SHARED_PART: Final = 3  # and so large a part of the query's.
+_EPISODES_SHARE: Final = 24  # Sessions take at most this share of a budget: most of it is for what answers.
+
+
+def like_episodes(core: Core, chat: Conversation, project: str, query: str, count: int, tokens: int) -> list[int]:
+    """Choose the seqs of earlier sessions that share words with a query, of those that were recorded last."""
+    wanted = frozenset(keywords(query))
+    if len(wanted) < _SHARED_COUNT_MIN or not count:
+        return []
+
+    def recent(state: Any) -> list[Episode]:
+        return list(islice(reversed(state.part(EPISODES).by_seq.values()), EPISODES_RECENT_COUNT))
+
+    scored: list[tuple[int, int, Episode]] = []
+    for episode in core.read(f"project/{project}", recent, core_of(chat)[1]):
+        shared = len(wanted.intersection(episode.keywords))
+        is_like = shared >= _SHARED_COUNT_MIN and shared * _SHARED_PART >= len(wanted)
+        if is_like and episode.session != chat.id and episode.seq is not None:
+            scored.append((shared, episode.seq, episode))
+    scored.sort(key=itemgetter(0, 1), reverse=True)
+    chosen = dict[int, Episode]()
+    for _, seq, episode in scored[:count]:
+        listing = parts.episodes_listing([*chosen.values(), episode])
+        text = parts.rendered(listing, Room(EPISODES_CHARS, EPISODES_CHARS), len).text
+        if core.counter.count(text) * _EPISODES_SHARE <= tokens:
+            chosen[seq] = episode
+    return sorted(chosen)
 
 
 # The messages that fit: whole groups of calls and answers, the oldest left out first.

@@ -1,7 +1,6 @@
 """The context of a conversation: its parts within one budget, recorded when shown, and rebuilt."""
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from math import isfinite
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 
@@ -12,16 +11,16 @@ from msgspec.structs import asdict, astuple, replace
 from refold import checks
 from refold.agent import parts
 from refold.agent.candidates import (
+    EPISODES_CHARS,
+    Choice,
     Selected,
     earlier_messages,
     earlier_text,
     fitting,
-    fitting_messages,
     groups_of,
+    like_episodes,
     needed_of,
-    placed_in,
     state_in,
-    without_pieces,
     without_repeats,
 )
 from refold.agent.parts import Room
@@ -38,7 +37,6 @@ from refold.limits import (
     CONTEXT_DAYS,
     CONTEXT_TOKENS_DEFAULT,
     EPISODES_COUNT_DEFAULT,
-    EPISODES_RECENT_COUNT,
     INJECTED_CHARS_DEFAULT,
     MEMORIES_CHARS_DEFAULT,
     MESSAGES_CHARS_DEFAULT,
@@ -54,7 +52,7 @@ from refold.memory.earlier import Earlier
 from refold.memory.memory import Memory
 from refold.memory.options import Core, core_of, day_at, days_before
 from refold.message import PROMPT_ROLES, Message, text_of
-from refold.text import keywords, sha256
+from refold.text import sha256
 from refold.views.episodes import EPISODES, Episode
 from refold.views.facts import FACTS
 from refold.views.scratchpad import SCRATCH
@@ -67,6 +65,7 @@ RENDERER: Final = 5  # A change of one byte is another number: contexts that wer
 _KEPT_MEMORIES_COUNT: Final = 10  # Of more memories, none takes the place of a skill.
 _TRIMMED_MEMORIES_COUNT: Final = 5
 _TRIMMED_SKILL_SCORE_MIN: Final = 1.0
+_NOTE_TOKENS: Final = 12  # About those of the line that says how many are left out.
 
 
 class ContextBudget(Struct, frozen=True, kw_only=True):
@@ -75,10 +74,10 @@ class ContextBudget(Struct, frozen=True, kw_only=True):
     `tokens=None` is the window's budget and CONTEXT_TOKENS_DEFAULT more. `parts_tokens` bounds what stands beside the
     host's system prompt and the window; of a budget that is too small for both, the newest messages and half of the
     rest go to the window. Memories and earlier messages (`messages_count`, `messages_chars`) share what the other parts
-    leave: a quarter for the messages, or more where the memories need less. Over the budget, memories are left out as
-    far as need be, down to ten; then skills are reduced to the best one, or to none if its score is under 1; then
-    memories, down to five; then the skill's text is cut; then each part to its share. `None` leaves a number to the
-    settings of the store.
+    leave: those of the best rank for their tokens are shown. Over the budget, memories are left out as far as need be,
+    down to ten; then skills are reduced to the best one, or to none if its score is under 1; then memories, down to
+    five; then the skill's text is cut; then each part to its share. Earlier sessions take at most a twenty-fourth.
+    `None` leaves a number to the settings of the store.
     """
 
     tokens: int | None = None
@@ -290,10 +289,6 @@ class _Request(NamedTuple):
     topics: tuple[str, ...]
 
 
-# An earlier session is like a query that shares so many words with it, and so large a part of the query's.
-_SHARED_COUNT_MIN: Final = 2
-_SHARED_PART: Final = 3
-
 # Without a query memories come in an order that no clock moves.
 _BY_IMPORTANCE: Final = Ranking(name="importance", importance=1.0)
 
@@ -384,21 +379,25 @@ def _build(memory: Memory, core: Core, chat: Conversation, request: _Request, se
     entries, found = Selected((), ()), list[Earlier]()
     if settings["memory_enabled"]:
         entries = _selected(memory, core, chat, recipe)
-        recipe = recipe._replace(plan=replace(recipe.plan, episodes=tuple(_episodes(core, chat, recipe))))
+        seqs = like_episodes(core, chat, recipe.project, recipe.query or "", budget.episodes_count, budget.tokens or 0)
+        recipe = recipe._replace(plan=replace(recipe.plan, episodes=tuple(seqs)))
         found = earlier_messages(core, chat, recipe.project, recipe.query, budget.messages_count)
     source = _Source(memory, core, chat, messages, recipe)
     listed = tuple(_listed(source))
-    plan = _planned(source, entries, found, listed)
-    answers, messages_left_out = fitting_messages(core, found, Room(budget.messages_chars, plan.tokens[parts.MESSAGES]))
-    # What these leave of their share goes to the memories.
-    spare = plan.tokens[parts.MESSAGES] - core.counter.count(earlier_text(answers, messages_left_out))
-    room = Room(budget.memories_chars, plan.tokens[parts.MEMORIES] + max(spare, 0))
-    placed, left_out = placed_in(core, without_pieces(entries, answers), room)
-    answers = without_repeats(answers, placed, entries.before)
-    places = tuple(each.place for each in answers)
-    plan = replace(plan, memories_left_out=left_out, messages_left_out=messages_left_out, places=places)
-    seqs = tuple(each.message.seq for each in answers)
-    recipe = recipe._replace(ids=tuple(entry.id for entry in placed), seqs=seqs, plan=plan)
+    chars = {parts.MEMORIES: budget.memories_chars, parts.MESSAGES: budget.messages_chars}
+    choice = Choice(core, entries, found, chars)
+    plan = _planned(source, choice, listed)
+    chosen = choice.chosen(plan.tokens[parts.MEMORIES])
+    placed, answers = chosen.memories, without_repeats(chosen.messages, chosen.memories, entries.before)
+    plan = replace(
+        plan,
+        tokens=plan.tokens | {name: core.counter.count(text) for name, text in chosen.texts.items()},
+        memories_left_out=chosen.memories_left_out,
+        messages_left_out=chosen.messages_left_out,
+        places=tuple(each.place for each in answers),
+    )
+    ids, seqs = tuple(entry.id for entry in placed), tuple(each.message.seq for each in answers)
+    recipe = recipe._replace(ids=ids, seqs=seqs, plan=plan)
     return _assembled(source._replace(recipe=recipe), placed, answers, listed)
 
 
@@ -449,24 +448,6 @@ def _selected(memory: Memory, core: Core, chat: Conversation, recipe: Recipe) ->
     return Selected(list(found.values())[: recipe.budget.memories_count], before)
 
 
-def _episodes(core: Core, chat: Conversation, recipe: Recipe) -> list[int]:
-    """Choose the seqs of earlier sessions that share words with the query, of those that were recorded last."""
-    wanted = frozenset(keywords(recipe.query or ""))
-    if len(wanted) < _SHARED_COUNT_MIN or not recipe.budget.episodes_count:
-        return []
-
-    def query(state: Any) -> list[Episode]:
-        return list(islice(reversed(state.part(EPISODES).by_seq.values()), EPISODES_RECENT_COUNT))
-
-    scored: list[tuple[int, int]] = []
-    for episode in core.read(f"project/{recipe.project}", query, core_of(chat)[1]):
-        shared = len(wanted.intersection(episode.keywords))
-        is_like = shared >= _SHARED_COUNT_MIN and shared * _SHARED_PART >= len(wanted)
-        if is_like and episode.session != chat.id and episode.seq is not None:
-            scored.append((shared, episode.seq))
-    return sorted(seq for _, seq in sorted(scored)[-recipe.budget.episodes_count :])
-
-
 def _last_shown(core: Core, stream: str, at: int | None = None) -> ContextShown | None:
     """Read the event of the context that was shown last in a conversation; `None` for none, and for an erased one."""
     seq = core.read_written(stream, lambda state: state.part(CONTEXTS).last_seq, at)
@@ -515,7 +496,6 @@ class _Source(NamedTuple):
         return self.core.read(f"project/{self.recipe.project}", query, at) if seqs else []
 
 
-_EPISODES_CHARS: Final = 1_200
 _UNBOUNDED: Final = CONTEXT_CHARS_MAX * 8
 
 
@@ -530,7 +510,7 @@ def _listed(source: _Source) -> Iterator[_Listed]:
     pages = [(day, [note.text for note in journal.day(day)]) for day in days]
     yield parts.PROFILE, parts.profile_listing(memory.profile(recipe.profile).items()), budget.profile_chars
     yield parts.NOTES, parts.notes_listing(pages), budget.notes_chars
-    yield parts.EPISODES, parts.episodes_listing(source.episodes()), _EPISODES_CHARS
+    yield parts.EPISODES, parts.episodes_listing(source.episodes()), EPISODES_CHARS
     files = [(file.path, file.lines) for file in session.files()]
     scopes = [state_in(chat, stream) for stream in (chat.place[0], f"project/{recipe.project}")]
     work = parts.session_listing(session.task(), files, session.findings(), session.calls(), *scopes)
@@ -561,7 +541,7 @@ def _scratchpad(chat: Conversation) -> tuple[str, Any, int | None]:
     return chat.place[0], query, core_of(chat)[1]
 
 
-def _planned(source: _Source, selected: Selected, found: Sequence[Earlier], listed: Sequence[_Listed]) -> Plan:
+def _planned(source: _Source, choice: Choice, listed: Sequence[_Listed]) -> Plan:
     """Decide how many tokens each part may take, so that all of them and the newest messages are in the budget."""
     recipe, count = source.recipe, source.core.counter.count
     budget, plan = recipe.budget, recipe.plan
@@ -583,24 +563,24 @@ def _planned(source: _Source, selected: Selected, found: Sequence[Earlier], list
     texts[parts.INSTRUCTIONS] = parts.instructions_text(plan.topics)
     texts[parts.INJECTED] = _injected(source, _UNBOUNDED).text
     fixed = {name: count(text) for name, text in texts.items() if text}
-    answers = earlier_text(*fitting_messages(source.core, found, Room(budget.messages_chars, _UNBOUNDED)))
-    messages_need = count(answers) + 2 * len(found) + 8 if answers else 0
+
+    def needed_for(part: str, number: int) -> int:
+        text = choice.chosen(_UNBOUNDED, dict.fromkeys(choice.counts, 0) | {part: number}).texts[part]
+        return count(text) + _NOTE_TOKENS if text else 0
+
+    messages_need = needed_for(parts.MESSAGES, choice.counts[parts.MESSAGES])
     trim, needs, wanted = _Trim(0, 0), dict[str, int](), None
-    for trim in _trims([score for _, _, score in recipe.skills], len(selected.entries)):
-        shown = selected._replace(entries=selected.entries[: trim.memories])
-        memories, left_out = placed_in(source.core, shown, Room(budget.memories_chars, _UNBOUNDED))
+    for trim in _trims([score for _, _, score in recipe.skills], choice.counts[parts.MEMORIES]):
         skills = _skills_text(recipe.skills[: trim.skills], budget.skills_chars or 0)
         needs = fixed | {
-            parts.MEMORIES: count(parts.memories_text(memories, left_out)) + (2 * len(memories) + 8 if memories else 0),
+            parts.MEMORIES: needed_for(parts.MEMORIES, trim.memories),
             parts.SKILLS: count(skills) if skills else 0,
         }
         wanted = needs[parts.MEMORIES] if wanted is None else wanted
         spare = room - sum(needs.values())
         if spare >= 0:
-            # Where memories had to go, as many stay as there is room for; messages get a quarter, or what they leave.
-            shared = needs[parts.MEMORIES] + spare
-            needs[parts.MESSAGES] = min(messages_need, max(shared // 4, shared - wanted))
-            needs[parts.MEMORIES] = min(wanted, shared - needs[parts.MESSAGES])
+            # Where memories had to go, as many stay as there is room for; earlier messages are among them.
+            needs[parts.MEMORIES] = min(needs[parts.MEMORIES] + spare, wanted + messages_need)
             break
     else:
         # The skill's text is cut before anything else is.

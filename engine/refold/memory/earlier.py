@@ -128,12 +128,13 @@ def matches(looks: "Sequence[tuple[Look, Any]]", query: str, top_k: int) -> "lis
     if not terms or (words_min < _WORDS_MIN and not (asks(query) and _is_rare(rows, *terms))):
         return []
 
-    def best(text: str, count: int) -> "list[Match]":
+    def best(text: str, count: int, words_min: int) -> "list[Match]":
         return index.search(rows, text, roles, count, words_min=words_min, among=masks)
 
-    found = best(subject, 1)
+    found = best(subject, 1, words_min)
     is_below = not found or found[0].score * found[0].words / words_min < _RELEVANCE_MIN
-    return [] if is_below else best(query if words_min == _WORDS_MIN else subject, top_k)
+    # Once one answers, one word is enough for the others: a long answer has the words in several messages.
+    return [] if is_below else best(query if words_min == _WORDS_MIN else subject, top_k, 1)
 
 
 def _is_rare(looks: "Sequence[Look]", term: str) -> bool:

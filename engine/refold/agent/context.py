@@ -379,8 +379,9 @@ def _build(memory: Memory, core: Core, chat: Conversation, request: _Request, se
     entries, found = Selected((), ()), list[Earlier]()
     if settings["memory_enabled"]:
         entries = _selected(memory, core, chat, recipe)
-        seqs = like_episodes(core, chat, recipe.project, recipe.query or "", budget.episodes_count, budget.tokens or 0)
-        recipe = recipe._replace(plan=replace(recipe.plan, episodes=tuple(seqs)))
+        bounds = budget.episodes_count, budget.tokens or 0
+        episodes = like_episodes(core, chat, recipe.project, recipe.query or "", *bounds)
+        recipe = recipe._replace(plan=replace(recipe.plan, episodes=tuple(episodes)))
         found = earlier_messages(core, chat, recipe.project, recipe.query, budget.messages_count)
     source = _Source(memory, core, chat, messages, recipe)
     listed = tuple(_listed(source))

@@ -28,7 +28,7 @@ _QUERY_CHARS: Final = 500  # Of a long query its beginning and its end are looke
 # number of its words, by the words that it needs: two words have to be 0.4 of what is rare, four 0.2. Below that none
 # is found. What remains of a question may be one word, which is not to be in too many of the messages: in so many, or
 # in that share of them. How they were chosen: benchmarks/README.md.
-_WORDS_MIN: Final = 2  # Words of the query that a message has itself.
+_WORDS_MIN: Final = 2  # Words of the query that the best message has itself.
 _RELEVANCE_MIN: Final = 0.4
 _RARE_COUNT: Final = 10
 _RARE_SHARE: Final = 0.02

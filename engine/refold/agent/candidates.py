@@ -94,9 +94,12 @@ def _day(message: Message) -> str:
 
 # Memories and earlier messages that fit, out of one list: those that are worth the most for their tokens.
 
-# How likely one answers falls with its rank, in both lists alike, whatever the scores of an embedder mean. How that was
-# chosen: benchmarks/README.md.
-_RANK_POWER: Final = 1.5
+# How likely one answers falls with its rank, whatever the scores of an embedder mean, and faster among messages. How
+# that was chosen: benchmarks/README.md.
+_RANK_POWERS: Final = {parts.MEMORIES: 1.1, parts.MESSAGES: 1.5}
+_ROUNDS_COUNT: Final = 2  # Lines together take less tokens than each alone: the second round fills what that leaves.
+_SPARE_TOKENS: Final = 2  # About what the last line takes more alone.
+_UNBOUNDED: Final = 2**40
 
 
 class Chosen(NamedTuple):
@@ -107,24 +110,26 @@ class Chosen(NamedTuple):
     messages: Sequence[Earlier]
     messages_left_out: int
 
-    @property
-    def texts(self) -> dict[str, str]:
-        """Both as the texts of their parts."""
-        return {
-            parts.MEMORIES: parts.memories_text(self.memories, self.memories_left_out),
-            parts.MESSAGES: earlier_text(self.messages, self.messages_left_out),
-        }
 
-
-class _Candidate(NamedTuple):
-    """A memory or an earlier message, its rank in its part, its room, and that of each title that stands above it."""
+class _Line(NamedTuple):
+    """A memory or an earlier message as it is shown, with its rank and its place in its part; messages have days."""
 
     part: str
     rank: int
+    place: tuple[int, ...]
     item: Any
-    room: Room
-    titles: Mapping[str, Room]
-    value: float
+    text: str
+    tokens: int
+    day: str = ""
+    day_tokens: int = 0
+
+    @property
+    def value(self) -> float:
+        """What the line is worth for its tokens."""
+        return 1 / (self.tokens + self.day_tokens) / float((self.rank + 1) ** _RANK_POWERS[self.part])
+
+
+_Taken: TypeAlias = dict[tuple[str, int], _Line]  # By part and rank, the latest last.
 
 
 class Choice:
@@ -136,126 +141,114 @@ class Choice:
     """
 
     def __init__(self, core: Core, selected: Selected, found: Sequence[Earlier], chars: Mapping[str, int]) -> None:
-        self.counts: Final = {parts.MEMORIES: len(selected.entries), parts.MESSAGES: len(found)}
-        self._count = core.counter.count
+        count = self._count = core.counter.count
         self._chars = chars
-        self._before = selected.before
+        places = {entry_id: place for place, entry_id in enumerate(selected.before)}
+        memories, messages = list[_Line](), list[_Line]()
+        for rank, entry in enumerate(selected.entries):
+            text, place = parts.memory_line(entry), places.get(entry.id, len(places))
+            memories.append(_Line(parts.MEMORIES, rank, (place, rank), entry, text, count(text) + 1))
+        for rank, each in enumerate(found):
+            message, day = each.message, _day(each.message)
+            text, order = parts.message_line(message), (message.occurred_ns, message.seq, each.place)
+            tokens = count(text) + 1, day, count(f"{day}:") + 1
+            messages.append(_Line(parts.MESSAGES, rank, order, each, text, *tokens))
+        self._lines = {parts.MEMORIES: memories, parts.MESSAGES: messages}
+        self.counts: Final = {part: len(lines) for part, lines in self._lines.items()}
+        self._best = sorted([*memories, *messages], key=lambda line: -line.value)
         self._contents = [
-            (rank, parts.line_of(entry.content))
-            for rank, entry in enumerate(selected.entries)
-            if entry.id not in selected.before and entry.category != "preference"
+            (line.rank, parts.line_of(line.item.content))
+            for line in memories
+            if found and line.item.id not in places and line.item.category != "preference"
         ]
         self._pieces: dict[int, set[int]] = {}  # By the ranks of messages and of memories.
-        headings = {name: self._room(text) for name, text in _HEADINGS.items()}
-        memories = [
-            self._candidate(parts.MEMORIES, rank, entry, parts.memory_line(entry), headings)
-            for rank, entry in enumerate(selected.entries)
-        ]
-        messages = [
-            self._candidate(parts.MESSAGES, rank, each, parts.message_line(each.message), headings, _day(each.message))
-            for rank, each in enumerate(found)
-        ]
-        self._candidates = sorted(memories + messages, key=lambda candidate: -candidate.value)
 
-    def _candidate(
-        self, part: str, rank: int, item: Any, line: str, headings: Mapping[str, Room], day: str = ""
-    ) -> _Candidate:
-        room, days = self._room(line), {day: self._room(f"{day}:")} if day else {}
-        tokens = room.tokens + sum(above.tokens for above in days.values())
-        return _Candidate(part, rank, item, room, {part: headings[part]} | days, (rank + 1) ** -_RANK_POWER / tokens)
+    def needed(self, part: str, count: int) -> int:
+        """Count the tokens of so many of the most relevant ones of a part, as far as its characters go."""
+        taken: _Taken = {}
+        self._fill(taken, self._lines[part][:count], _UNBOUNDED)
+        return self._count(self._text(part, taken)) + _SPARE_TOKENS if taken else 0
 
-    def _room(self, line: str) -> Room:
-        return Room(len(line) + 1, self._count(line) + 1)
-
-    def chosen(self, tokens: int, counts: Mapping[str, int] | None = None) -> Chosen:
-        """Choose what fits in a number of tokens, of each part among so many of the most relevant ones."""
-        counts = self.counts if counts is None else counts
-        candidates = [each for each in self._candidates if each.rank < counts[each.part]]
-        taken: list[_Candidate] = []
-        shown, count = self._shown(taken, candidates), -1
-        # Together lines take less than was counted for each, so there is room for more behind them.
-        while len(taken) > count and (shown.memories_left_out or shown.messages_left_out):
-            count = len(taken)
-            self._fill(taken, shown, candidates, tokens)
-            shown = self._shown(taken, candidates)
-            while taken and not self._fits(shown, tokens):
-                taken.pop()
-                shown = self._shown(taken, candidates)
-        return shown
-
-    def _fill(self, taken: list[_Candidate], shown: Chosen, candidates: Sequence[_Candidate], tokens: int) -> None:
-        """Take more of what is not taken, the most valuable first."""
-        texts = shown.texts
-        tokens -= self._tokens(texts)
-        chars = {part: self._chars[part] - len(text) for part, text in texts.items()}
-        known = {(each.part, each.rank) for each in taken}
-        titles = {title for each in taken for title in each.titles}
-        pieces = self._pieces_of(taken)
-        for each in candidates:
-            if (each.part, each.rank) in known or (each.part == parts.MEMORIES and each.rank in pieces):
-                continue
-            rooms = [each.room, *(room for title, room in each.titles.items() if title not in titles)]
-            size, cost = sum(room.chars for room in rooms), sum(room.tokens for room in rooms)
-            if size > chars[each.part] or cost > tokens:
-                continue
-            taken.append(each)
-            titles.update(each.titles)
-            chars[each.part] -= size
-            tokens -= cost
-            if each.part == parts.MESSAGES:
-                pieces |= self._pieces_of([each])
-                for piece in [other for other in taken if other.part == parts.MEMORIES and other.rank in pieces]:
-                    taken.remove(piece)
-                    chars[parts.MEMORIES] += piece.room.chars
-                    tokens += piece.room.tokens
-
-    def _pieces_of(self, taken: Sequence[_Candidate]) -> set[int]:
-        """Return the ranks of the memories that are pieces of the messages among what was taken."""
-        pieces = set[int]()
-        for each in taken:
-            if each.part == parts.MESSAGES:
-                if each.rank not in self._pieces:
-                    self._pieces[each.rank] = set(self._found_in(each.item.message))
-                pieces |= self._pieces[each.rank]
-        return pieces
-
-    def _found_in(self, message: Message) -> Iterator[int]:
-        line = parts.line_of(text_of(message))
-        for rank, content in self._contents:
-            if content in line:
-                is_whole = message.role == "user" and (line == content or not _adds_little(line, content))
-                if is_whole or len(content) > _FACT_CHARS:
-                    yield rank
-
-    def _shown(self, taken: Sequence[_Candidate], candidates: Sequence[_Candidate]) -> Chosen:
-        pieces = self._pieces_of(taken)
-        shown = {part: sorted((each for each in taken if each.part == part), key=_rank) for part in self.counts}
-        memories: dict[str, Entry] = {each.item.id: each.item for each in shown[parts.MEMORIES]}
-        kept = {entry_id: memories[entry_id] for entry_id in self._before if entry_id in memories}
-        messages: list[Earlier] = [each.item for each in shown[parts.MESSAGES]]
-        messages.sort(key=lambda each: (each.message.occurred_ns, each.message.seq, each.place))
-        left_out = {part: sum(each.part == part for each in candidates) - len(shown[part]) for part in self.counts}
-        hidden = sum(each.part == parts.MEMORIES and each.rank in pieces for each in candidates)
+    def chosen(self, tokens: int) -> Chosen:
+        """Choose what fits in a number of tokens."""
+        taken: _Taken = {}
+        self._fill(taken, self._best, _UNBOUNDED)
+        if not self._fits(taken, tokens):
+            taken.clear()
+            for _ in range(_ROUNDS_COUNT):
+                self._fill(taken, self._best, tokens)
+        while taken and not self._fits(taken, tokens):
+            taken.popitem()
+        memories, messages = (self._shown(part, taken) for part in (parts.MEMORIES, parts.MESSAGES))
         return Chosen(
-            list((kept | memories).values()),
-            left_out[parts.MEMORIES] - hidden,
-            messages,
-            left_out[parts.MESSAGES],
+            [line.item for line in memories[0]], memories[1], [line.item for line in messages[0]], messages[1]
         )
 
-    def _fits(self, chosen: Chosen, tokens: int) -> bool:
-        texts = chosen.texts
-        return self._tokens(texts) <= tokens and all(len(text) <= self._chars[part] for part, text in texts.items())
+    def _fill(self, taken: _Taken, lines: Sequence[_Line], tokens: int) -> None:
+        """Take more lines as far as there is room."""
+        # A part that is empty yet will have its heading, and mostly how many are left out.
+        texts = {part: self._text(part, taken) or _FRAMES[part] for part in {line.part for line in lines}}
+        tokens -= sum(map(self._count, texts.values()))
+        chars = {part: self._chars[part] - len(text) for part, text in texts.items()}
+        days = {line.day for line in taken.values()} | {""}
+        pieces = self._pieces_in(taken)
+        for line in lines:
+            if (line.part, line.rank) in taken or (line.part == parts.MEMORIES and line.rank in pieces):
+                continue
+            size, cost = len(line.text) + 1, line.tokens
+            if line.day not in days:
+                size, cost = size + len(line.day) + 2, cost + line.day_tokens
+            if size > chars[line.part] or cost > tokens:
+                continue
+            taken[line.part, line.rank] = line
+            days.add(line.day)
+            chars[line.part] -= size
+            tokens -= cost
+            if line.part == parts.MESSAGES:
+                pieces |= self._pieces_of(line)
+                for rank in pieces:
+                    if piece := taken.pop((parts.MEMORIES, rank), None):
+                        chars[parts.MEMORIES] += len(piece.text) + 1
+                        tokens += piece.tokens
 
-    def _tokens(self, texts: Mapping[str, str]) -> int:
-        return sum(self._count(text) for text in texts.values() if text)
+    def _pieces_in(self, taken: _Taken) -> set[int]:
+        """Return the ranks of the memories that are pieces of the messages among what was taken."""
+        return set[int]().union(*(self._pieces_of(line) for line in taken.values() if line.part == parts.MESSAGES))
+
+    def _pieces_of(self, line: _Line) -> set[int]:
+        if line.rank not in self._pieces:
+            message = line.item.message
+            text, is_user = parts.line_of(text_of(message)), message.role == "user"
+            self._pieces[line.rank] = {
+                rank
+                for rank, content in self._contents
+                if content in text
+                and (len(content) > _FACT_CHARS or (is_user and (text == content or not _adds_little(text, content))))
+            }
+        return self._pieces[line.rank]
+
+    def _shown(self, part: str, taken: _Taken) -> tuple[list[_Line], int]:
+        """Return the lines of a part in their order, and how many are left out."""
+        lines = sorted((line for line in taken.values() if line.part == part), key=lambda line: line.place)
+        hidden = len(self._pieces_in(taken)) if part == parts.MEMORIES else 0
+        return lines, self.counts[part] - len(lines) - hidden
+
+    def _text(self, part: str, taken: _Taken) -> str:
+        lines, left_out = self._shown(part, taken)
+        if part == parts.MEMORIES:
+            return parts.memories_text([line.text for line in lines], left_out)
+        return parts.messages_text([(line.day, line.text) for line in lines], left_out)
+
+    def _fits(self, taken: _Taken, tokens: int) -> bool:
+        texts = {part: self._text(part, taken) for part in self._lines}
+        is_short = all(len(text) <= self._chars[part] for part, text in texts.items())
+        return is_short and sum(self._count(text) for text in texts.values() if text) <= tokens
 
 
-_HEADINGS: Final = {parts.MEMORIES: parts.MEMORIES_HEADING, parts.MESSAGES: parts.MESSAGES_HEADING}
-
-
-def _rank(candidate: _Candidate) -> int:
-    return candidate.rank
+_FRAMES: Final = {
+    parts.MEMORIES: f"{parts.MEMORIES_HEADING}\n(000 less relevant memories left out)",
+    parts.MESSAGES: f"{parts.MESSAGES_HEADING}\n(000 less relevant messages left out)",
+}
 
 
 # Earlier sessions that are like the query.

@@ -65,7 +65,6 @@ RENDERER: Final = 5  # A change of one byte is another number: contexts that wer
 _KEPT_MEMORIES_COUNT: Final = 10  # Of more memories, none takes the place of a skill.
 _TRIMMED_MEMORIES_COUNT: Final = 5
 _TRIMMED_SKILL_SCORE_MIN: Final = 1.0
-_NOTE_TOKENS: Final = 12  # About those of the line that says how many are left out.
 
 
 class ContextBudget(Struct, frozen=True, kw_only=True):
@@ -392,7 +391,6 @@ def _build(memory: Memory, core: Core, chat: Conversation, request: _Request, se
     placed, answers = chosen.memories, without_repeats(chosen.messages, chosen.memories, entries.before)
     plan = replace(
         plan,
-        tokens=plan.tokens | {name: core.counter.count(text) for name, text in chosen.texts.items()},
         memories_left_out=chosen.memories_left_out,
         messages_left_out=chosen.messages_left_out,
         places=tuple(each.place for each in answers),
@@ -564,24 +562,18 @@ def _planned(source: _Source, choice: Choice, listed: Sequence[_Listed]) -> Plan
     texts[parts.INSTRUCTIONS] = parts.instructions_text(plan.topics)
     texts[parts.INJECTED] = _injected(source, _UNBOUNDED).text
     fixed = {name: count(text) for name, text in texts.items() if text}
-
-    def needed_for(part: str, number: int) -> int:
-        text = choice.chosen(_UNBOUNDED, dict.fromkeys(choice.counts, 0) | {part: number}).texts[part]
-        return count(text) + _NOTE_TOKENS if text else 0
-
-    messages_need = needed_for(parts.MESSAGES, choice.counts[parts.MESSAGES])
-    trim, needs, wanted = _Trim(0, 0), dict[str, int](), None
+    both = sum(choice.needed(*each) for each in choice.counts.items())
+    trim, needs = _Trim(0, 0), dict[str, int]()
     for trim in _trims([score for _, _, score in recipe.skills], choice.counts[parts.MEMORIES]):
         skills = _skills_text(recipe.skills[: trim.skills], budget.skills_chars or 0)
         needs = fixed | {
-            parts.MEMORIES: needed_for(parts.MEMORIES, trim.memories),
+            parts.MEMORIES: choice.needed(parts.MEMORIES, trim.memories),
             parts.SKILLS: count(skills) if skills else 0,
         }
-        wanted = needs[parts.MEMORIES] if wanted is None else wanted
         spare = room - sum(needs.values())
         if spare >= 0:
             # Where memories had to go, as many stay as there is room for; earlier messages are among them.
-            needs[parts.MEMORIES] = min(needs[parts.MEMORIES] + spare, wanted + messages_need)
+            needs[parts.MEMORIES] = min(needs[parts.MEMORIES] + spare, both)
             break
     else:
         # The skill's text is cut before anything else is.
@@ -629,7 +621,7 @@ def _assembled(
     texts[parts.SYSTEM] = parts.Rendered("\n\n".join(map(text_of, source.system)))
     texts[parts.INSTRUCTIONS] = parts.Rendered(instructions) if is_shown else parts.Rendered("", len(plan.topics))
     texts[parts.MEMORIES] = parts.Rendered(
-        parts.memories_text(memories, plan.memories_left_out), plan.memories_left_out
+        parts.memories_text(list(map(parts.memory_line, memories)), plan.memories_left_out), plan.memories_left_out
     )
     texts[parts.MESSAGES] = parts.Rendered(earlier_text(before, plan.messages_left_out), plan.messages_left_out)
     skills = _skills_text(recipe.skills[: plan.skills], plan.skills_chars)

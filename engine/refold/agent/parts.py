@@ -309,12 +309,10 @@ def scratchpad_listing(entries: Mapping[str, str], notes: Sequence[str]) -> List
     return Listing(SCRATCHPAD_HEADING, "entries", [section for section in sections if section.lines])
 
 
-def memories_text(entries: Sequence[Entry], left_out: int) -> str:
-    """Render memories in their order, behind them how many did not fit."""
-    lines = [memory_line(entry) for entry in entries]
-    if lines and left_out:
-        lines.append(f"({left_out} less relevant memories left out)")
-    return "\n".join([MEMORIES_HEADING, *lines]) if lines else ""
+def memories_text(lines: Sequence[str], left_out: int) -> str:
+    """Render the lines of memories, behind them how many did not fit."""
+    note = [f"({left_out} less relevant memories left out)"] if left_out else []
+    return "\n".join([MEMORIES_HEADING, *lines, *note]) if lines else ""
 
 
 def memory_line(entry: Entry) -> str:

@@ -1,6 +1,8 @@
 """Candidates for a context: memories, earlier messages, messages of the window, each chosen by its room; and state."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import islice
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -97,22 +99,21 @@ def _day(message: Message) -> str:
 # How likely one answers falls with its rank, whatever the scores of an embedder mean, and faster among messages. How
 # that was chosen: benchmarks/README.md.
 _RANK_POWERS: Final = {parts.MEMORIES: 1.1, parts.MESSAGES: 1.5}
-_ROUNDS_COUNT: Final = 2  # Lines together take less tokens than each alone: the second round fills what that leaves.
+_ROUNDS_COUNT: Final = 2  # Lines together take less than each alone, and the second round fills what that leaves.
 _SPARE_TOKENS: Final = 2  # About what the last line takes more alone.
 _UNBOUNDED: Final = 2**40
-
-
-class Chosen(NamedTuple):
-    """Memories and earlier messages, the latter with the oldest first, and how many of each did not fit."""
-
-    memories: Sequence[Entry]
-    memories_left_out: int
-    messages: Sequence[Earlier]
-    messages_left_out: int
+# What a part has besides its lines: a heading, and mostly how many are left out.
+_FRAMES: Final = {
+    parts.MEMORIES: f"{parts.MEMORIES_HEADING}\n(000 less relevant memories left out)",
+    parts.MESSAGES: f"{parts.MESSAGES_HEADING}\n(000 less relevant messages left out)",
+}
 
 
 class _Line(NamedTuple):
-    """A memory or an earlier message as it is shown, with its rank and its place in its part; messages have days."""
+    """A memory or an earlier message as it is shown, with its rank and its place in its part.
+
+    A message has its day, which stands above it, and the ranks of the memories that are pieces of it.
+    """
 
     part: str
     rank: int
@@ -122,11 +123,12 @@ class _Line(NamedTuple):
     tokens: int
     day: str = ""
     day_tokens: int = 0
+    pieces: AbstractSet[int] = frozenset()
 
     @property
     def value(self) -> float:
         """What the line is worth for its tokens."""
-        return 1 / (self.tokens + self.day_tokens) / float((self.rank + 1) ** _RANK_POWERS[self.part])
+        return 1 / math.pow(self.rank + 1, _RANK_POWERS[self.part]) / (self.tokens + self.day_tokens)
 
 
 _Taken: TypeAlias = dict[tuple[str, int], _Line]  # By part and rank, the latest last.
@@ -144,24 +146,20 @@ class Choice:
         count = self._count = core.counter.count
         self._chars = chars
         places = {entry_id: place for place, entry_id in enumerate(selected.before)}
-        memories, messages = list[_Line](), list[_Line]()
+        memories, messages, contents = list[_Line](), list[_Line](), list[tuple[int, str]]()
         for rank, entry in enumerate(selected.entries):
-            text, place = parts.memory_line(entry), places.get(entry.id, len(places))
-            memories.append(_Line(parts.MEMORIES, rank, (place, rank), entry, text, count(text) + 1))
+            text, place = parts.memory_line(entry), (places.get(entry.id, len(places)), rank)
+            memories.append(_Line(parts.MEMORIES, rank, place, entry, text, count(text) + 1))
+            if found and entry.id not in places and entry.category != "preference":
+                contents.append((rank, parts.line_of(entry.content)))
         for rank, each in enumerate(found):
             message, day = each.message, _day(each.message)
-            text, order = parts.message_line(message), (message.occurred_ns, message.seq, each.place)
-            tokens = count(text) + 1, day, count(f"{day}:") + 1
-            messages.append(_Line(parts.MESSAGES, rank, order, each, text, *tokens))
+            text, time = parts.message_line(message), (message.occurred_ns, message.seq, each.place)
+            above, pieces = count(f"{day}:") + 1, frozenset(_pieces(message, contents))
+            messages.append(_Line(parts.MESSAGES, rank, time, each, text, count(text) + 1, day, above, pieces))
         self._lines = {parts.MEMORIES: memories, parts.MESSAGES: messages}
-        self.counts: Final = {part: len(lines) for part, lines in self._lines.items()}
         self._best = sorted([*memories, *messages], key=lambda line: -line.value)
-        self._contents = [
-            (line.rank, parts.line_of(line.item.content))
-            for line in memories
-            if found and line.item.id not in places and line.item.category != "preference"
-        ]
-        self._pieces: dict[int, set[int]] = {}  # By the ranks of messages and of memories.
+        self.counts: Final = {part: len(lines) for part, lines in self._lines.items()}
 
     def needed(self, part: str, count: int) -> int:
         """Count the tokens of so many of the most relevant ones of a part, as far as its characters go."""
@@ -169,29 +167,26 @@ class Choice:
         self._fill(taken, self._lines[part][:count], _UNBOUNDED)
         return self._count(self._text(part, taken)) + _SPARE_TOKENS if taken else 0
 
-    def chosen(self, tokens: int) -> Chosen:
-        """Choose what fits in a number of tokens."""
+    def chosen(self, tokens: int) -> tuple[tuple[list[Entry], int], tuple[list[Earlier], int]]:
+        """Choose what fits: memories, and messages with the oldest first, each with how many do not."""
         taken: _Taken = {}
         self._fill(taken, self._best, _UNBOUNDED)
         if not self._fits(taken, tokens):
             taken.clear()
             for _ in range(_ROUNDS_COUNT):
                 self._fill(taken, self._best, tokens)
-        while taken and not self._fits(taken, tokens):
-            taken.popitem()
-        memories, messages = (self._shown(part, taken) for part in (parts.MEMORIES, parts.MESSAGES))
-        return Chosen(
-            [line.item for line in memories[0]], memories[1], [line.item for line in messages[0]], messages[1]
-        )
+            while taken and not self._fits(taken, tokens):
+                taken.popitem()
+        shown = (self._shown(part, taken) for part in (parts.MEMORIES, parts.MESSAGES))
+        memories, messages = (([line.item for line in lines], left_out) for lines, left_out in shown)
+        return memories, messages
 
     def _fill(self, taken: _Taken, lines: Sequence[_Line], tokens: int) -> None:
         """Take more lines as far as there is room."""
-        # A part that is empty yet will have its heading, and mostly how many are left out.
         texts = {part: self._text(part, taken) or _FRAMES[part] for part in {line.part for line in lines}}
         tokens -= sum(map(self._count, texts.values()))
         chars = {part: self._chars[part] - len(text) for part, text in texts.items()}
-        days = {line.day for line in taken.values()} | {""}
-        pieces = self._pieces_in(taken)
+        days, pieces = {"", *(line.day for line in taken.values())}, _pieces_in(taken)
         for line in lines:
             if (line.part, line.rank) in taken or (line.part == parts.MEMORIES and line.rank in pieces):
                 continue
@@ -204,33 +199,16 @@ class Choice:
             days.add(line.day)
             chars[line.part] -= size
             tokens -= cost
-            if line.part == parts.MESSAGES:
-                pieces |= self._pieces_of(line)
-                for rank in pieces:
-                    if piece := taken.pop((parts.MEMORIES, rank), None):
-                        chars[parts.MEMORIES] += len(piece.text) + 1
-                        tokens += piece.tokens
-
-    def _pieces_in(self, taken: _Taken) -> set[int]:
-        """Return the ranks of the memories that are pieces of the messages among what was taken."""
-        return set[int]().union(*(self._pieces_of(line) for line in taken.values() if line.part == parts.MESSAGES))
-
-    def _pieces_of(self, line: _Line) -> set[int]:
-        if line.rank not in self._pieces:
-            message = line.item.message
-            text, is_user = parts.line_of(text_of(message)), message.role == "user"
-            self._pieces[line.rank] = {
-                rank
-                for rank, content in self._contents
-                if content in text
-                and (len(content) > _FACT_CHARS or (is_user and (text == content or not _adds_little(text, content))))
-            }
-        return self._pieces[line.rank]
+            pieces |= line.pieces
+            for rank in line.pieces:
+                if piece := taken.pop((parts.MEMORIES, rank), None):
+                    chars[piece.part] += len(piece.text) + 1
+                    tokens += piece.tokens
 
     def _shown(self, part: str, taken: _Taken) -> tuple[list[_Line], int]:
         """Return the lines of a part in their order, and how many are left out."""
         lines = sorted((line for line in taken.values() if line.part == part), key=lambda line: line.place)
-        hidden = len(self._pieces_in(taken)) if part == parts.MEMORIES else 0
+        hidden = len(_pieces_in(taken)) if part == parts.MEMORIES else 0
         return lines, self.counts[part] - len(lines) - hidden
 
     def _text(self, part: str, taken: _Taken) -> str:
@@ -245,10 +223,18 @@ class Choice:
         return is_short and sum(self._count(text) for text in texts.values() if text) <= tokens
 
 
-_FRAMES: Final = {
-    parts.MEMORIES: f"{parts.MEMORIES_HEADING}\n(000 less relevant memories left out)",
-    parts.MESSAGES: f"{parts.MESSAGES_HEADING}\n(000 less relevant messages left out)",
-}
+def _pieces(message: Message, contents: Sequence[tuple[int, str]]) -> Iterator[int]:
+    """Yield the ranks of the memories, given with their contents, that are pieces of a message."""
+    line = parts.line_of(text_of(message))
+    for rank, content in contents:
+        if content in line:
+            is_whole = message.role == "user" and (line == content or not _adds_little(line, content))
+            if is_whole or len(content) > _FACT_CHARS:
+                yield rank
+
+
+def _pieces_in(taken: _Taken) -> set[int]:
+    return set[int]().union(*(line.pieces for line in taken.values()))
 
 
 # Earlier sessions that are like the query.

@@ -387,16 +387,12 @@ def _build(memory: Memory, core: Core, chat: Conversation, request: _Request, se
     chars = {parts.MEMORIES: budget.memories_chars, parts.MESSAGES: budget.messages_chars}
     choice = Choice(core, entries, found, chars)
     plan = _planned(source, choice, listed)
-    chosen = choice.chosen(plan.tokens[parts.MEMORIES])
-    placed, answers = chosen.memories, without_repeats(chosen.messages, chosen.memories, entries.before)
-    plan = replace(
-        plan,
-        memories_left_out=chosen.memories_left_out,
-        messages_left_out=chosen.messages_left_out,
-        places=tuple(each.place for each in answers),
-    )
-    ids, seqs = tuple(entry.id for entry in placed), tuple(each.message.seq for each in answers)
-    recipe = recipe._replace(ids=ids, seqs=seqs, plan=plan)
+    (placed, left_out), (answers, messages_left_out) = choice.chosen(plan.tokens[parts.MEMORIES])
+    answers = without_repeats(answers, placed, entries.before)
+    places = tuple(each.place for each in answers)
+    plan = replace(plan, memories_left_out=left_out, messages_left_out=messages_left_out, places=places)
+    seqs = tuple(each.message.seq for each in answers)
+    recipe = recipe._replace(ids=tuple(entry.id for entry in placed), seqs=seqs, plan=plan)
     return _assembled(source._replace(recipe=recipe), placed, answers, listed)
 
 

@@ -12,7 +12,6 @@ cluster of NATS (``nats-cluster``) has its three servers on this machine as well
 
 import argparse
 import asyncio
-import json
 import os
 import statistics
 import subprocess
@@ -20,7 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,6 +34,8 @@ from tests.support.postgres_server import PostgresServer
 
 from refold import Conversation, Memory
 from refold.cli import cluster
+from refold.event import Recorded
+from refold.message import MessageAppended
 
 TEXT: Final = "x" * 200
 PACKED: Final = b"r" * 420
@@ -335,6 +336,10 @@ class BareJetStream:
             api.StreamConfig("BARE", subjects=["bare.>"], num_replicas=len(self._hosts), allow_atomic=True)
         )
         try:
+            while True:  # Until servers have chosen who leads the stream.
+                with suppress(nats.js.errors.NoStreamResponseError):
+                    await stream.publish("bare.first", PACKED)
+                    break
             found: float = await write(client, stream)
             return found
         finally:
@@ -376,8 +381,13 @@ def lag(logs: Logs, writes: int, pause: float) -> None:
         f"        memory.conversation('chat').append('user', str(time.time_ns())); time.sleep({pause})\n"
     )
     found = list[float]()
+
+    def hear(recorded: Recorded) -> None:
+        if isinstance(recorded.event, MessageAppended):
+            found.append(time.time_ns() - int(str(recorded.event.content)))
+
     with Memory(address, cache=":memory:") as memory:
-        memory.subscribe(lambda got: found.append(time.time_ns() - int(json.loads(f'"{got.event.content}"'))))
+        memory.subscribe(hear)
         subprocess.run([sys.executable, "-c", program, address], check=True)
         time.sleep(1)
     shown = [statistics.quantiles(found, n=100)[place - 1] / 1e6 for place in (50, 99)]

@@ -403,6 +403,15 @@ class TestACopy:
         report = one.verify()
         assert [str(finding) for finding in report.findings if "commit 4" in str(finding)]
 
+    def test_is_not_called_damaged_where_the_server_does_not_answer(
+        self, machine: Callable[..., Memory], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        memory = machine()
+        memory.conversation("c").append("user", "hello")
+        monkeypatch.setattr(RamCommits, "read", unreachable)
+        with pytest.raises(StoreUnreachable, match="it does not answer"):
+            memory.verify()
+
     def test_that_misses_a_commit_says_so(self, shared: Shared, machine: Callable[..., Memory]) -> None:
         one, other = machine(), machine()
         other.conversation("c").append("user", "one")

@@ -76,7 +76,7 @@ def test_a_rig_finds_nothing_over_a_log_on_a_server(
 @rigs
 @pytest.mark.parametrize("kind", ["postgres", "nats-cluster"])
 def test_a_rig_finds_nothing_while_the_servers_fail(tmp_path: Path, rig: str, kind: str, loops: int) -> None:
-    with running(kind, DISK_BYTES) as logs, Chaos(logs.servers, "chaos") as chaos:
+    with running(kind, DISK_BYTES) as logs, Chaos(logs, "chaos") as chaos:
         assert_good(run(rig, tmp_path, 2, 2, loops=loops, logs=logs), loops)
     assert chaos.faults.total()
 

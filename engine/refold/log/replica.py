@@ -598,7 +598,10 @@ class ReplicaFiles:
         delete_rows(into, "meta", (POSITION_KEY, _STALE_KEY))
 
     def verify(self) -> list[str]:
-        """Return what is wrong with the copy's file, and where the server's commits differ from what is here."""
+        """Return what is wrong with the copy's file, and where the server's commits differ from what is here.
+
+        Raises ``StoreUnreachable`` where the server does not answer.
+        """
         return [*self._log.local.files.verify(), *self._differing()]
 
     def _differing(self) -> list[str]:
@@ -610,6 +613,8 @@ class ReplicaFiles:
                     records = unpack(numbered, log.commits.name).records
                     if after <= log.position and not all(_is_known(log, *sealed) for sealed in records):
                         problems.append(f"commit {after} of {log.commits.name} is not what this copy has")
+        except StoreUnreachable:
+            raise  # It says nothing of what is written.
         except StoreError as error:
             problems.append(str(error))
         return problems

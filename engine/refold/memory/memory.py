@@ -683,7 +683,8 @@ class Memory:
 
         Checked are the hash chain, the order of the events, their content, checkpoints and states. A report is of the
         whole store, its forks included; its hash is this memory's. The log is also compared with ``witness``, or with
-        the one that the memory was opened with. Raises ``NotFound`` if that is not there.
+        the one that the memory was opened with. Raises ``NotFound`` if that is not there, ``StoreUnreachable`` if the
+        server of a shared log does not answer.
 
         With ``jobs``, so many processes share the work, each with its part of ``memory_bytes``; the report is the same.
         They are new Python programs (``sys.executable``), and one process looks again where they cannot say that all is

@@ -58,7 +58,7 @@ def main() -> int:
     with ExitStack() as servers:
         if given.log:
             options["logs"] = servers.enter_context(running(given.log, DISK_BYTES if given.chaos else 0))
-        chaos = servers.enter_context(Chaos(options["logs"].servers, f"{given.seed}")) if given.chaos else None
+        chaos = servers.enter_context(Chaos(options["logs"], f"{given.seed}")) if given.chaos else None
         RIGS[given.rig](directory, tally, **options)
         print(tally)
         if chaos is not None:

@@ -1,14 +1,22 @@
-"""Faults of the servers of a log, one after the other, while processes write: each ends before the next one begins."""
+"""Faults of the servers of a log, one after the other, while processes write.
+
+Each ends before the next one begins, and mostly the servers are waited for as well: else a cluster that has to choose a
+leader after each fault would come to serve nobody, and that nobody gets through would say nothing of who tries.
+"""
 
 import signal
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from random import Random
 from typing import Final, Self
 
+from refold import StoreFull, StoreUnreachable
 from refold.cli.cluster import NatsServers
+from refold.log.commits import Disconnected, Overtaken
+from tests.support.commits import Logs, opened
 from tests.support.postgres_server import PostgresServer
 from tests.support.small_disk import fill, make_room
 
@@ -19,6 +27,9 @@ FAULT_SECONDS: Final = (0.0, 6.0)
 LONG_SECONDS: Final = 30.0
 LONG_PROBABILITY: Final = 0.1
 """How often a pause is a long one, after which connections are given up on either side."""
+AT_ONCE_PROBABILITY: Final = 0.25
+"""How often the next fault comes though the servers do not serve again yet."""
+SERVING_SECONDS: Final = 60.0
 DISK_BYTES: Final = 1 << 30
 """The disk of servers that it is to fill; the files of PostgreSQL alone take a twentieth."""
 
@@ -26,9 +37,10 @@ DISK_BYTES: Final = 1 << 30
 class Chaos:
     """A thread that kills servers, stops them in their tracks, lets them end in order and fills their disk."""
 
-    def __init__(self, servers: PostgresServer | NatsServers, seed: str) -> None:
+    def __init__(self, logs: Logs, seed: str) -> None:
         self.faults: Counter[str] = Counter()
-        self._servers = servers
+        self._servers = servers = logs.servers
+        self._probe = logs.address()
         self._random = Random(seed)
         # A disk of their own: never the one that all else is on.
         can_fill = servers.directory.is_mount()
@@ -53,6 +65,21 @@ class Chaos:
             name = self._random.choice(self._names)
             FAULTS[name](self._servers, self._random)
             self.faults[name] += 1
+            if self._random.random() > AT_ONCE_PROBABILITY:
+                self._await_service()
+
+    def _await_service(self) -> None:
+        """Return once a log can be written to again; ``AssertionError`` where the servers do not come back."""
+        until = time.monotonic() + SERVING_SECONDS
+        while time.monotonic() < until:
+            try:
+                with closing(opened(self._probe)) as commits:
+                    commits.append(commits.head(), b"probe")
+            except (Disconnected, Overtaken, StoreFull, StoreUnreachable):
+                time.sleep(0.1)
+            else:
+                return
+        raise AssertionError(f"the servers serve nobody {SERVING_SECONDS} s after a fault has ended")
 
 
 def _kill(servers: PostgresServer | NatsServers, random: Random) -> None:

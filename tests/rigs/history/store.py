@@ -7,7 +7,7 @@ from pathlib import Path
 
 from refold import Memory, StoreCorrupt
 from refold.log.commits import is_address
-from tests.rigs.history.calls import facts, opened
+from tests.rigs.history.calls import answered, facts, opened
 from tests.rigs.history.checker import Violation, violations
 from tests.rigs.history.record import Delivery, Line, Operation, encode, operations
 from tests.rigs.history.tally import Tally
@@ -40,7 +40,7 @@ class Store:
         """Open the store and return everything that is wrong with it and with what was said about it."""
         try:
             with self.open() as memory:
-                report = memory.verify()
+                report = answered(memory.verify)
                 found = facts(memory)
         except StoreCorrupt as error:
             return [Violation("the_log_can_be_read", str(error))]

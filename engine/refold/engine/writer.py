@@ -114,6 +114,7 @@ class Writer:
                     "a mutation was called from inside a commit (a clock, a signal handler?); call it afterwards"
                 )
             self.write([ticket])
+        # Who leads alone writes alone: not where others are about to write too, or where turns are waited for.
         elif (
             self._queue
             or self._is_crowded

@@ -46,6 +46,7 @@ class Chaos:
         can_fill = servers.directory.is_mount()
         self._names = sorted(name for name in FAULTS if can_fill or name != "full")
         self._is_over = threading.Event()
+        self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run)
 
     def __enter__(self) -> Self:
@@ -54,11 +55,19 @@ class Chaos:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let the fault that is there come to its end."""
+        """Let the fault that is there come to its end; raise what went wrong with one."""
         self._is_over.set()
         self._thread.join()
+        if self._error is not None:
+            raise self._error
 
     def _run(self) -> None:
+        try:
+            self._make_faults()
+        except BaseException as error:  # noqa: BLE001 - it is raised where the faults end
+            self._error = error
+
+    def _make_faults(self) -> None:
         pause = 0.0
         while not self._is_over.wait(pause):
             pause = self._random.uniform(*PAUSE_SECONDS)

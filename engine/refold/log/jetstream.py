@@ -24,6 +24,7 @@ from nats.js import JetStreamContext, api, errors
 
 from refold.errors import Closed, InvalidInput, StoreCorrupt, StoreError, StoreUnreachable, StoreVersion, logger
 from refold.log.commits import PAGE_BYTES, Check, Disconnected, Numbered, Overtaken, shown_address
+from refold.log.leadership import Cluster, Leadership
 from refold.threads import NO_THREAD, Worker
 
 _SECONDS: Final = 5.0
@@ -75,6 +76,21 @@ class _Stored(NamedTuple):
         return cls(sequence, int(part), int(parts), data)
 
 
+class _State(msgspec.Struct, frozen=True):
+    last_seq: int = 0
+
+
+class _Info(msgspec.Struct, frozen=True):
+    """What the servers say of a stream, or why they say nothing."""
+
+    error: dict[str, Any] | None = None
+    state: _State = _State()
+    cluster: Cluster = Cluster()
+
+
+_INFO: Final = msgspec.json.Decoder(_Info)
+
+
 class _Page:
     """Commits that are put together of messages in their order, each commit of one or several."""
 
@@ -123,6 +139,7 @@ class JetStreamCommits:
         self._subject, self._replaced_subject = f"refold.{place.log}.commit", f"refold.{place.log}.replaced"
         self._firsts: dict[int, int] = {}
         """Number of a commit -> the sequence of its first message, where that is another one."""
+        self._leaderships = {stream: Leadership() for stream in (self._stream, self._replaced)}
         self._is_damaged = False
         """Whether a replica lacked what another one has."""
         self._is_closed = False
@@ -225,9 +242,25 @@ class JetStreamCommits:
 
     async def _head(self) -> int:
         try:
-            return (await self._jetstream.stream_info(self._stream)).state.last_seq
+            return await self._last(self._stream)
         except errors.NotFoundError:
             return 0
+
+    async def _last(self, stream: str) -> int:
+        """Return the sequence of a stream's last message, as its leader says that is the leader now."""
+        leadership, until = self._leaderships[stream], time.monotonic() + _SECONDS
+        while True:
+            asked_at = time.monotonic()
+            message = await self._client.request(f"$JS.API.STREAM.INFO.{stream}", timeout=_SECONDS)
+            info = _INFO.decode(message.data)
+            if info.error is not None:
+                errors.APIError.from_error(info.error)  # pyright: ignore[reportUnknownMemberType] - it raises
+            seconds = leadership.doubt(info.cluster, asked_at, time.monotonic())
+            if not seconds:
+                return info.state.last_seq
+            if time.monotonic() > until:
+                raise errors.ServiceUnavailableError(description=f"no leader of {stream} is in touch with a majority")
+            await asyncio.sleep(seconds)
 
     def read(self, after: int) -> list[Numbered]:
         """Return the first commits behind a number."""
@@ -371,6 +404,7 @@ class JetStreamCommits:
             self._call(partial(self._replace, commit))
 
     async def _replace(self, commit: Numbered) -> None:
+        await self._last(self._replaced)  # A leader of before would not know all that is to be erased.
         first, chunks = await self._first(commit.number), self._chunks(commit.packed)
         before = await self._sequences(first)
         for place, chunk in enumerate(chunks, 1):

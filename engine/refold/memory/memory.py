@@ -769,8 +769,7 @@ class Memory:
     def refresh(self) -> int:
         """Take in everything that other machines have written to a log on a server, and return the head.
 
-        Without this, reads see it moments later; those of a directory see what other processes wrote at once. A leader
-        of NATS that stood still and was replaced meanwhile may answer as of before, for a moment.
+        Without this, reads see it moments later; those of a directory see what other processes wrote at once.
         """
         if self._at is None:
             self._core.engine.refresh()

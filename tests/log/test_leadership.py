@@ -1,0 +1,104 @@
+"""Answers of a leader are believed where it cannot have been replaced since."""
+
+import signal
+import threading
+import time
+from contextlib import closing, suppress
+from urllib.parse import urlsplit
+
+import pytest
+
+from refold import StoreUnreachable
+from refold.cli.cluster import NatsServers
+from refold.log.commits import CommitLog, Disconnected, Overtaken
+from refold.log.leadership import LEASE_SECONDS, PAUSE_SECONDS, Cluster, Leadership, Peer
+from tests.support.commits import opened
+from tests.support.nats_servers import nats_servers
+
+NEAR = 1_000_000
+
+
+def led(leader: str = "a", since: str = "1", near: int = 2, of: int = 2) -> Cluster:
+    others = [name for name in "abcde" if name != leader][:of]
+    return Cluster(leader, since, tuple(Peer(name, NEAR if place < near else 0) for place, name in enumerate(others)))
+
+
+def test_a_single_server_is_believed_at_once() -> None:
+    assert not Leadership().doubt(Cluster(), 0, 1)
+    assert not Leadership().doubt(Cluster("a"), 0, 1)
+
+
+def test_a_leader_is_asked_twice_and_then_believed_as_long_as_it_is_asked() -> None:
+    leadership = Leadership()
+    assert leadership.doubt(led(), 10.0, 10.01) == pytest.approx(PAUSE_SECONDS + 0.01)
+    assert leadership.doubt(led(), 10.1, 10.11) == pytest.approx(PAUSE_SECONDS - 0.09)
+    assert not leadership.doubt(led(), 10.3, 10.31)
+    assert not leadership.doubt(led(), 10.3 + LEASE_SECONDS, 12)
+    assert leadership.doubt(led(), 10.4 + 2 * LEASE_SECONDS, 14) > 0
+
+
+@pytest.mark.parametrize(
+    "other",
+    [led("b"), led(since="2"), led(near=0), Cluster("", "", led().replicas), Cluster("b", "1", led("a").replicas)],
+    ids=["another leader", "the same again", "out of touch", "no leader", "one that follows"],
+)
+def test_who_may_not_lead_any_more_is_asked_again(other: Cluster) -> None:
+    leadership = Leadership()
+    leadership.doubt(led(), 10.0, 10.0)
+    assert not leadership.doubt(led(), 10.3, 10.3)
+    assert leadership.doubt(other, 10.4, 10.4) > 0
+    assert leadership.doubt(led(), 10.5, 10.5) > 0
+
+
+@pytest.mark.parametrize(("of", "majority"), [(2, 1), (4, 2)])
+def test_a_majority_is_in_touch(of: int, majority: int) -> None:
+    assert [led(near=near, of=of).is_led() for near in range(of + 1)] == [near >= majority for near in range(of + 1)]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_leader_that_was_replaced_while_it_stood_still_is_not_believed() -> None:
+    with nats_servers(3) as servers:
+        address = servers.address("still")
+        with closing(_opened(address)) as commits:
+            commits.append(0, b"first")
+        for place in range(servers.count):
+            assert not _late_answers(servers, address, place)
+
+
+def _late_answers(servers: NatsServers, address: str, place: int) -> list[int]:
+    """Stop a server for longer than a leader is missed, and return the answers that lack what was acknowledged."""
+    host = urlsplit(address).netloc.split(",")[place]
+    with closing(_opened(f"nats://{host}/still?replicas=3")) as behind, closing(_opened(address)) as commits:
+        behind.head()
+        servers.signal(place, signal.SIGSTOP)
+        acknowledged, until = 0, time.monotonic() + 12
+        while time.monotonic() < until:
+            with suppress(Disconnected, Overtaken, StoreUnreachable):
+                acknowledged = commits.append(commits.head(), b"more")
+        answers = list[int]()
+        asking = threading.Thread(target=lambda: answers.extend(_heads(behind)))
+        asking.start()
+        servers.signal(place, signal.SIGCONT)
+        asking.join()
+    assert acknowledged
+    assert answers
+    return [head for head in answers if head < acknowledged]
+
+
+def _heads(commits: CommitLog) -> list[int]:
+    found, until = list[int](), time.monotonic() + 2
+    while time.monotonic() < until:
+        with suppress(StoreUnreachable):
+            found.append(commits.head())
+    return found
+
+
+def _opened(address: str) -> CommitLog:
+    """Return the commits at an address, as soon as the servers have chosen who leads."""
+    until = time.monotonic() + 60
+    while True:
+        try:
+            return opened(address)
+        except StoreUnreachable:
+            assert time.monotonic() < until

@@ -1,16 +1,17 @@
 """The shared logs, on PostgreSQL and on JetStream, keep the promises of their protocol alike."""
 
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 
 import psycopg
 import pytest
 from psycopg.sql import SQL, Identifier
 
-from refold import InvalidInput, StoreUnreachable
+from refold import InvalidInput, Memory, StoreUnreachable
 from refold.log.commits import CommitLog, Numbered, Overtaken, shown_address
 from refold.log.jetstream import JetStreamCommits
 from refold.log.postgres import PostgresCommits
@@ -164,6 +165,47 @@ def test_a_machine_that_stands_still_in_its_turn_keeps_nobody_from_writing(open_
     assert one.read(0) == [Numbered(number, b"other")]
     other.queue()
     other.leave()
+
+
+def test_a_server_that_stands_still_is_given_up(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writes say so, reads go on, and closing ends; without bounds each would wait for the server, maybe for ever."""
+    monkeypatch.setattr("refold.log.postgres._Connection.seconds", 1.0)
+    monkeypatch.setattr("refold.log.postgres._CONNECT_SECONDS", 2)
+    monkeypatch.setattr("refold.log.jetstream._SECONDS", 1.0)
+    monkeypatch.setattr("refold.log.replica.RECONNECT_SECONDS_MAX", 1)
+    memory = Memory(address := logs.address(), cache=":memory:")
+    try:
+        memory.conversation("chat").append("user", "before")
+        logs.servers.signal(0, signal.SIGSTOP)
+        with pytest.raises(StoreUnreachable):
+            memory.conversation("chat").append("user", "meanwhile", request_id="once")
+        assert [message.content for message in memory.conversation("chat").window()] == ["before"]
+        with suppress(StoreUnreachable):
+            memory.close()
+    finally:
+        logs.servers.signal(0, signal.SIGCONT)
+        memory.close()
+    with Memory(address, cache=":memory:") as memory:
+        memory.conversation("chat").append("user", "meanwhile", request_id="once")
+        assert [message.content for message in memory.conversation("chat").window()] == ["before", "meanwhile"]
+
+
+@pytest.mark.parametrize("replaced", [b"", b"other"])
+def test_what_a_replica_does_not_catch_up_with_the_leader_tells(
+    monkeypatch: pytest.MonkeyPatch, replaced: bytes
+) -> None:
+    with running("nats") as logs, closing(opened(address := logs.address())) as writer:
+        number = writer.append(0, b"commit")
+        if replaced:
+            writer.replace([Numbered(number, replaced)])
+        with closing(JetStreamCommits(address, readonly=True)) as reader:
+            monkeypatch.setattr("refold.log.jetstream._SECONDS", 0.5)
+            monkeypatch.setattr(reader, "_messages", _of_a_replica_that_is_behind)
+            assert reader.read(0) == [Numbered(number, replaced or b"commit")]
+
+
+async def _of_a_replica_that_is_behind(_first: int) -> list[object]:
+    return []
 
 
 @pytest.mark.parametrize("place", range(12))

@@ -1,5 +1,7 @@
 """The rigs at their quick, slow and soak sizes, and red on builds that are broken on purpose."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from random import SystemRandom
@@ -18,8 +20,10 @@ from tests.rigs.history.shapes import SHAPES
 from tests.rigs.history.store import Store, dead_readers
 from tests.rigs.history.tally import Tally
 from tests.rigs.history.worker import Setup
+from tests.support import network
 from tests.support.commits import Logs, running
 from tests.support.memories import Child
+from tests.support.paths import ROOT
 from tests.support.sizes import sizes
 
 RIGS: dict[str, Callable[..., Tally]] = {"kill": kill.run, "history": contention.run}
@@ -79,6 +83,19 @@ def test_a_rig_finds_nothing_while_the_servers_fail(tmp_path: Path, rig: str, ki
     with running(kind, DISK_BYTES) as logs, Chaos(logs, "chaos") as chaos:
         assert_good(run(rig, tmp_path, 2, 2, loops=loops, logs=logs), loops)
     assert chaos.faults.total()
+
+
+@pytest.mark.skipif(not network.is_possible(), reason="only root can make network namespaces, with unshare and ip")
+@sizes("loops", slow=4, soak=300)
+@pytest.mark.parametrize("rig", RIGS)
+@pytest.mark.parametrize("kind", ["postgres-network", "nats-network"])
+def test_a_rig_finds_nothing_while_servers_are_cut_off(rig: str, kind: str, loops: int) -> None:
+    """In a process of its own: it is taken into a network namespace, which this one would not get out of."""
+    options = ["--log", kind, "--chaos", "--fault", "cut", "--loops", str(loops), "--processes", "2", "--threads", "2"]
+    command = [sys.executable, "-m", "tests.rigs.history", rig, *options]
+    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    assert "'cut'" in done.stdout
 
 
 SEEN_BY = {

@@ -2,14 +2,15 @@
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from itertools import count
 
 from refold.cli.cluster import NatsServers
 from refold.log.commits import Check, CommitLog, Disconnected, Numbered, Overtaken
 from refold.log.jetstream import JetStreamCommits
 from refold.log.postgres import PostgresCommits
-from tests.support.nats_servers import nats_servers
+from tests.support.nats_servers import NetworkedServers, nats_servers
+from tests.support.network import Network
 from tests.support.postgres_server import PostgresServer, postgres_server
 
 
@@ -108,10 +109,18 @@ def everything(commits: CommitLog) -> list[Numbered]:
 
 @contextmanager
 def running(kind: str, disk_bytes: int = 0) -> Iterator[Logs]:
-    """Run a server of a kind, ``postgres``, ``nats`` or ``nats-cluster``; skip where there is none to run."""
-    if kind == "postgres":
-        with postgres_server(disk_bytes) as server:
+    """Run servers of a kind, ``postgres``, ``nats`` or ``nats-cluster``; skip where there are none.
+
+    Those of ``postgres-network`` and ``nats-network`` are at hosts of their own.
+    """
+    if kind.startswith("postgres"):
+        with ExitStack() as after:
+            network = Network(1) if kind == "postgres-network" else None
+            if network is not None:
+                after.callback(network.end)
+            server = after.enter_context(postgres_server(disk_bytes, network))
             yield Logs(f"{server.address}&log=", server)
     else:
-        with nats_servers(3 if kind == "nats-cluster" else 1, disk_bytes) as servers:
+        servers_kind = NetworkedServers if kind == "nats-network" else NatsServers
+        with nats_servers(1 if kind == "nats" else 3, disk_bytes, servers_kind) as servers:
             yield Logs(servers.address(""), servers)

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -27,9 +28,9 @@ def server_program() -> str | None:
 
 
 class NatsServers:
-    """Servers on loopback, one or a cluster, each with files of its own below a directory."""
+    """Servers, one or a cluster, on loopback or at other hosts of this machine, with their files below a directory."""
 
-    def __init__(self, directory: Path, count: int) -> None:
+    def __init__(self, directory: Path, count: int, *, hosts: Sequence[str] = ()) -> None:
         found = server_program()
         if found is None:
             raise InvalidInput(
@@ -38,6 +39,7 @@ class NatsServers:
             )
         self._program = found
         self.directory = directory
+        self._hosts = hosts or ["127.0.0.1"] * count
         ports = free_ports(3 * count)
         self._ports, self._routes, self._monitors = ports[:count], ports[count : 2 * count], ports[2 * count :]
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
@@ -45,17 +47,22 @@ class NatsServers:
             for place in range(count):
                 self.file(place, "conf").write_text(self._configuration(place))
                 self.start(place)
-            for port in self._ports:
-                _await_port(port)
+            for place, port in enumerate(self._ports):
+                _await_port(self._hosts[place], port)
         except BaseException:
             self.stop()
             raise
 
+    def command(self, place: int) -> list[str]:
+        """Return what starts a server."""
+        return [self._program, "-c", str(self.file(place, "conf"))]
+
     def _configuration(self, place: int) -> str:
-        routes = ", ".join(f"nats://127.0.0.1:{port}" for port in self._routes)
-        cluster = f"cluster {{ name: refold, listen: 127.0.0.1:{self._routes[place]}, routes: [{routes}] }}\n"
+        host = self._hosts[place]
+        routes = ", ".join(f"nats://{self._hosts[other]}:{port}" for other, port in enumerate(self._routes))
+        cluster = f"cluster {{ name: refold, listen: {host}:{self._routes[place]}, routes: [{routes}] }}\n"
         return (
-            f"server_name: n{place}\nlisten: 127.0.0.1:{self._ports[place]}\nhttp: 127.0.0.1:{self._monitors[place]}\n"
+            f"server_name: n{place}\nlisten: {host}:{self._ports[place]}\nhttp: {host}:{self._monitors[place]}\n"
             f'jetstream {{ store_dir: "{self.file(place, "data")}", sync_interval: always }}\n'
             + (cluster if self.count > 1 else "")
         )
@@ -66,7 +73,7 @@ class NatsServers:
 
     def address(self, log: str) -> str:
         """Return the address of a log on all servers."""
-        hosts = ",".join(f"127.0.0.1:{port}" for port in self._ports)
+        hosts = ",".join(f"{self._hosts[place]}:{port}" for place, port in enumerate(self._ports))
         return f"nats://{hosts}/{log}"
 
     @property
@@ -77,13 +84,13 @@ class NatsServers:
     @property
     def monitors(self) -> list[str]:
         """The addresses at which the servers tell of themselves."""
-        return [f"http://127.0.0.1:{port}" for port in self._monitors]
+        return [f"http://{self._hosts[place]}:{port}" for place, port in enumerate(self._monitors)]
 
     def start(self, place: int) -> None:
         """Start one server."""
         with self.file(place, "log").open("ab") as log:
             self._processes[place] = subprocess.Popen(  # noqa: S603 - the program that was found, and our own file
-                [self._program, "-c", str(self.file(place, "conf"))], stdout=log, stderr=log
+                self.command(place), stdout=log, stderr=log
             )
 
     def signal(self, place: int, number: signal.Signals) -> None:
@@ -109,13 +116,13 @@ def free_ports(count: int) -> list[int]:
         return [each.getsockname()[1] for each in sockets]
 
 
-def _await_port(port: int) -> None:
+def _await_port(host: str, port: int) -> None:
     until = time.monotonic() + SECONDS
     while time.monotonic() < until:
-        with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        with suppress(OSError), socket.create_connection((host, port), 1):
             return
         time.sleep(PAUSE_SECONDS)
-    raise RefoldError(f"nothing listens at port {port} of this machine after {SECONDS:.0f} s; see the server's log")
+    raise RefoldError(f"nothing listens at {host}:{port} after {SECONDS:.0f} s; see the server's log")
 
 
 def opened(address: str) -> "Memory":

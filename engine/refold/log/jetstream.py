@@ -7,6 +7,7 @@ stream, and the message is erased.
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
@@ -189,16 +190,26 @@ class JetStreamCommits:
 
     async def _connect(self, place: "_Place", *, readonly: bool) -> None:
         credentials = {"user_credentials": place.credentials} if place.credentials else {}
-        self._client = await nats.connect(  # pyright: ignore[reportUnknownMemberType] - its options have no types
+        reasons = deque[Exception](maxlen=len(place.servers))
+
+        async def note(error: Exception) -> None:
+            reasons.append(error)  # Calls that fail raise, and the client connects again by itself.
+
+        connect = nats.connect(  # pyright: ignore[reportUnknownMemberType] - its options have no types
             servers=place.servers,
             name="refold",
             allow_reconnect=True,
             max_reconnect_attempts=-1,
             reconnect_time_wait=1,
-            error_cb=_ignore,
+            error_cb=note,
             connect_timeout=int(_SECONDS),
+            ping_interval=int(_SECONDS),  # After three without an answer another server is taken.
             **credentials,
         )
+        try:
+            self._client = await asyncio.wait_for(connect, _SECONDS)  # By itself it tries for ever.
+        except TimeoutError as error:
+            raise TimeoutError(f"no connection within {_SECONDS:g} s: {'; '.join(map(str, reasons))}") from error
         version = self._client.connected_server_version
         if (version.major, version.minor) < _VERSION_MIN:
             raise StoreVersion(
@@ -269,15 +280,19 @@ class JetStreamCommits:
     async def _read(self, after: int) -> list[Numbered]:
         until = time.monotonic() + _SECONDS
         while True:
-            found = await self._page(after)
+            page = await self._page(after)
             # A replica answers that may be a moment behind, and of what is at the end only the leader knows.
-            if found or await self._head() <= after:
-                return found
+            if page.commits or await self._head() <= after:
+                break
             if time.monotonic() > until:
-                raise StoreCorrupt(f"what is behind commit {after} of {self.name} is missing in a replica; {_COMPARE}")
+                while not page.commits:
+                    await self._fill(page)
+                break
             await asyncio.sleep(0.005)
+        self._firsts |= page.firsts
+        return page.commits
 
-    async def _page(self, after: int) -> list[Numbered]:
+    async def _page(self, after: int) -> _Page:
         """Return the commits behind a number that a replica has, those that were replaced in their places."""
         page = _Page(after, self.name)
         is_underway = True
@@ -285,16 +300,25 @@ class JetStreamCommits:
             messages = await self._messages(page.following)
             for stored in messages:
                 while page.following < stored.sequence:
-                    if page.parts or (replaced := await self._replacement(page.following)) is None:
-                        page.add(await self._message(page.following))
-                    else:
-                        page.skip(replaced)
+                    await self._fill(page)
                 page.add(stored)
             is_underway = bool(messages and page.parts)  # A commit may be longer than a page.
         if not page.commits and not page.parts and (replaced := await self._replacement(page.following)) is not None:
             page.skip(replaced)
-        self._firsts |= page.firsts
-        return page.commits
+        return page
+
+    async def _fill(self, page: _Page) -> None:
+        """Take in what comes next, which a replica does not have: a message, or what replaced one that was erased."""
+        if not page.parts and (replaced := await self._replacement(page.following)) is not None:
+            page.skip(replaced)
+            return
+        try:
+            page.add(await self._message(page.following))
+        except StoreCorrupt:  # Unless the replica that was asked for what replaced it is behind.
+            replaced = None if page.parts else await self._replacement(page.following, direct=False)
+            if replaced is None:
+                raise
+            page.skip(replaced)
 
     async def _message(self, sequence: int) -> _Stored:
         """Return a message that a replica does not have, as the leader or another replica has it."""
@@ -341,13 +365,13 @@ class JetStreamCommits:
         finally:
             await subscription.unsubscribe()
 
-    async def _replacement(self, first: int) -> Numbered | None:
+    async def _replacement(self, first: int, *, direct: bool = True) -> Numbered | None:
         """Return what replaced the commit whose first message has a sequence, ``None`` where nothing did."""
         parts, count, number = list[bytes](), 1, 0
         while len(parts) < count:
             subject = f"{self._replaced_subject}.{first}.{len(parts) + 1}"
             try:
-                message = await self._jetstream.get_last_msg(self._replaced, subject, direct=True)
+                message = await self._jetstream.get_last_msg(self._replaced, subject, direct=direct)
             except errors.NotFoundError:
                 return None
             headers = _headers(message)
@@ -540,10 +564,6 @@ def _stream(log: str) -> str:
 
 def _headers(message: object) -> dict[str, str]:
     return cast("dict[str, str]", getattr(message, "headers", None) or {})
-
-
-async def _ignore(_: Exception) -> None:
-    """Say nothing: calls that fail raise, and the client connects again by itself."""
 
 
 class _Place(NamedTuple):

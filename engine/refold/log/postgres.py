@@ -6,11 +6,14 @@ An append is one statement: it moves the last number on and puts the commit, or 
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from math import inf
 from threading import Lock
-from typing import Any, Final, LiteralString, TypeVar
+from typing import Any, Final, LiteralString, TypeVar, cast
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 import psycopg
+from psycopg.abc import PQGen
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row
 from psycopg.sql import SQL, Identifier, Literal
 
@@ -69,9 +72,53 @@ _LOCK: Final = 0x7265666F
 
 _TRIES: Final = 3
 _CONNECT_SECONDS: Final = 10
+_ANSWER_SECONDS: Final = 30.0
+"""How long a statement may be without an answer, from a server that stands still or is out of reach."""
 _DEFAULT_NAME: Final = "default"
+_NETWORK_HERE: Final = {
+    "keepalives_idle": "3",
+    "keepalives_interval": "1",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "6000",
+}
+"""After how long a host that is out of reach is given up, where the address says nothing of it: about 6 s."""
+_NETWORK_THERE: Final = """
+    SET tcp_keepalives_idle = 3; SET tcp_keepalives_interval = 1; SET tcp_keepalives_count = 3;
+    SET tcp_user_timeout = 6000;
+"""
+"""The same for the server, which keeps the turn of a machine until it gives that up."""
 
 T = TypeVar("T")
+
+
+class _Unanswered(psycopg.OperationalError):
+    """The server has not answered a statement in time; whether it was carried out is not known."""
+
+
+class _Connection(psycopg.Connection[Any]):
+    """A connection that is closed where a statement has no answer in time; ``psycopg`` would wait for ever."""
+
+    seconds = _ANSWER_SECONDS
+
+    def wait(self, gen: PQGen[T], *args: Any, **kwargs: Any) -> T:
+        return super().wait(self._bounded(gen), *args, **kwargs)
+
+    def _bounded(self, gen: PQGen[T]) -> PQGen[T]:
+        until = time.monotonic() + self.seconds
+        try:
+            state = next(gen)
+            while True:
+                ready = yield state
+                if not ready and time.monotonic() > until:
+                    self.close()
+                    raise _Unanswered(f"no answer within {self.seconds:g} s")
+                state = gen.send(ready)
+        except StopIteration as end:
+            return cast("T", end.value)
+
+
+_FINAL: Final = (_Unanswered, psycopg.errors.ConnectionTimeout, psycopg.errors.DiskFull)
+"""Errors behind which a call is not made again."""
 
 
 class PostgresCommits:
@@ -85,8 +132,8 @@ class PostgresCommits:
         self._address, name = _parted(address)
         self.name = shown_address(address)
         self._lock = Lock()
-        self._connection: psycopg.Connection[Any] | None = None
-        self._listener: psycopg.Connection[Any] | None = None
+        self._connection: _Connection | None = None
+        self._listener: _Connection | None = None
         self._is_closed = False
         self._is_in_turn = False
         try:
@@ -96,7 +143,7 @@ class PostgresCommits:
             raise
         self._channel = f"refold_{self._log}"
 
-    def _found(self, connection: "psycopg.Connection[Any]", name: str, *, readonly: bool) -> int:
+    def _found(self, connection: _Connection, name: str, *, readonly: bool) -> int:
         """Return the number of the log in the database; the schema and the log are made where they are missing."""
         if not readonly:
             self._make_tables(connection)
@@ -107,7 +154,7 @@ class PostgresCommits:
             return 0
         return int(found[0])
 
-    def _make_tables(self, connection: "psycopg.Connection[Any]") -> None:
+    def _make_tables(self, connection: _Connection) -> None:
         """Make the schema and its tables where they are missing: all of them or, where the connection is lost, none."""
         if connection.execute(_HAS_TABLES).fetchone() == (True,):
             return
@@ -122,33 +169,50 @@ class PostgresCommits:
 
     # Connections.
 
-    def _connected(self) -> "psycopg.Connection[Any]":
+    def _connected(self) -> _Connection:
         if self._connection is None or self._connection.closed:
             self._is_in_turn = False
             self._connection = self._connect()
         return self._connection
 
-    def _connect(self) -> "psycopg.Connection[Any]":
-        connection = psycopg.connect(
-            self._address, autocommit=True, connect_timeout=_CONNECT_SECONDS, application_name="refold"
+    def _connect(self) -> _Connection:
+        connection = _Connection.connect(
+            make_conninfo(self._address, **{**_NETWORK_HERE, **conninfo_to_dict(self._address)}),
+            autocommit=True,
+            connect_timeout=_CONNECT_SECONDS,
+            application_name="refold",
         )
+        connection.execute(_NETWORK_THERE)
         if self._is_closed:  # Meanwhile.
             connection.close()
             raise Closed(f"{self.name} is closed; open it again")
         return connection
 
-    def _call(self, use: Callable[["psycopg.Connection[Any]"], T]) -> T:
+    def _once(self, use: Callable[[_Connection], T]) -> T:
+        """Call ``use`` with a connection, and close that where what went wrong was not said by the server.
+
+        It may be open all the same, in the middle of a statement: every other one would be refused for ever.
+        """
+        with self._lock:
+            connection = self._connected()
+            try:
+                return use(connection)
+            except psycopg.Error as error:
+                if error.sqlstate is None:
+                    connection.close()
+                raise
+
+    def _call(self, use: Callable[[_Connection], T]) -> T:
         """Call ``use`` with a connection, again with a new one where that was lost, and return its result."""
         tries = _TRIES
         while True:
             try:
-                with self._lock:
-                    return use(self._connected())
+                return self._once(use)
             except psycopg.errors.LockNotAvailable:
                 raise
             except (psycopg.OperationalError, psycopg.InterfaceError) as error:
                 tries -= 1
-                if not tries or self._is_closed or isinstance(error, psycopg.errors.DiskFull):
+                if not tries or self._is_closed or isinstance(error, _FINAL):
                     raise self._translated(error) from error
             except psycopg.Error as error:
                 raise self._translated(error) from error
@@ -186,8 +250,7 @@ class PostgresCommits:
         """Append a commit, if the last one is ``expected``."""
         values = {"log": self._log, "expected": expected, "packed": packed, "channel": self._channel}
         try:
-            with self._lock:
-                found = self._connected().execute(_APPEND, values).fetchone()
+            found = self._once(lambda connection: connection.execute(_APPEND, values).fetchone())
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
             if self._is_closed or isinstance(error, psycopg.errors.DiskFull):
                 raise self._translated(error) from error
@@ -201,7 +264,7 @@ class PostgresCommits:
     def replace(self, commits: Sequence[Numbered]) -> None:
         """Put other bytes in the place of commits, in one transaction."""
 
-        def use(connection: "psycopg.Connection[Any]") -> None:
+        def use(connection: _Connection) -> None:
             with connection.transaction(), connection.cursor() as cursor:
                 cursor.executemany(_REPLACE, [(packed, self._log, number) for number, packed in commits])
 
@@ -209,14 +272,22 @@ class PostgresCommits:
 
     def sweep(self) -> None:
         """Have the server drop the rows that were replaced; its WAL and its backups keep them as long as they do."""
-        self._call(lambda connection: connection.execute("VACUUM refold.commit"))
+
+        def use(connection: _Connection) -> None:
+            bound, connection.seconds = connection.seconds, inf  # It takes the longer the more rows there are.
+            try:
+                connection.execute("VACUUM refold.commit")
+            finally:
+                connection.seconds = bound
+
+        self._call(use)
 
     # Turns.
 
     def queue(self) -> None:
         """Wait for this machine's turn, at most so long that one which stands still does not stop the others."""
 
-        def use(connection: "psycopg.Connection[Any]") -> None:
+        def use(connection: _Connection) -> None:
             # One transaction: where the lock is not to be had in time, the bound is undone as well.
             connection.execute(_QUEUE.format(Literal(_LOCK), Literal(self._log)))
             self._is_in_turn = True
@@ -242,6 +313,8 @@ class PostgresCommits:
                 return None  # It does not tell of what was appended before.
             return max((int(each.payload) for each in listener.notifies(timeout=seconds, stop_after=1)), default=None)
         except psycopg.Error as error:
+            if self._listener is not None:
+                self._listener.close()
             raise self._translated(error) from error
         finally:
             if self._is_closed:  # It may have come too late to be closed with the others.
@@ -255,7 +328,7 @@ class PostgresCommits:
     def checks(self) -> list[Check]:
         """Return what the server says of itself."""
 
-        def ask(connection: "psycopg.Connection[Any]") -> dict[str, Any]:
+        def ask(connection: _Connection) -> dict[str, Any]:
             with connection.cursor(row_factory=dict_row) as cursor:
                 return dict(cursor.execute(_FACTS, {"log": self._log}).fetchone() or {})
 

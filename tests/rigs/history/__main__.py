@@ -18,11 +18,14 @@ from typing import Any
 
 from tests.rigs.breaks import BUILDS
 from tests.rigs.history import contention, erasures, kill
-from tests.rigs.history.chaos import DISK_BYTES, Chaos
+from tests.rigs.history.chaos import DISK_BYTES, FAULTS, Chaos
 from tests.rigs.history.tally import Tally
+from tests.support import network
 from tests.support.commits import running
 
 RIGS: dict[str, Callable[..., Tally]] = {"kill": kill.run, "history": contention.run, "erase": erasures.run}
+LOGS = ("postgres", "nats", "nats-cluster", "postgres-network", "nats-network")
+"""The last ones are at hosts that can be cut off: network namespaces of their own, which only root may make."""
 LOOP_SECONDS_MAX = 300
 REPORT_LOOPS = 100
 
@@ -36,8 +39,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--threads", type=int, default=4)
     parser.add_argument("--broken", choices=sorted(BUILDS), default="", help="run a build that is broken on purpose")
-    parser.add_argument("--log", choices=("postgres", "nats", "nats-cluster"), default="", help="servers of the log")
-    parser.add_argument("--chaos", action="store_true", help="kill, stop, restart and fill those servers meanwhile")
+    parser.add_argument("--log", choices=LOGS, default="", help="servers of the log")
+    parser.add_argument("--chaos", action="store_true", help="have those servers fail meanwhile")
+    parser.add_argument("--fault", choices=sorted(FAULTS), action="append", default=[], help="in this way alone")
     return parser.parse_args()
 
 
@@ -51,6 +55,8 @@ def report(tally: Tally) -> None:
 def main() -> int:
     """Run a rig; 1 if it found something."""
     given = arguments()
+    if given.log.endswith("-network"):
+        network.enter()
     tally = Tally(given.rig, given.seed, given.processes, given.threads)
     print(tally, flush=True)
     directory = Path(tempfile.mkdtemp(prefix="rig-"))
@@ -58,7 +64,7 @@ def main() -> int:
     with ExitStack() as servers:
         if given.log:
             options["logs"] = servers.enter_context(running(given.log, DISK_BYTES if given.chaos else 0))
-        chaos = servers.enter_context(Chaos(options["logs"], f"{given.seed}")) if given.chaos else None
+        chaos = servers.enter_context(Chaos(options["logs"], f"{given.seed}", given.fault)) if given.chaos else None
         RIGS[given.rig](directory, tally, **options)
         print(tally)
         if chaos is not None:

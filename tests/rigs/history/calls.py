@@ -55,7 +55,7 @@ def _performed(memory: Memory, call: Call) -> Answer:
         raise
     except RefoldError as error:
         actual = error.actual if isinstance(error, WrongVersion) else -1
-        answer = Answer(call.name, 0, error=type(error).__name__, actual=actual)
+        answer = Answer(call.name, 0, error=type(error).__name__, actual=actual, reason=str(error))
     return replace(answer, returned_ns=time.monotonic_ns())
 
 

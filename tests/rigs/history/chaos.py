@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import closing
 from random import Random
 from typing import Final, Self
@@ -17,6 +17,8 @@ from refold import StoreFull, StoreUnreachable
 from refold.cli.cluster import NatsServers
 from refold.log.commits import Disconnected, Overtaken
 from tests.support.commits import Logs, opened
+from tests.support.nats_servers import NetworkedServers
+from tests.support.network import CLIENTS, Network
 from tests.support.postgres_server import PostgresServer
 from tests.support.small_disk import fill, make_room
 
@@ -35,16 +37,16 @@ DISK_BYTES: Final = 1 << 30
 
 
 class Chaos:
-    """A thread that kills servers, stops them in their tracks, lets them end in order and fills their disk."""
+    """A thread that kills servers, stops them in their tracks, lets them end, fills their disk and cuts them off."""
 
-    def __init__(self, logs: Logs, seed: str) -> None:
+    def __init__(self, logs: Logs, seed: str, only: Collection[str] = ()) -> None:
         self.faults: Counter[str] = Counter()
         self._servers = servers = logs.servers
         self._probe = logs.address()
         self._random = Random(seed)
         # A disk of their own: never the one that all else is on.
-        can_fill = servers.directory.is_mount()
-        self._names = sorted(name for name in FAULTS if can_fill or name != "full")
+        cannot = {"full": not servers.directory.is_mount(), "cut": network_of(servers) is None}
+        self._names = sorted(name for name in only or FAULTS if not cannot.get(name))
         self._is_over = threading.Event()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run)
@@ -91,6 +93,11 @@ class Chaos:
         raise AssertionError(f"the servers serve nobody {SERVING_SECONDS} s after a fault has ended")
 
 
+def network_of(servers: PostgresServer | NatsServers) -> Network | None:
+    """Return what joins servers, where each is at a host of its own."""
+    return servers.network if isinstance(servers, (PostgresServer, NetworkedServers)) else None
+
+
 def _kill(servers: PostgresServer | NatsServers, random: Random) -> None:
     _restart(servers, random, signal.SIGKILL)
 
@@ -114,8 +121,28 @@ def _restart(servers: PostgresServer | NatsServers, random: Random, how: signal.
 def _pause(servers: PostgresServer | NatsServers, random: Random) -> None:
     place = random.randrange(servers.count)
     servers.signal(place, signal.SIGSTOP)
-    time.sleep(LONG_SECONDS if random.random() < LONG_PROBABILITY else random.uniform(*FAULT_SECONDS))
+    _last(random)
     servers.signal(place, signal.SIGCONT)
+
+
+def _last(random: Random) -> None:
+    time.sleep(LONG_SECONDS if random.random() < LONG_PROBABILITY else random.uniform(*FAULT_SECONDS))
+
+
+def _cut(servers: PostgresServer | NatsServers, random: Random) -> None:
+    """Cut a server off: from all, from the other servers, or so that it hears of them and they hear nothing of it."""
+    network = network_of(servers)
+    assert network is not None
+    place, way = random.randrange(servers.count), random.choice(("all", "servers", "one way"))
+    for other in set(range(servers.count)) - {place}:
+        network.cut(place, network.hosts[other])
+        if way != "one way":
+            network.cut(other, network.hosts[place])
+    if way == "all" or servers.count == 1:
+        network.cut(place, CLIENTS)
+        network.cut_from_clients(place)
+    _last(random)
+    network.join()
 
 
 def _fill(servers: PostgresServer | NatsServers, random: Random) -> None:
@@ -132,6 +159,7 @@ def _fill(servers: PostgresServer | NatsServers, random: Random) -> None:
 
 
 FAULTS: Final[dict[str, Callable[[PostgresServer | NatsServers, Random], None]]] = {
+    "cut": _cut,
     "end": _end,
     "full": _fill,
     "kill": _kill,

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from tests.rigs.history.index import Index
 from tests.rigs.history.looks import LOOK_RULES
-from tests.rigs.history.record import Delivery, Fact, Operation
+from tests.rigs.history.record import Answer, Delivery, Fact, Operation
 
 ALLOWED_REFUSALS = frozenset({"WrongVersion"})
 """Exceptions that a call of the rigs may meet while nothing is wrong."""
@@ -136,13 +136,14 @@ def refusals_are_true(index: Index) -> Iterator[str]:
     for operation in index.operations:
         for answer in operation.answers:
             if answer.error:
-                yield from _untruths(index, operation, answer.error, answer.actual, answer.returned_ns)
+                yield from _untruths(index, operation, answer)
 
 
-def _untruths(index: Index, operation: Operation, error: str, actual: int, returned_ns: int) -> Iterator[str]:
+def _untruths(index: Index, operation: Operation, answer: Answer) -> Iterator[str]:
+    error, actual, returned_ns = answer.error, answer.actual, answer.returned_ns
     expecting = [write for write in operation.writes if write.expected is not None]
     if error not in ALLOWED_REFUSALS or not expecting:
-        yield f"{operation.name} failed with {error}, which no call like it may"
+        yield f"{operation.name} failed with {error}, which no call like it may: {answer.reason}"
         return
     bounds = [index.timelines[write.stream].between(operation.invoked_ns, returned_ns) for write in expecting]
     if all(actual == write.expected for write in expecting):

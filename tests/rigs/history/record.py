@@ -57,6 +57,8 @@ class Answer(Struct, frozen=True, tag=True, omit_defaults=True):
     """The name of the exception, empty for what was acknowledged."""
     actual: int = -1
     """The version that a ``WrongVersion`` named."""
+    reason: str = ""
+    """What the exception said."""
 
 
 class Ready(Struct, frozen=True, tag=True):

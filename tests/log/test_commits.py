@@ -4,7 +4,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from contextlib import closing, suppress
 
 import psycopg
@@ -12,6 +12,7 @@ import pytest
 from psycopg.sql import SQL, Identifier
 
 from refold import InvalidInput, Memory, StoreUnreachable
+from refold.log import postgres
 from refold.log.commits import CommitLog, Numbered, Overtaken, shown_address
 from refold.log.jetstream import JetStreamCommits
 from refold.log.postgres import PostgresCommits
@@ -170,7 +171,7 @@ def test_a_machine_that_stands_still_in_its_turn_keeps_nobody_from_writing(open_
 def test_a_server_that_stands_still_is_given_up(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
     """Writes say so, reads go on, and closing ends; without bounds each would wait for the server, maybe for ever."""
     monkeypatch.setattr("refold.log.postgres._Connection.seconds", 1.0)
-    monkeypatch.setattr("refold.log.postgres._CONNECT_SECONDS", 2)
+    monkeypatch.setitem(postgres._DEFAULTS, "connect_timeout", "2")  # pyright: ignore[reportPrivateUsage]
     monkeypatch.setattr("refold.log.jetstream._SECONDS", 1.0)
     monkeypatch.setattr("refold.log.replica.RECONNECT_SECONDS_MAX", 1)
     memory = Memory(address := logs.address(), cache=":memory:")
@@ -188,6 +189,23 @@ def test_a_server_that_stands_still_is_given_up(logs: Logs, monkeypatch: pytest.
     with Memory(address, cache=":memory:") as memory:
         memory.conversation("chat").append("user", "meanwhile", request_id="once")
         assert [message.content for message in memory.conversation("chat").window()] == ["before", "meanwhile"]
+
+
+def test_who_waits_for_a_caller_that_waits_for_the_server_is_told_so(
+    logs: Logs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("refold.engine.writer.COMMIT_WAIT_SECONDS_MAX", 1)
+    with Memory(logs.address(), cache=":memory:") as memory, ThreadPoolExecutor(2) as threads:
+        memory.profile().set("place", "here")
+        logs.servers.signal(0, signal.SIGSTOP)
+        try:
+            calls = [threads.submit(memory.profile(name).set, "place", "there") for name in ("one", "other")]
+            with pytest.raises(StoreUnreachable, match="does not answer: nothing was committed for"):
+                next(as_completed(calls)).result()
+        finally:
+            logs.servers.signal(0, signal.SIGCONT)
+        wait(calls)
+        assert sorted(call.exception() is None for call in calls) == [False, True]
 
 
 @pytest.mark.parametrize("replaced", [b"", b"other"])
@@ -260,6 +278,39 @@ def test_an_address_that_says_nothing_is_refused(kind: Callable[..., CommitLog],
         kind(address, readonly=False)
 
 
+@pytest.mark.parametrize("kind", [PostgresCommits, JetStreamCommits])
+@pytest.mark.parametrize(
+    "rest",
+    ["u:se/cret@h/x", "u:se?cret@h/x", "u:se#cret@h/x", "u:se@cret@h/x", "u:p@h,u:secret@h2/x", "[::1/x", "h:x/x"],
+)
+def test_an_address_that_is_not_what_it_seems_is_refused_without_it(kind: Callable[..., CommitLog], rest: str) -> None:
+    with pytest.raises(InvalidInput, match="write % @") as raised:
+        kind(f"{'nats' if kind is JetStreamCommits else 'postgresql'}://{rest}", readonly=False)
+    assert "cret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("option", ["nonsense=1", "host"])
+def test_what_libpq_cannot_read_is_refused_without_the_password(option: str) -> None:
+    for password in ("secret", "se%zzcret"):
+        with pytest.raises(InvalidInput, match="libpq cannot read") as raised:
+            PostgresCommits(f"postgresql://u:{password}@h/db?{option}&log=a", readonly=False)
+        assert "cret" not in str(raised.value)
+
+
+def test_libpq_gets_the_rest_of_the_address_as_it_is(logs: Logs) -> None:
+    if not isinstance(logs.servers, PostgresServer):
+        pytest.skip("of PostgreSQL")
+    host = logs.servers.directory
+    with closing(PostgresCommits(f"postgresql:///postgres?log=a%2Bb&host={host}&user=refold", readonly=False)) as one:
+        one.append(0, b"commit")
+    address = f"postgresql://refold@/postgres?host={host}&application_name=a+b&connect_timeout=7&log=a%2Bb"
+    with closing(PostgresCommits(address, readonly=False)) as other:
+        assert other.head() == 1
+        with psycopg.connect(logs.servers.address) as connection:
+            names = connection.execute("SELECT application_name FROM pg_stat_activity").fetchall()
+    assert ("a+b",) in names
+
+
 def test_what_an_operator_should_know_is_told(open_again: Opened) -> None:
     commits = open_again()
     commits.append(0, b"commit")
@@ -274,7 +325,11 @@ def test_an_address_is_shown_without_its_password() -> None:
         ("postgresql://me:secret@h/db", "postgresql://me:***@h/db"),
         ("postgresql:///db?user=me&password=secret&log=a", "postgresql:///db?user=me&password=***&log=a"),
         ("nats://me:se%40cret@h:1,g:2/log", "nats://me:***@h:1,g:2/log"),
-        ("nats://h/log", "nats://h/log"),
+        ("nats://h:4222/log", "nats://h:4222/log"),
+        ("nats://u:p@h1,u:p2@h2/log", "nats://u:***@h2/log"),
+        ("postgresql://pw:ge@heim@h/db", "postgresql://pw:***@h/db"),
+        ("postgresql://pw:ge/heim@h/db", "postgresql://pw:***@h/db"),
+        ("postgresql://h/db?sslpassword=secret&log=a", "postgresql://h/db?sslpassword=***&log=a"),
         ("a/a:b@c", "a/a:b@c"),
     ):
         assert shown_address(address) == shown

@@ -23,11 +23,6 @@ def led(leader: str = "a", since: str = "1", near: int = 2, of: int = 2) -> Clus
     return Cluster(leader, since, tuple(Peer(name, NEAR if place < near else 0) for place, name in enumerate(others)))
 
 
-def test_a_single_server_is_believed_at_once() -> None:
-    assert not Leadership().doubt(Cluster(), 0, 1)
-    assert not Leadership().doubt(Cluster("a"), 0, 1)
-
-
 def test_a_leader_is_asked_twice_and_then_believed_as_long_as_it_is_asked() -> None:
     leadership = Leadership()
     assert leadership.doubt(led(), 10.0, 10.01) == pytest.approx(PAUSE_SECONDS + 0.01)
@@ -39,8 +34,15 @@ def test_a_leader_is_asked_twice_and_then_believed_as_long_as_it_is_asked() -> N
 
 @pytest.mark.parametrize(
     "other",
-    [led("b"), led(since="2"), led(near=0), Cluster("", "", led().replicas), Cluster("b", "1", led("a").replicas)],
-    ids=["another leader", "the same again", "out of touch", "no leader", "one that follows"],
+    [
+        led("b"),
+        led(since="2"),
+        led(near=0),
+        Cluster("", "", led().replicas),
+        Cluster("b", "1", led("a").replicas),
+        Cluster("a", "1"),
+    ],
+    ids=["another leader", "the same again", "out of touch", "no leader", "one that follows", "one that left"],
 )
 def test_who_may_not_lead_any_more_is_asked_again(other: Cluster) -> None:
     leadership = Leadership()

@@ -334,7 +334,7 @@ def _open_shared(
         if witness is not None:
             engine.watch(witness)
         engine.sweep_again()
-        engine.shared, engine.is_durable = log, True
+        engine.shared, engine.is_durable, engine.writer.server = log, True, log.commits.name
         log.follow(engine.undisturbed)
     except BaseException:
         log.close()

@@ -21,7 +21,7 @@ from refold.engine.observer import COMMIT
 from refold.engine.reader import TAGS_KEY, Reader, Request, checked_time
 from refold.engine.streams import Stream, Streams, notify, rows_of
 from refold.engine.transaction import Commit, CommitSeed, Deferred, Group, Mutation, Transaction, build_commit
-from refold.errors import InvalidInput, RefoldError, StoreBusy, StoreError
+from refold.errors import InvalidInput, RefoldError, StoreBusy, StoreError, StoreUnreachable
 from refold.event import Event, Forked, Recorded, Stamp
 from refold.limits import (
     BELL_SECONDS,
@@ -84,6 +84,8 @@ class Writer:
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
+        self.server = ""
+        """The address of the log, where that is on a server."""
         self._streams: Streams = reader.streams
         """The streams that the turn under way began with: where they were read again since, it may not go on."""
         self._seeds = b""
@@ -211,13 +213,13 @@ class Writer:
             raise
 
     def _give_up(self, ticket: Ticket) -> None:
-        """Raise ``StoreBusy`` if no leader has taken the ticket up; one that is being written is waited for."""
+        """Raise if no leader has taken the ticket up; one that is being written is waited for."""
         with suppress(ValueError):
             self._queue.remove(ticket)
-            raise StoreBusy(
-                f"nothing was committed for COMMIT_WAIT_SECONDS_MAX = {COMMIT_WAIT_SECONDS_MAX} s, so this is not "
-                f"written; see which process holds the store, and call again"
-            )
+            since = f"nothing was committed for COMMIT_WAIT_SECONDS_MAX = {COMMIT_WAIT_SECONDS_MAX} s, so this is not"
+            if self.server:
+                raise StoreUnreachable(f"{self.server} does not answer: {since} written; see that it runs, call again")
+            raise StoreBusy(f"{since} written; see which process holds the store, and call again")
 
     def _linger(self) -> None:
         """Give the callers that were just answered a moment to come back: without it, threads commit in halves.

@@ -6,11 +6,12 @@ A commit is what one turn wrote: records, and the rows that go with them. Its by
 import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 from msgspec import Struct
 
-from refold.errors import StoreCorrupt, StoreVersion
+from refold.errors import InvalidInput, StoreCorrupt, StoreVersion
 from refold.log.protocol import Row
 from refold.log.record import Sealed
 
@@ -27,12 +28,34 @@ PREFIXES: Final = ("postgresql://", "postgres://", "nats://", "tls://")
 """How the address of a shared log begins."""
 
 
-_PASSWORD: Final = re.compile(r"(?<=://)([^/@:]*:)[^/@]*(?=@)|((?<=[?&])password=)[^&]*")
+_PASSWORD: Final = re.compile(r"(?<=://)([^:@]*:).*(?=@)|((?<=[?&])[^=&]*pass[^=&]*=)[^&]*", re.IGNORECASE | re.DOTALL)
 
 
 def shown_address(address: str) -> str:
-    """Return an address without a password."""
+    """Return an address without a password; with one that is not written as it should be, more may be left out."""
     return _PASSWORD.sub(lambda found: f"{found[1] or found[2]}***", address)
+
+
+def split_address(address: str) -> SplitResult:
+    """Return the parts of an address; ``InvalidInput`` where they are not what they seem, as with ``/`` in a password.
+
+    Nothing of it is in the message: it may be a part of the password.
+    """
+    try:
+        parts = urlsplit(address)
+        user, _, hosts = parts.netloc.rpartition("@")
+        ports = [
+            host.rpartition("]")[2].rpartition(":")[2] for host in hosts.split(",") if ":" in host.rpartition("]")[2]
+        ]
+        is_plain = "@" not in user + parts.path + parts.fragment and all(map(str.isdigit, filter(None, ports)))
+    except ValueError:
+        is_plain = False
+    if not is_plain:
+        raise InvalidInput(
+            "the address of a log is not SCHEME://USER:PASSWORD@HOST:PORT/NAME; write % @ : / ? # of a name or a "
+            "password as %25 %40 %3A %2F %3F %23"
+        )
+    return parts
 
 
 def is_address(path: object) -> bool:
@@ -87,8 +110,8 @@ class Disconnected(Exception):
 class CommitLog(Protocol):
     """Commits in order. Numbers grow from one commit to the next; they need not be without gaps.
 
-    Calls come from one thread at a time, but for ``wait`` and ``close``. Where the server cannot be reached they raise
-    ``StoreUnreachable``.
+    Calls come from one thread at a time, but for ``head``, ``wait`` and ``close``. Where the server cannot be reached
+    they raise ``StoreUnreachable``.
     """
 
     @property

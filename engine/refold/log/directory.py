@@ -13,8 +13,8 @@ from typing import Final, TypeVar
 from refold.errors import Closed, InvalidInput, NotFound, StoreBusy, StoreError, StoreVersion
 from refold.limits import MAP_WAIT_SECONDS, OWNER_WAIT_SECONDS_MAX
 from refold.log.disk import building, disk_error
-from refold.log.environment import TURN_LOCK, Environment, create_databases, open_lock, share, unshare
-from refold.log.lmdb_file import DATA_FILE, LOCK_FILE, problems, unmap
+from refold.log.environment import TURN_LOCK, Environment, open_lock, share, unshare
+from refold.log.lmdb_file import DATA_FILE, LOCK_FILE, create_databases, problems, unmap
 from refold.log.protocol import Found
 
 T = TypeVar("T")

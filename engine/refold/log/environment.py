@@ -20,7 +20,6 @@ from typing import Any, Final, TypeAlias, cast
 from weakref import WeakSet
 
 import lmdb
-import msgspec
 
 from refold.errors import StoreBusy, StoreError, StoreVersion
 from refold.limits import (
@@ -35,10 +34,13 @@ from refold.log.ballast import Ballast
 from refold.log.disk import disk_error, flush
 from refold.log.lmdb_file import (
     DATA_FILE,
+    FORMAT_KEY,
     LOCK_FILE,
+    NAMES,
     STOPPED_NEXT,
     allocate_lock_file,
     check_end,
+    check_format,
     check_structure,
     is_cut_off,
     is_full,
@@ -50,8 +52,7 @@ from refold.log.lmdb_file import (
     settle,
     translated,
 )
-from refold.log.protocol import TABLES, Displaced
-from refold.log.record import FORMAT
+from refold.log.protocol import Displaced
 from refold.threads import uninterrupted
 
 # The turnstile: a lock before LMDB's own, which whoever writes holds for its turn.
@@ -229,11 +230,6 @@ def _txnids_of(path: str, page_bytes: int) -> _Txnids:
 
 _MAP_SPARE_BYTES: Final = 64 * 1024**2
 """Address space that a growing map leaves to everything else in the process."""
-
-FORMAT_KEY: Final = b"format"
-
-NAMES: Final = ("log", *TABLES)
-"""The databases of a store."""
 
 
 class Environment:
@@ -640,7 +636,7 @@ class Environment:
             with self.begin(write=True) as txn:
                 check_structure(self.path, STRUCTURE_BYTES_MAX)
                 databases = {name: self.env.open_db(name.encode(), txn=txn, create=False) for name in NAMES}
-                _check_format(txn.get(FORMAT_KEY, db=databases["meta"]), self.path)
+                check_format(txn.get(FORMAT_KEY, db=databases["meta"]), self.path)
         finally:
             if self.turnstile.is_held and not is_held:
                 self.turnstile.unlock()
@@ -654,7 +650,7 @@ class Environment:
             check_structure(self.path, STRUCTURE_BYTES_MAX)
         databases = {name: self.env.open_db(name.encode(), create=False) for name in NAMES}
         with self.begin(write=False) as txn:
-            _check_format(txn.get(FORMAT_KEY, db=databases["meta"]), self.path)
+            check_format(txn.get(FORMAT_KEY, db=databases["meta"]), self.path)
         return databases
 
 
@@ -727,6 +723,16 @@ def _found(path: str) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
+def writer_at(path: str) -> object | None:
+    """Return the handle of this process that writes to the store at a path, ``None`` where there is none."""
+    with open_lock:
+        try:
+            environment = _open_environments.get(_found(path))
+        except OSError:
+            return None
+        return None if environment is None else next(iter(environment.writers), None)
+
+
 def share_open(path: str, handle: object) -> Environment | None:
     """Return this process's environment of the file as ``share`` does to a reader, ``None`` if it has none."""
     with open_lock:
@@ -767,34 +773,3 @@ def _close(environment: Environment) -> None:
 def _forget(environment: Environment) -> None:
     for identity in [known for known, other in _open_environments.items() if other is environment]:
         del _open_environments[identity]
-
-
-def create_databases(path: str, seed: dict[bytes, bytes]) -> None:
-    """Make the file of a new store in an empty directory, with the first rows of its ``meta``."""
-    env = open_lmdb(path)
-    try:
-        with env.begin(write=True) as txn:
-            databases = {name: env.open_db(name.encode(), txn=txn) for name in NAMES}
-            txn.put(FORMAT_KEY, msgspec.msgpack.encode(FORMAT), db=databases["meta"])
-            for key, value in seed.items():
-                txn.put(key, value, db=databases["meta"])
-    except lmdb.Error as error:
-        raise translated(error, "creating a store", path) from error
-    finally:
-        env.close()
-
-
-def _check_format(packed: bytes | None, path: str) -> None:
-    if packed is None:
-        raise StoreVersion(f"{path} holds an LMDB file that refold did not write; give another path")
-    try:
-        found = msgspec.msgpack.decode(packed, type=int)
-    except msgspec.DecodeError as error:
-        raise StoreVersion(f"{path} does not say its format ({error}); restore a backup") from error
-    if found > FORMAT:
-        raise StoreVersion(f"{path} is of format {found}, and this refold reads format {FORMAT}; upgrade refold")
-    if found < FORMAT:
-        raise StoreVersion(
-            f"{path} is of format {found}, and this refold reads format {FORMAT}; export it with the refold that wrote "
-            f"it, and load the export into a new store"
-        )

@@ -14,8 +14,8 @@ import lmdb
 from refold.errors import StoreCorrupt, StoreVersion
 from refold.log.directory import WRITER_LOCK
 from refold.log.disk import SITE_SUFFIX
-from refold.log.environment import FORMAT_KEY, NAMES, share_open, unshare
-from refold.log.lmdb_file import DATA_FILE, open_to_look, problems, translated
+from refold.log.environment import share_open, unshare
+from refold.log.lmdb_file import DATA_FILE, FORMAT_KEY, NAMES, open_to_look, problems, translated
 from refold.log.protocol import Table
 
 _META_PAGES: Final = 2

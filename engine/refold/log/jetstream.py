@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from threading import Lock
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar, cast
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, unquote
 
 import msgspec
 import nats
@@ -24,7 +24,7 @@ from nats.errors import TimeoutError as NatsTimeout
 from nats.js import JetStreamContext, api, errors
 
 from refold.errors import Closed, InvalidInput, StoreCorrupt, StoreError, StoreUnreachable, StoreVersion, logger
-from refold.log.commits import PAGE_BYTES, Check, Disconnected, Numbered, Overtaken, shown_address
+from refold.log.commits import PAGE_BYTES, Check, Disconnected, Numbered, Overtaken, shown_address, split_address
 from refold.log.leadership import Cluster, Leadership
 from refold.threads import NO_THREAD, Worker
 
@@ -81,10 +81,15 @@ class _State(msgspec.Struct, frozen=True):
     last_seq: int = 0
 
 
+class _Config(msgspec.Struct, frozen=True):
+    num_replicas: int = 1
+
+
 class _Info(msgspec.Struct, frozen=True):
     """What the servers say of a stream, or why they say nothing."""
 
     error: dict[str, Any] | None = None
+    config: _Config = _Config()
     state: _State = _State()
     cluster: Cluster = Cluster()
 
@@ -209,7 +214,8 @@ class JetStreamCommits:
         try:
             self._client = await asyncio.wait_for(connect, _SECONDS)  # By itself it tries for ever.
         except TimeoutError as error:
-            raise TimeoutError(f"no connection within {_SECONDS:g} s: {'; '.join(map(str, reasons))}") from error
+            said = "; ".join(map(str, reasons)) or "no server has answered"
+            raise TimeoutError(f"no connection within {_SECONDS:g} s: {said}") from error
         version = self._client.connected_server_version
         if (version.major, version.minor) < _VERSION_MIN:
             raise StoreVersion(
@@ -266,7 +272,8 @@ class JetStreamCommits:
             info = _INFO.decode(message.data)
             if info.error is not None:
                 errors.APIError.from_error(info.error)  # pyright: ignore[reportUnknownMemberType] - it raises
-            seconds = leadership.doubt(info.cluster, asked_at, time.monotonic())
+            is_single = info.config.num_replicas == 1
+            seconds = 0.0 if is_single else leadership.doubt(info.cluster, asked_at, time.monotonic())
             if not seconds:
                 return info.state.last_seq
             if time.monotonic() > until:
@@ -577,7 +584,7 @@ class _Place(NamedTuple):
 
     @classmethod
     def of(cls, address: str) -> "_Place":
-        parts = urlsplit(address)
+        parts = split_address(address)
         log = unquote(parts.path.strip("/")) or "default"
         if not _NAME_CHARS.issuperset(log):
             raise InvalidInput(f"the name of a log is {log!r}; give letters, digits, '-' and '_' behind the host")

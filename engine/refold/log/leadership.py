@@ -37,11 +37,11 @@ class Cluster(msgspec.Struct, frozen=True):
         """Return whether the one that answers is the leader, and with itself a majority is in touch."""
         near = sum(0 < peer.active < LEASE_SECONDS * 1e9 for peer in self.replicas)
         is_own = all(peer.name != self.leader for peer in self.replicas)
-        return bool(self.leader) and is_own and near >= (len(self.replicas) + 1) // 2
+        return bool(self.leader and self.replicas) and is_own and near >= (len(self.replicas) + 1) // 2
 
 
 class Leadership:
-    """What one connection knows of who leads a stream. Times are seconds of one monotonic clock."""
+    """What one connection knows of who leads a stream with several replicas. Times are of one monotonic clock."""
 
     def __init__(self) -> None:
         self._leader: tuple[str, str] | None = None
@@ -51,8 +51,6 @@ class Leadership:
 
     def doubt(self, cluster: Cluster, asked_at: float, answered_at: float) -> float:
         """Take in an answer, and return the seconds after which to ask again; 0 where it can be believed."""
-        if not cluster.replicas:
-            return 0.0
         if not cluster.is_led():
             self._leader = None
             return AGAIN_SECONDS

@@ -17,6 +17,7 @@ from struct import error as StructError  # noqa: N812 - struct names its excepti
 from typing import Any, Final
 
 import lmdb
+import msgspec
 
 from refold.errors import StoreBusy, StoreCorrupt, StoreError, StoreFull, StoreVersion
 from refold.limits import (
@@ -26,7 +27,12 @@ from refold.limits import (
     READERS_MAX,
 )
 from refold.log.disk import FULL, NO_FILES, NO_FILES_NEXT, disk_error, flush
-from refold.log.record import NO_LINK, SEQ, Record, link_after
+from refold.log.protocol import TABLES
+from refold.log.record import FORMAT, NO_LINK, SEQ, Record, link_after
+
+FORMAT_KEY: Final = b"format"
+NAMES: Final = ("log", *TABLES)
+"""The databases of a store."""
 
 _HEADER_BYTES: Final = 16
 """The head of a page of LMDB 0.9 on a machine of 64 bits."""
@@ -479,3 +485,35 @@ def plain_keys(page: bytes, before: bytes | None) -> list[bytes] | None:
         keys.append(key)
         last = key
     return keys
+
+
+def create_databases(path: str, seed: dict[bytes, bytes]) -> None:
+    """Make the file of a new store in an empty directory, with the first rows of its ``meta``."""
+    env = open_lmdb(path)
+    try:
+        with env.begin(write=True) as txn:
+            databases = {name: env.open_db(name.encode(), txn=txn) for name in NAMES}
+            txn.put(FORMAT_KEY, msgspec.msgpack.encode(FORMAT), db=databases["meta"])
+            for key, value in seed.items():
+                txn.put(key, value, db=databases["meta"])
+    except lmdb.Error as error:
+        raise translated(error, "creating a store", path) from error
+    finally:
+        env.close()
+
+
+def check_format(packed: bytes | None, path: str) -> None:
+    """Raise ``StoreVersion`` where the row of a file's ``meta`` says that this refold does not read it."""
+    if packed is None:
+        raise StoreVersion(f"{path} holds an LMDB file that refold did not write; give another path")
+    try:
+        found = msgspec.msgpack.decode(packed, type=int)
+    except msgspec.DecodeError as error:
+        raise StoreVersion(f"{path} does not say its format ({error}); restore a backup") from error
+    if found > FORMAT:
+        raise StoreVersion(f"{path} is of format {found}, and this refold reads format {FORMAT}; upgrade refold")
+    if found < FORMAT:
+        raise StoreVersion(
+            f"{path} is of format {found}, and this refold reads format {FORMAT}; export it with the refold that wrote "
+            f"it, and load the export into a new store"
+        )

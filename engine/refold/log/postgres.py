@@ -3,23 +3,23 @@
 An append is one statement: it moves the last number on and puts the commit, or finds that another one was quicker.
 """
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from math import inf
 from threading import Lock
 from typing import Any, Final, LiteralString, TypeVar, cast
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+from urllib.parse import unquote
 
 import psycopg
 from psycopg.abc import PQGen
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
 from psycopg.sql import SQL, Identifier, Literal
 
 from refold.errors import Closed, InvalidInput, RefoldError, StoreCorrupt, StoreError, StoreFull, StoreUnreachable
 from refold.limits import CLOCK_SECONDS_MAX
-from refold.log.commits import PAGE_BYTES, Check, Disconnected, Numbered, Overtaken, shown_address
+from refold.log.commits import PAGE_BYTES, Check, Disconnected, Numbered, Overtaken, shown_address, split_address
 
 _TABLES: Final[Sequence[LiteralString]] = (
     """CREATE TABLE IF NOT EXISTS refold.log (
@@ -71,17 +71,18 @@ _LOCK: Final = 0x7265666F
 """The class of the advisory locks: 0 to make the tables, the number of a log for a turn to append to it."""
 
 _TRIES: Final = 3
-_CONNECT_SECONDS: Final = 10
-_ANSWER_SECONDS: Final = 30.0
+_ANSWER_SECONDS: Final = 15.0
 """How long a statement may be without an answer, from a server that stands still or is out of reach."""
 _DEFAULT_NAME: Final = "default"
-_NETWORK_HERE: Final = {
+_DEFAULTS: Final = {
+    "application_name": "refold",
+    "connect_timeout": "10",
     "keepalives_idle": "3",
     "keepalives_interval": "1",
     "keepalives_count": "3",
     "tcp_user_timeout": "6000",
 }
-"""After how long a host that is out of reach is given up, where the address says nothing of it: about 6 s."""
+"""Options of a connection. A host that is out of reach is given up after about 6 s, a stopped server after 10 s."""
 _NETWORK_THERE: Final = """
     SET tcp_keepalives_idle = 3; SET tcp_keepalives_interval = 1; SET tcp_keepalives_count = 3;
     SET tcp_user_timeout = 6000;
@@ -109,6 +110,8 @@ class _Connection(psycopg.Connection[Any]):
             state = next(gen)
             while True:
                 ready = yield state
+                if self.closed:
+                    raise psycopg.OperationalError("the connection is closed")
                 if not ready and time.monotonic() > until:
                     self.close()
                     raise _Unanswered(f"no answer within {self.seconds:g} s")
@@ -117,6 +120,9 @@ class _Connection(psycopg.Connection[Any]):
             return cast("T", end.value)
 
 
+_Demoted: Final = psycopg.errors.ReadOnlySqlTransaction
+"""The server takes no writes any more; of several hosts in the address, another one may."""
+_LOST: Final = (psycopg.OperationalError, psycopg.InterfaceError, _Demoted)
 _FINAL: Final = (_Unanswered, psycopg.errors.ConnectionTimeout, psycopg.errors.DiskFull)
 """Errors behind which a call is not made again."""
 
@@ -130,6 +136,7 @@ class PostgresCommits:
 
     def __init__(self, address: str, *, readonly: bool) -> None:
         self._address, name = _parted(address)
+        self._options = _options(self._address)
         self.name = shown_address(address)
         self._lock = Lock()
         self._connection: _Connection | None = None
@@ -176,13 +183,11 @@ class PostgresCommits:
         return self._connection
 
     def _connect(self) -> _Connection:
-        connection = _Connection.connect(
-            make_conninfo(self._address, **{**_NETWORK_HERE, **conninfo_to_dict(self._address)}),
-            autocommit=True,
-            connect_timeout=_CONNECT_SECONDS,
-            application_name="refold",
-        )
-        connection.execute(_NETWORK_THERE)
+        if self._is_closed:
+            raise Closed(f"{self.name} is closed; open it again")
+        connection = _Connection.connect(self._address, autocommit=True, **self._options)
+        if self._options:
+            connection.execute(_NETWORK_THERE)
         if self._is_closed:  # Meanwhile.
             connection.close()
             raise Closed(f"{self.name} is closed; open it again")
@@ -198,7 +203,7 @@ class PostgresCommits:
             try:
                 return use(connection)
             except psycopg.Error as error:
-                if error.sqlstate is None:
+                if error.sqlstate is None or isinstance(error, _Demoted):
                     connection.close()
                 raise
 
@@ -210,7 +215,7 @@ class PostgresCommits:
                 return self._once(use)
             except psycopg.errors.LockNotAvailable:
                 raise
-            except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            except _LOST as error:
                 tries -= 1
                 if not tries or self._is_closed or isinstance(error, _FINAL):
                     raise self._translated(error) from error
@@ -225,8 +230,10 @@ class PostgresCommits:
             return StoreFull(f"{self.name}: {reason}; free space on the server, and call again")
         if isinstance(error, psycopg.errors.DataCorrupted):
             return StoreCorrupt(f"{self.name}: {reason}; restore the server from its backup")
-        if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
-            return StoreUnreachable(f"{self.name} does not answer: {reason}; see that it runs and can be reached")
+        if isinstance(error, _LOST):
+            return StoreUnreachable(
+                f"{self.name} does not answer: {reason}; see that it runs and can be reached, and lets this user in"
+            )
         return StoreError(f"{self.name}: {reason}; see that its user may use the schema refold")
 
     # Commits.
@@ -251,7 +258,7 @@ class PostgresCommits:
         values = {"log": self._log, "expected": expected, "packed": packed, "channel": self._channel}
         try:
             found = self._once(lambda connection: connection.execute(_APPEND, values).fetchone())
-        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+        except _LOST as error:
             if self._is_closed or isinstance(error, psycopg.errors.DiskFull):
                 raise self._translated(error) from error
             raise Disconnected(" ".join(str(error).split())) from error
@@ -271,16 +278,12 @@ class PostgresCommits:
         self._call(use)
 
     def sweep(self) -> None:
-        """Have the server drop the rows that were replaced; its WAL and its backups keep them as long as they do."""
+        """Have the server drop the rows that were replaced; its WAL and its backups keep them as long as they do.
 
-        def use(connection: _Connection) -> None:
-            bound, connection.seconds = connection.seconds, inf  # It takes the longer the more rows there are.
-            try:
-                connection.execute("VACUUM refold.commit")
-            finally:
-                connection.seconds = bound
-
-        self._call(use)
+        Where another one does so it is left to that, and what takes long goes on at the server.
+        """
+        with suppress(_Unanswered):
+            self._once(lambda connection: connection.execute("VACUUM (SKIP_LOCKED) refold.commit"))
 
     # Turns.
 
@@ -379,10 +382,25 @@ class PostgresCommits:
 
 def _parted(address: str) -> tuple[str, str]:
     """Return an address that libpq takes, and the name of the log."""
-    parts = urlsplit(address)
-    options = parse_qsl(parts.query, keep_blank_values=True)
-    names = [value for option, value in options if option == "log"]
+    split_address(address)
+    place, _, query = address.partition("?")
+    options = query.split("&") if query else []
+    names = [unquote(option.removeprefix("log=")) for option in options if option.startswith("log=")]
     if len(names) > 1 or "" in names:
-        raise InvalidInput(f"the address {address.partition('@')[2]!r} names no one log; give one log=NAME, or none")
-    query = urlencode([pair for pair in options if pair[0] != "log"], quote_via=quote)
-    return urlunsplit(parts._replace(query=query)), names[0] if names else _DEFAULT_NAME
+        raise InvalidInput(f"the address {shown_address(address)} names no one log; give one log=NAME, or none")
+    rest = "&".join(option for option in options if not option.startswith("log="))
+    return f"{place}?{rest}" if rest else place, names[0] if names else _DEFAULT_NAME
+
+
+def _options(address: str) -> dict[str, Any]:
+    """Return what a connection is made with, where the address or the service that it names says nothing of it."""
+    try:
+        given = conninfo_to_dict(address)
+    except psycopg.ProgrammingError as error:
+        raise InvalidInput(
+            f"libpq cannot read the address {shown_address(address)}; see that its options are libpq's, and that a "
+            f"password has % as %25"
+        ) from error.with_traceback(None)
+    if "service" in given or "PGSERVICE" in os.environ:
+        return {}
+    return {name: value for name, value in _DEFAULTS.items() if name not in given}

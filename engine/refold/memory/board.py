@@ -605,7 +605,7 @@ class Board:
         engine = self._core.engine
         begin = engine.reader.current_head() if after is None else checks.count(after, "after")
         board_listener = BoardListener(self._stream, begin, look, notify)
-        return engine.subscribe(board_listener.on_event, begin, self._core.branch)
+        return self._core.subscribe(board_listener.on_event, begin)
 
 
 def listed(core: Core, at: int | None, after: "Board | None", limit: int | None) -> list[Board]:

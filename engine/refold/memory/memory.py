@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, Self, T
 from refold import checks
 from refold.engine import batch as batches
 from refold.engine import history
-from refold.engine.engine import open_engine
 from refold.engine.origin import Acting
 from refold.engine.vectors import any_stored
 from refold.errors import NotFound, ReadOnly
 from refold.event import Recorded
 from refold.limits import MEMORY_BYTES_DEFAULT, VERIFY_JOBS_COUNT_MAX, WINDOW_TOKENS_DEFAULT
-from refold.log.commits import shown_address
 from refold.memory import options, questions, store, transactions
 from refold.memory.claims import Claims
 from refold.memory.conversation import Conversation
 from refold.memory.extensions import call_extension
 from refold.memory.options import Core, MutationOptions, Progress, chosen, mutation, seq_at, zone
+from refold.memory.share import Terms, opened
 from refold.memory.snapshot import Snapshot
 from refold.results import Backup, Change, Hits, Loaded, Receipt, Report, Stats
 from refold.text import ByteClassCounter, TokenCounter
@@ -84,8 +83,12 @@ class Memory:
     copy of a log on a server; without it that is ``~/.cache/refold``, and ``":memory:"`` keeps it in RAM. ``clock_ns``
     and ``random_bytes`` are all that is not determined by calls: give your own to make a run repeatable.
 
-    Raises ``NotFound`` for a missing parent directory, ``StoreVersion`` for a path that is not a store,
-    ``StoreBusy`` when another process writes to it, ``StoreCorrupt`` when its ``witness`` saw another log.
+    Memories of one path in one process share the store, each with a budget, a counter and a timezone of its own.
+    Closing one ends its subscriptions, and closing the last one closes the store.
+
+    Raises ``NotFound`` for a missing parent directory, ``StoreVersion`` for a path that is not a store, ``StoreBusy``
+    when another process has it for itself alone, or this one on other terms, such as another ``durability`` or
+    ``embedder``, ``StoreCorrupt`` when its ``witness`` saw another log.
 
     >>> with Memory() as memory:
     ...     chat = memory.conversation("chat-42")
@@ -121,34 +124,32 @@ class Memory:
         zone(timezone)
         counter = ByteClassCounter() if token_counter is None else store.checked_counter(token_counter)
         place = store.checked_place(path, readonly=readonly, clears=clear_scratchpads_on_open)
-        chosen_embedder = options.checked_embedder(embedder)
         options.check_callables(clock_ns=clock_ns, random_bytes=random_bytes)
-        engine = open_engine(
-            place,
-            readonly=checks.flag(readonly, "readonly"),
-            clock_ns=clock_ns,
-            random_bytes=random_bytes,
-            memory_bytes=store.checked_bytes(memory_bytes),
-            delayed=store.is_delayed(durability, place, readonly=readonly),
-            witness=options.checked_witness(witness, place),
-            cache=options.checked_cache(cache, place),
+        terms = Terms(
+            store.is_delayed(durability, place, readonly=readonly),
+            store.checked_bytes(memory_bytes),
+            options.checked_embedder(embedder),
+            options.checked_witness(witness, place),
+            clock_ns,
+            random_bytes,
         )
+        self._core = opened(
+            place,
+            terms,
+            readonly=checks.flag(readonly, "readonly"),
+            cache=options.checked_cache(cache, place),
+            counter=counter,
+            timezone=timezone,
+            window_tokens=window_tokens,
+        )
+        self._at, self._made = None, {}
         try:
-            self._core = Core(
-                engine,
-                counter=counter,
-                timezone=timezone,
-                window_tokens=window_tokens,
-                path=None if place is None else shown_address(place),
-                embedder=chosen_embedder,
-            )
-            self._at, self._made = None, {}
             if clear_scratchpads_on_open:
                 store.clear_scratchpads(self._core)
-            if any_stored(engine.reader.log):
+            if any_stored(self._core.engine.reader.log):
                 self._core.message_vectors.follow()
         except BaseException:
-            engine.close()
+            self._core.close()
             raise
 
     @staticmethod
@@ -637,7 +638,7 @@ class Memory:
         the exception, and the logger "refold" its trace. The events are those of ``events``: a fork's are in the fork.
         """
         self._refuse_frozen("subscribe to")
-        return self._core.engine.subscribe(fn, after, self._core.branch)
+        return self._core.subscribe(fn, after)
 
     def watch(
         self, predicate: "Callable[[Message], object]", fn: "Callable[[Departure], Any]", *, after: bool = False

@@ -37,12 +37,14 @@ if TYPE_CHECKING:
     from refold.embedders import Embedder, Embedding
     from refold.engine.aio import AsyncWriter
     from refold.engine.scan import Sought
+    from refold.engine.subscriptions import Subscriber, Subscription
     from refold.index.ranking import Ranking
     from refold.memory.claims import Claims
     from refold.memory.drops import Drops
     from refold.memory.earlier import EarlierMessages
     from refold.memory.message_indexes import MessageIndexes
     from refold.memory.message_vectors import MessageVectors
+    from refold.memory.share import Share
     from refold.memory.watches import Watch
 
 
@@ -285,6 +287,8 @@ class Core:
         "new_id",
         "path",
         "ranking",
+        "share",
+        "subscriptions",
         "timezone",
         "watches",
         "window_tokens",
@@ -324,6 +328,8 @@ class Core:
         self._earlier_messages: EarlierMessages | None = None
         self._drops: Drops | None = None
         self._main = self if main is None else main
+        self.share: Share | None = None  # Of a memory, what it has in common with others of the same path.
+        self.subscriptions: list[Subscription] = []
 
     @property
     def async_writer(self) -> "AsyncWriter":
@@ -432,7 +438,13 @@ class Core:
             return self.embedding_at(at) is not embedding
 
     def close(self) -> None:
-        """Close the engine, and end the thread that writes for event loops; of a branch, the handles alone."""
+        """Close the engine, and end the thread that writes for event loops; of a branch, the handles alone.
+
+        The engine of a memory is closed with the last one that has it.
+        """
+        if self.share is not None:
+            self.share.leave(self)
+            return
         if self._main is not self:
             self.engine = cast("Engine", ClosedFork())
             return
@@ -441,6 +453,13 @@ class Core:
         self.engine.close()
         if self._async_writer is not None:
             self._async_writer.close()
+
+    def subscribe(self, function: "Subscriber", after: int | None) -> "Subscription":
+        """Call a function with the branch's events behind a seq, until the memory is closed or the subscription is."""
+        subscription = self.engine.subscribe(function, after, self.branch)
+        self.subscriptions = [each for each in self.subscriptions if each.is_alive]
+        self.subscriptions.append(subscription)
+        return subscription
 
     def over(self, engine: Engine) -> "Core":
         """Return a core to the same branch over the engine of a scenario, with the same defaults."""

@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 
 import lmdb
 
-from refold.log.environment import NAMES
+from refold.log.lmdb_file import NAMES
 
 PAGE_BYTES: Final = 4_096
 SECTOR_BYTES: Final = 512

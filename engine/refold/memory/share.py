@@ -1,0 +1,152 @@
+"""Stores that are open in this process: memories of one path share one, and each is closed for itself."""
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, cast
+from weakref import WeakSet
+
+from refold.engine.engine import Engine, open_engine
+from refold.errors import Closed, StoreBusy
+from refold.limits import MEMORY_BYTES_DEFAULT, OWNER_WAIT_SECONDS_MAX
+from refold.log.commits import is_address, shown_address
+from refold.memory.options import Core
+
+if TYPE_CHECKING:
+    from refold.embedders import Embedder
+
+
+class Terms(NamedTuple):
+    """What memories that share a store have in common. Who leaves one out takes it as it is; not so ``delayed``."""
+
+    delayed: bool = False
+    memory_bytes: int = MEMORY_BYTES_DEFAULT
+    embedder: "Embedder | None" = None
+    witness: str | None = None
+    clock_ns: Callable[[], int] = time.time_ns  # noqa: TID251 - compared, and called by the engine alone
+    random_bytes: Callable[[int], bytes] = os.urandom
+
+
+_opening: Final = threading.RLock()
+"""Held while a store is opened, so that two threads open it once."""
+_holding: Final = threading.RLock()
+"""Held, for a moment, while the holders of any store change."""
+_shares: "WeakSet[Share]" = WeakSet()
+"""The stores in directories that this process may write to."""
+
+
+class ClosedMemory:
+    """Takes the place of the engine where a memory is closed and another one still has the store open."""
+
+    is_closed = True
+
+    def __init__(self, path: str | None) -> None:
+        self._path = path
+
+    def __getattr__(self, _: str) -> NoReturn:
+        raise Closed(f"this memory is closed; open the store again with Memory({self._path!r})")
+
+
+class Share:
+    """A store that is open, and the cores of the memories that hold it; one that is dropped holds it no more."""
+
+    def __init__(self, main: Core, terms: Terms) -> None:
+        self._main = main
+        self._terms = terms
+        self._holders: WeakSet[Core] = WeakSet()
+        self.settled = threading.Event()
+        """Not while the store is being closed."""
+        self.settled.set()
+
+    def hold(self, **own: Any) -> Core:
+        """Return the core of one more memory, with defaults of its own."""
+        core = Core(self._main.engine, main=self._main, path=self._main.path, embedder=self._terms.embedder, **own)
+        core.share = self
+        self._holders.add(core)
+        return core
+
+    def is_of(self, files: object) -> bool:
+        """Return whether this is the store with these files, and still open."""
+        reader = self._main.engine.reader
+        return reader.log.files is files and not reader.is_closed
+
+    def check(self, terms: Terms, path: str) -> None:
+        """Raise ``StoreBusy`` where a memory wants the store on other terms."""
+        for name, wanted, default, known in zip(Terms._fields, terms, Terms(), self._terms, strict=True):
+            if wanted != known and (name == "delayed" or wanted != default):
+                option = "durability" if name == "delayed" else name
+                raise StoreBusy(
+                    f"this process has the store at {path} open with another {option}; give the same one, or close the "
+                    f"memories that have it"
+                )
+
+    def leave(self, core: Core) -> None:
+        """Close a memory, and the store with the last one; where that raises, both stay as they are."""
+        with _holding:
+            if core not in self._holders:
+                return
+            is_last = len(self._holders) == 1
+            if is_last:
+                self.settled.clear()
+            else:
+                self._holders.discard(core)
+        if is_last:
+            try:
+                self._main.close()
+            finally:
+                self.settled.set()
+            return
+        engine, core.engine = core.engine, cast("Engine", ClosedMemory(core.path))
+        for subscription in core.subscriptions:
+            subscription.close()
+        engine.reader.log.durability.flush()
+
+
+def opened(place: str | None, terms: Terms, *, readonly: bool, cache: str | None, **own: Any) -> Core:
+    """Return the core of a memory over the store at a path, which is opened if no memory of this process has it.
+
+    ``own`` are the memory's own defaults. What is only read, in RAM or on a server is shared with no other memory.
+    """
+    if place is None or readonly or is_address(place):
+        return _share(place, terms, readonly=readonly, cache=cache, **own).hold(**own)
+    while True:
+        with _opening:
+            share = _at(place)
+            if share is None:
+                share = _share(place, terms, readonly=readonly, cache=cache, **own)
+                _shares.add(share)
+            share.check(terms, place)
+            with _holding:
+                if share.settled.is_set():
+                    return share.hold(**own)
+        if not share.settled.wait(OWNER_WAIT_SECONDS_MAX):
+            raise StoreBusy(f"this process is closing the store at {place} for long; call again")
+
+
+def _share(place: str | None, terms: Terms, *, readonly: bool, cache: str | None, **own: Any) -> Share:
+    engine = open_engine(
+        place,
+        readonly=readonly,
+        clock_ns=terms.clock_ns,
+        random_bytes=terms.random_bytes,
+        memory_bytes=terms.memory_bytes,
+        delayed=terms.delayed,
+        witness=terms.witness,
+        cache=cache,
+    )
+    try:
+        path = None if place is None else shown_address(place)
+        return Share(Core(engine, path=path, embedder=terms.embedder, **own), terms)
+    except BaseException:
+        engine.close()
+        raise
+
+
+def _at(directory: str) -> Share | None:
+    if not _shares:
+        return None
+    from refold.log.environment import writer_at  # noqa: PLC0415 - loaded only where a directory is open
+
+    files = writer_at(directory)
+    return None if files is None else next((share for share in list(_shares) if share.is_of(files)), None)

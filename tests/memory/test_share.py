@@ -1,0 +1,183 @@
+"""Memories of one path in one process share the store; each is closed for itself."""
+
+import gc
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from refold import Closed, Memory, Recorded, StoreBusy, StoreFull
+from refold.embedders import HashedEmbedder
+from tests.support.memories import assert_sound
+
+
+def contents(memory: Memory) -> list[str]:
+    return [str(message.content) for message in memory.conversation("chat").window()]
+
+
+def test_each_sees_what_the_other_writes(tmp_path: Path) -> None:
+    path = tmp_path / "agent.refold"
+    (tmp_path / "link").symlink_to(path)
+    with Memory(path) as one, Memory(tmp_path / "link") as other:
+        one.conversation("chat").append("user", "first")
+        other.conversation("chat").append("user", "second")
+        assert contents(one) == contents(other) == ["first", "second"]
+        assert one.state_hash() == other.state_hash()
+        with one.batch():
+            one.conversation("chat").append("user", "third")
+        assert contents(other) == ["first", "second", "third"]
+        assert_sound(one)
+
+
+def test_one_that_is_closed_refuses_and_the_other_goes_on(tmp_path: Path) -> None:
+    one, other = Memory(tmp_path / "store"), Memory(tmp_path / "store")
+    chat, fork = one.conversation("chat"), one.fork("fork")
+    chat.append("user", "first")
+    one.close()
+    one.close()
+    for use in (lambda: chat.append("user", "no"), chat.window, lambda: one.head, one.flush, one.refresh):
+        with pytest.raises(Closed, match=r"open the store again with Memory\('.*store'\)"):
+            use()
+    assert repr(one) == f"Memory({str(tmp_path / 'store')!r}, closed)"
+    other.conversation("chat").append("user", "second")
+    assert contents(other) == ["first", "second"]
+    assert fork.conversations() == []
+    other.close()
+    with pytest.raises(Closed):
+        other.conversation("chat").window()
+    with Memory(tmp_path / "store", durability="delayed") as again:
+        assert contents(again) == ["first", "second"]
+
+
+def test_the_last_one_closes_the_store(tmp_path: Path) -> None:
+    memories = [Memory(tmp_path / "store") for _ in range(3)]
+    for memory in memories:
+        assert not is_free(tmp_path / "store")
+        memory.close()
+    assert is_free(tmp_path / "store")
+
+
+def test_one_that_is_dropped_holds_the_store_no_more(tmp_path: Path) -> None:
+    one, other = Memory(tmp_path / "store"), Memory(tmp_path / "store")
+    other.profile().set("theme", "dark")
+    del other
+    gc.collect()
+    one.close()
+    assert is_free(tmp_path / "store")
+
+
+def is_free(path: Path) -> bool:
+    """Return whether another process can have a store for itself alone."""
+    program = "import sys, refold; refold.Memory(sys.argv[1], durability='delayed').close()"
+    done = subprocess.run([sys.executable, "-c", program, str(path)], check=False, capture_output=True, text=True)
+    assert not done.returncode or "StoreBusy" in done.stderr, done.stderr
+    return not done.returncode
+
+
+def test_each_has_its_own_defaults(tmp_path: Path) -> None:
+    with (
+        Memory(tmp_path / "store", window_tokens=100) as one,
+        Memory(tmp_path / "store", window_tokens=7, timezone="Asia/Tokyo") as other,
+    ):
+        one.conversation("one").append("user", "Hello!")
+        other.conversation("other").append("user", "Hello!")
+        assert one.conversation("one").window_tokens == 100
+        assert one.conversation("other").window_tokens == 7
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("durability", "delayed"),
+        ("embedder", HashedEmbedder()),
+        ("memory_bytes", 1 << 20),
+        ("clock_ns", lambda: 1),
+        ("random_bytes", bytes),
+        ("witness", "witness"),
+    ],
+)
+def test_what_cannot_be_shared_is_refused(tmp_path: Path, option: str, value: object) -> None:
+    """Of the memory that opened the store it holds all the same, and who has no wish of its own takes it as it is."""
+    value = tmp_path / "witness" if option == "witness" else value
+    given = {option: value}
+    with Memory(tmp_path / "store") as memory:
+        with pytest.raises(StoreBusy, match=f"open with another {option}; give the same one, or close"):
+            Memory(tmp_path / "store", **given)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        memory.profile().set("theme", "dark")
+    with Memory(tmp_path / "store", **given) as one:  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        with Memory(tmp_path / "store", **given) as other:  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+            other.profile().set("theme", "light")
+        if option != "durability":
+            Memory(tmp_path / "store").close()
+        assert one.profile().get("theme") == "light"
+
+
+def test_an_erasure_is_of_both(tmp_path: Path) -> None:
+    with Memory(tmp_path / "store") as one, Memory(tmp_path / "store") as other:
+        one.conversation("chat").append("user", "the secret word is xyzzy")
+        assert contents(other)
+        assert other.conversation("chat").erase().occurrences == 0
+        assert contents(one) == []
+
+
+def test_a_subscription_ends_with_the_memory_that_has_it(tmp_path: Path) -> None:
+    with Memory(tmp_path / "store") as one:
+        other, seen, is_there = Memory(tmp_path / "store"), list[Recorded](), threading.Event()
+        late = list[Recorded]()
+        subscription = other.subscribe(late.append)
+        other.close()
+        assert not subscription.is_alive
+
+        def see(recorded: Recorded) -> None:
+            seen.append(recorded)
+            is_there.set()
+
+        one.subscribe(see)
+        one.profile().set("theme", "dark")
+        assert is_there.wait(60)
+        assert (len(seen), late) == (1, [])
+
+
+def test_threads_open_and_close_it(tmp_path: Path) -> None:
+    together, errors = threading.Barrier(6), list[BaseException]()
+
+    def use(place: int) -> None:
+        try:
+            together.wait()
+            for turn in range(8):
+                with Memory(tmp_path / "store") as memory:
+                    memory.conversation(f"chat-{place}").append("user", f"turn {turn}")
+        except BaseException as error:  # noqa: BLE001 - it is compared
+            errors.append(error)
+
+    threads = [threading.Thread(target=use, args=(place,)) for place in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    with Memory(tmp_path / "store") as memory:
+        for place in range(6):
+            found = [message.content for message in memory.conversation(f"chat-{place}").window()]
+            assert found == [f"turn {turn}" for turn in range(8)]
+        assert_sound(memory)
+
+
+def test_where_closing_fails_all_stays_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = Memory(tmp_path / "store"), Memory(tmp_path / "store")
+    other.close()
+    core = one._core  # pyright: ignore[reportPrivateUsage]
+
+    def fail(_: object) -> None:
+        raise StoreFull("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(core.engine), "close", fail)
+        with pytest.raises(StoreFull):
+            one.close()
+    one.profile().set("theme", "dark")
+    with Memory(tmp_path / "store") as again:
+        assert again.profile().get("theme") == "dark"
+    one.close()

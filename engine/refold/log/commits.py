@@ -5,8 +5,8 @@ A commit is what one turn wrote: records, and the rows that go with them. Its by
 
 import re
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
-from urllib.parse import SplitResult, urlsplit
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -14,6 +14,9 @@ from msgspec import Struct
 from refold.errors import InvalidInput, StoreCorrupt, StoreVersion
 from refold.log.protocol import Row
 from refold.log.record import Sealed
+
+if TYPE_CHECKING:
+    from urllib.parse import SplitResult
 
 FORMAT: Final = 1
 """The format of the commits written by this program. A reader refuses any other one."""
@@ -36,26 +39,23 @@ def shown_address(address: str) -> str:
     return _PASSWORD.sub(lambda found: f"{found[1] or found[2]}***", address)
 
 
-def split_address(address: str) -> SplitResult:
+def split_address(address: str) -> "SplitResult":
     """Return the parts of an address; ``InvalidInput`` where they are not what they seem, as with ``/`` in a password.
 
     Nothing of it is in the message: it may be a part of the password.
     """
-    try:
+    from urllib.parse import urlsplit  # noqa: PLC0415 - loaded only by those whose log is on a server
+
+    with suppress(ValueError):
         parts = urlsplit(address)
         user, _, hosts = parts.netloc.rpartition("@")
-        ports = [
-            host.rpartition("]")[2].rpartition(":")[2] for host in hosts.split(",") if ":" in host.rpartition("]")[2]
-        ]
-        is_plain = "@" not in user + parts.path + parts.fragment and all(map(str.isdigit, filter(None, ports)))
-    except ValueError:
-        is_plain = False
-    if not is_plain:
-        raise InvalidInput(
-            "the address of a log is not SCHEME://USER:PASSWORD@HOST:PORT/NAME; write % @ : / ? # of a name or a "
-            "password as %25 %40 %3A %2F %3F %23"
-        )
-    return parts
+        ports = (host.rpartition("]")[2].partition(":")[2] for host in hosts.split(","))
+        if "@" not in user + parts.path + parts.fragment and all(map(str.isdigit, filter(None, ports))):
+            return parts
+    raise InvalidInput(
+        "the address of a log is not SCHEME://USER:PASSWORD@HOST:PORT/NAME; write % @ : / ? # of a name or a password "
+        "as %25 %40 %3A %2F %3F %23"
+    )
 
 
 def is_address(path: object) -> bool:

@@ -177,14 +177,14 @@ class PostgresCommits:
     # Connections.
 
     def _connected(self) -> _Connection:
+        if self._is_closed:
+            raise Closed(f"{self.name} is closed; open it again")
         if self._connection is None or self._connection.closed:
             self._is_in_turn = False
             self._connection = self._connect()
         return self._connection
 
     def _connect(self) -> _Connection:
-        if self._is_closed:
-            raise Closed(f"{self.name} is closed; open it again")
         connection = _Connection.connect(self._address, autocommit=True, **self._options)
         if self._options:
             connection.execute(_NETWORK_THERE)

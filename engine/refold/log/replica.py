@@ -319,12 +319,9 @@ class ReplicaLog:
         reported = ""
         while not self._is_closed:
             try:
-                number, asked_at = self.commits.wait(FOLLOW_SECONDS), 0.0
-                if number is None and not self._is_closed:  # Without a turn: the server may take long to answer.
-                    asked_at, number = time.monotonic(), self.commits.head()
+                number = self.commits.wait(FOLLOW_SECONDS)
                 if not self._is_closed:
-                    with self._turns:  # One of this machine is here once its turn is over.
-                        self._take_in(number or 0, asked_at)
+                    self._take_in(number)
                     if self.is_stale:
                         self._undisturbed(self.files.sweep_copy)
             except Closed:
@@ -337,13 +334,17 @@ class ReplicaLog:
                     logger().error("what other machines write cannot be taken in: %s", reported)
                 self._bell.wait(FOLLOW_SECONDS)
 
-    def _take_in(self, number: int, asked_at: float) -> None:
-        """Apply what is there up to a commit, which was the last one at a moment; 0 where nobody was asked."""
-        if number > self.position:
-            self.known = max(self.known, number)
-            self.refresh()
-        elif asked_at:
-            self.whole_at = max(self.whole_at, asked_at)
+    def _take_in(self, number: int | None) -> None:
+        """Apply what is there up to the number of a commit, or whatever is there."""
+        asked_at = 0.0
+        if number is None:  # Without a turn: the server may take long to answer.
+            asked_at, number = time.monotonic(), self.commits.head()
+        with self._turns:  # One of this machine is here once its turn is over.
+            if number > self.position:
+                self.known = max(self.known, number)
+                self.refresh()
+            elif asked_at and number == self.position:
+                self.whole_at = max(self.whole_at, asked_at)
 
     def _check_open(self) -> None:
         if self._is_closed:

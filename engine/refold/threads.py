@@ -161,3 +161,8 @@ def exit_method(method: Method) -> Method:
     what it holds in any case: a block whose ``held`` is gone is over, though nothing has said so.
     """
     return cast("Method", _Exit(method))
+
+
+def forget_owner(lock: object) -> None:
+    """Free a lock in a child that forked: the thread that holds it may not be there."""
+    lock._at_fork_reinit()  # type: ignore[attr-defined]  # pyright: ignore  # noqa: SLF001 - as the standard library does

@@ -12,6 +12,7 @@ from refold.errors import Closed, StoreBusy
 from refold.limits import MEMORY_BYTES_DEFAULT, OWNER_WAIT_SECONDS_MAX
 from refold.log.commits import is_address, shown_address
 from refold.memory.options import Core
+from refold.threads import forget_owner
 
 if TYPE_CHECKING:
     from refold.embedders import Embedder
@@ -34,6 +35,14 @@ _holding: Final = threading.RLock()
 """Held, for a moment, while the holders of any store change."""
 _shares: "WeakSet[Share]" = WeakSet()
 """The stores in directories that this process may write to."""
+
+
+def _free_locks() -> None:
+    forget_owner(_opening)
+    forget_owner(_holding)
+
+
+os.register_at_fork(after_in_child=_free_locks)
 
 
 class ClosedMemory:

@@ -77,6 +77,7 @@ LINGER_LOOKS_COUNT: Final = 16  # How often it looks meanwhile whether they are 
 LINGER_LATE_COUNT_MAX: Final = 256  # For how many commits callers that come back too late are not waited for, at most.
 AIO_QUEUE_COUNT_MAX: Final = 100_000  # Mutations of one event loop that may wait to be written.
 TURN_SECONDS_MAX: Final = 20  # How long a turn at the log that others were quicker to take is tried for.
+TURNS_COUNT_MIN: Final = 16  # How many are tried at least: a server that stood still may have taken the time of one.
 # How long a caller waits for its turn to be written before it is refused because the store is busy.
 COMMIT_WAIT_SECONDS_MAX: Final = 30
 BELL_SECONDS: Final = 0.05  # How long a caller sleeps at most until it looks whether its mutation was written.

@@ -165,4 +165,5 @@ def exit_method(method: Method) -> Method:
 
 def forget_owner(lock: object) -> None:
     """Free a lock in a child that forked: the thread that holds it may not be there."""
-    lock._at_fork_reinit()  # type: ignore[attr-defined]  # pyright: ignore  # noqa: SLF001 - as the standard library does
+    reinit: Callable[[], None] = getattr(lock, "_at_fork_reinit")  # noqa: B009 - as the standard library does
+    reinit()

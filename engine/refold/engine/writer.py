@@ -38,6 +38,7 @@ from refold.limits import (
     SEEDS_COUNT,
     TIME_NS_MAX,
     TURN_SECONDS_MAX,
+    TURNS_COUNT_MIN,
 )
 from refold.log.protocol import LogTurn, Row, TurnLost
 
@@ -285,7 +286,7 @@ class Writer:
         if self._is_crowded:
             reader.check_open()
             reader.notice()
-        until = 0.0
+        until, lost_count = 0.0, 0
         while True:
             if not self._seeds:
                 # Drawn ahead: each draw lets go of the interpreter, and beside a busy thread that costs 5 ms.
@@ -299,7 +300,8 @@ class Writer:
             except TurnLost:
                 now = time.monotonic()
                 until = until or now + TURN_SECONDS_MAX
-                if now > until:
+                lost_count += 1
+                if now > until and lost_count >= TURNS_COUNT_MIN:
                     raise
 
     def _take_turn(

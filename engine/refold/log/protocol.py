@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from refold.errors import StoreBusy, StoreError
-from refold.limits import TURN_SECONDS_MAX
+from refold.limits import TURN_SECONDS_MAX, TURNS_COUNT_MIN
 from refold.log.record import EventBytes, Sealed
 
 Table: TypeAlias = Literal[
@@ -255,13 +255,15 @@ def write(log: Log, records: Sequence[Sealed], rows: Sequence[Row] = ()) -> int:
 def until_kept(take: Callable[[], T]) -> T:
     """Call a function that takes a turn, again where the turn was lost, for ``TURN_SECONDS_MAX``; return its result."""
     until: float | None = None
+    lost_count = 0
     while True:
         try:
             return take()
         except TurnLost:
             now = time.monotonic()
             until = until or now + TURN_SECONDS_MAX
-            if now > until:
+            lost_count += 1
+            if now > until and lost_count >= TURNS_COUNT_MIN:
                 raise
 
 

@@ -163,7 +163,7 @@ def exit_method(method: Method) -> Method:
     return cast("Method", _Exit(method))
 
 
-def forget_owner(lock: object) -> None:
+def free_lock(lock: object) -> None:
     """Free a lock in a child that forked: the thread that holds it may not be there."""
     reinit: Callable[[], None] = getattr(lock, "_at_fork_reinit")  # noqa: B009 - as the standard library does
     reinit()

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from refold import InvalidInput, Memory, StoreCorrupt, StoreUnreachable
+from refold.engine import writer
+from refold.limits import TURNS_COUNT_MIN
 from refold.log import replica
 from refold.log.commits import Numbered, Overtaken, pack
 from refold.log.memory_log import RamLog
@@ -268,6 +270,27 @@ class TestAnAppend:
             list(pool.map(write, range(machines * threads)))
         # Where one leads alone while the others come back, it is two for each turn.
         assert len(shared) < 1.8 * turns * machines
+
+    def test_that_a_stopped_server_took_the_time_of_is_tried_again(
+        self, machine: Callable[..., Memory], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Only where many turns were lost is it the others who write too much."""
+        monkeypatch.setattr(writer, "TURN_SECONDS_MAX", 0)
+        memory, lost = machine(), iter(range(TURNS_COUNT_MIN - 1))
+        append = RamCommits.append
+
+        def overtaken(commits: RamCommits, expected: int, packed: bytes) -> int:
+            if next(lost, None) is not None:
+                raise Overtaken
+            return append(commits, expected, packed)
+
+        monkeypatch.setattr(RamCommits, "append", overtaken)
+        memory.profile().set("theme", "dark")
+        lost = iter(range(TURNS_COUNT_MIN))
+        with pytest.raises(TurnLost):
+            memory.profile().set("theme", "light")
+        memory.profile().set("theme", "green")
+        assert memory.profile().get("theme") == "green"
 
     def test_that_another_machine_overtook_meanwhile_is_lost(self) -> None:
         commits = RamCommits()

@@ -140,6 +140,20 @@ def test_a_subscription_ends_with_the_memory_that_has_it(tmp_path: Path) -> None
         assert (len(seen), late) == (1, [])
 
 
+def test_a_watch_ends_with_the_memory_that_has_it(tmp_path: Path) -> None:
+    with Memory(tmp_path / "store") as one:
+        other, gone = Memory(tmp_path / "store"), list[str]()
+        chat = one.conversation("chat", window_tokens=2)
+        other.watch(bool, lambda departure: gone.append(str(departure.message.content)))
+        one.watch(bool, lambda departure: gone.append(departure.conversation))
+        chat.append("user", "first", tokens=1)
+        chat.append("user", "second", tokens=2)
+        assert gone == ["first", "chat"]
+        other.close()
+        chat.append("user", "third", tokens=2)
+        assert gone == ["first", "chat", "chat"]
+
+
 def test_threads_open_and_close_it(tmp_path: Path) -> None:
     together, errors = threading.Barrier(6), list[BaseException]()
 

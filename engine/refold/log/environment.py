@@ -53,7 +53,7 @@ from refold.log.lmdb_file import (
     translated,
 )
 from refold.log.protocol import Displaced
-from refold.threads import forget_owner, uninterrupted
+from refold.threads import free_lock, uninterrupted
 
 # The turnstile: a lock before LMDB's own, which whoever writes holds for its turn.
 #
@@ -668,7 +668,7 @@ def _leave_to_parent() -> None:
 
     Who lets go of one gives up the place of its reader in LMDB's table, which is the parent's.
     """
-    forget_owner(open_lock)
+    free_lock(open_lock)
     for identity, environment in _open_environments.items():
         _of_parent.add(identity)
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(environment.env))

@@ -6,7 +6,7 @@ An append is one statement: it moves the last number on and puts the commit, or 
 import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from threading import Lock
 from typing import Any, Final, LiteralString, TypeVar, cast
 from urllib.parse import unquote
@@ -120,9 +120,9 @@ class _Connection(psycopg.Connection[Any]):
             return cast("T", end.value)
 
 
-_Demoted: Final = psycopg.errors.ReadOnlySqlTransaction
+_READ_ONLY: Final = psycopg.errors.ReadOnlySqlTransaction
 """The server takes no writes any more; of several hosts in the address, another one may."""
-_LOST: Final = (psycopg.OperationalError, psycopg.InterfaceError, _Demoted)
+_LOST: Final = (psycopg.OperationalError, psycopg.InterfaceError, _READ_ONLY)
 _FINAL: Final = (_Unanswered, psycopg.errors.ConnectionTimeout, psycopg.errors.DiskFull)
 """Errors behind which a call is not made again."""
 
@@ -176,9 +176,12 @@ class PostgresCommits:
 
     # Connections.
 
-    def _connected(self) -> _Connection:
+    def _check_open(self) -> None:
         if self._is_closed:
             raise Closed(f"{self.name} is closed; open it again")
+
+    def _connected(self) -> _Connection:
+        self._check_open()
         if self._connection is None or self._connection.closed:
             self._is_in_turn = False
             self._connection = self._connect()
@@ -186,11 +189,12 @@ class PostgresCommits:
 
     def _connect(self) -> _Connection:
         connection = _Connection.connect(self._address, autocommit=True, **self._options)
-        if self._options:
-            connection.execute(_NETWORK_THERE)
-        if self._is_closed:  # Meanwhile.
-            connection.close()
-            raise Closed(f"{self.name} is closed; open it again")
+        with ExitStack() as failing:
+            failing.callback(connection.close)
+            if self._options:
+                connection.execute(_NETWORK_THERE)
+            self._check_open()  # It may have been closed meanwhile.
+            failing.pop_all()
         return connection
 
     def _once(self, use: Callable[[_Connection], T]) -> T:
@@ -203,7 +207,7 @@ class PostgresCommits:
             try:
                 return use(connection)
             except psycopg.Error as error:
-                if error.sqlstate is None or isinstance(error, _Demoted):
+                if error.sqlstate is None or isinstance(error, _READ_ONLY):
                     connection.close()
                 raise
 
@@ -282,8 +286,12 @@ class PostgresCommits:
 
         Where another one does so it is left to that, and what takes long goes on at the server.
         """
-        with suppress(_Unanswered):
-            self._once(lambda connection: connection.execute("VACUUM (SKIP_LOCKED) refold.commit"))
+
+        def use(connection: _Connection) -> None:
+            with suppress(_Unanswered):
+                connection.execute("VACUUM (SKIP_LOCKED) refold.commit")
+
+        self._call(use)
 
     # Turns.
 
@@ -393,14 +401,14 @@ def _parted(address: str) -> tuple[str, str]:
 
 
 def _options(address: str) -> dict[str, Any]:
-    """Return what a connection is made with, where the address or the service that it names says nothing of it."""
+    """Return those of ``_DEFAULTS`` that the address says nothing of; none where a service may say all of it."""
     try:
         given = conninfo_to_dict(address)
-    except psycopg.ProgrammingError as error:
+    except psycopg.ProgrammingError:
         raise InvalidInput(
             f"libpq cannot read the address {shown_address(address)}; see that its options are libpq's, and that a "
             f"password has % as %25"
-        ) from error.with_traceback(None)
+        ) from None  # It quotes the password.
     if "service" in given or "PGSERVICE" in os.environ:
         return {}
     return {name: value for name, value in _DEFAULTS.items() if name not in given}

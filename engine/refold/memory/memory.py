@@ -20,7 +20,7 @@ from refold.memory.claims import Claims
 from refold.memory.conversation import Conversation
 from refold.memory.extensions import call_extension
 from refold.memory.options import Core, MutationOptions, Progress, chosen, mutation, seq_at, zone
-from refold.memory.share import Terms, opened
+from refold.memory.share import Terms, open_core
 from refold.memory.snapshot import Snapshot
 from refold.results import Backup, Change, Hits, Loaded, Receipt, Report, Stats
 from refold.text import ByteClassCounter, TokenCounter
@@ -84,7 +84,7 @@ class Memory:
     and ``random_bytes`` are all that is not determined by calls: give your own to make a run repeatable.
 
     Memories of one path in one process share the store, each with a budget, a counter and a timezone of its own.
-    Closing one ends its subscriptions, and closing the last one closes the store.
+    Closing one ends its subscriptions and watches, and closing the last one closes the store.
 
     Raises ``NotFound`` for a missing parent directory, ``StoreVersion`` for a path that is not a store, ``StoreBusy``
     when another process has it for itself alone, or this one on other terms, such as another ``durability`` or
@@ -133,7 +133,7 @@ class Memory:
             clock_ns,
             random_bytes,
         )
-        self._core = opened(
+        self._core = open_core(
             place,
             terms,
             readonly=checks.flag(readonly, "readonly"),

@@ -256,13 +256,16 @@ def mutation(verb: Function) -> Function:
     return verb
 
 
-class ClosedFork:
-    """Takes the place of the engine once the handle on a fork is closed."""
+class ClosedEngine:
+    """Takes the place of the engine where a handle is closed and others still have the store open."""
 
     is_closed = True
 
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
     def __getattr__(self, _: str) -> NoReturn:
-        raise Closed("this handle on a fork is closed; take another one with memory.fork(name)")
+        raise Closed(self._reason)
 
 
 class Core:
@@ -446,7 +449,8 @@ class Core:
             self.share.leave(self)
             return
         if self._main is not self:
-            self.engine = cast("Engine", ClosedFork())
+            reason = "this handle on a fork is closed; take another one with memory.fork(name)"
+            self.engine = cast("Engine", ClosedEngine(reason))
             return
         if self._message_vectors is not None:
             self._message_vectors.close(self.engine.reader)

@@ -4,15 +4,15 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from weakref import WeakSet
 
 from refold.engine.engine import Engine, open_engine
-from refold.errors import Closed, StoreBusy
+from refold.errors import StoreBusy
 from refold.limits import MEMORY_BYTES_DEFAULT, OWNER_WAIT_SECONDS_MAX
 from refold.log.commits import is_address, shown_address
-from refold.memory.options import Core
-from refold.threads import forget_owner
+from refold.memory.options import ClosedEngine, Core
+from refold.threads import free_lock
 
 if TYPE_CHECKING:
     from refold.embedders import Embedder
@@ -38,23 +38,11 @@ _shares: "WeakSet[Share]" = WeakSet()
 
 
 def _free_locks() -> None:
-    forget_owner(_opening)
-    forget_owner(_holding)
+    free_lock(_opening)
+    free_lock(_holding)
 
 
 os.register_at_fork(after_in_child=_free_locks)
-
-
-class ClosedMemory:
-    """Takes the place of the engine where a memory is closed and another one still has the store open."""
-
-    is_closed = True
-
-    def __init__(self, path: str | None) -> None:
-        self._path = path
-
-    def __getattr__(self, _: str) -> NoReturn:
-        raise Closed(f"this memory is closed; open the store again with Memory({self._path!r})")
 
 
 class Share:
@@ -106,24 +94,27 @@ class Share:
             finally:
                 self.settled.set()
             return
-        engine, core.engine = core.engine, cast("Engine", ClosedMemory(core.path))
+        reason = f"this memory is closed; open the store again with Memory({core.path!r})"
+        engine, core.engine = core.engine, cast("Engine", ClosedEngine(reason))
         for subscription in core.subscriptions:
             subscription.close()
+        for watch in [each for each in core.watches if each.core is core]:
+            watch.close()
         engine.reader.log.durability.flush()
 
 
-def opened(place: str | None, terms: Terms, *, readonly: bool, cache: str | None, **own: Any) -> Core:
+def open_core(place: str | None, terms: Terms, *, readonly: bool, cache: str | None, **own: Any) -> Core:
     """Return the core of a memory over the store at a path, which is opened if no memory of this process has it.
 
     ``own`` are the memory's own defaults. What is only read, in RAM or on a server is shared with no other memory.
     """
     if place is None or readonly or is_address(place):
-        return _share(place, terms, readonly=readonly, cache=cache, **own).hold(**own)
+        return _open_share(place, terms, readonly=readonly, cache=cache, **own).hold(**own)
     while True:
         with _opening:
             share = _at(place)
             if share is None:
-                share = _share(place, terms, readonly=readonly, cache=cache, **own)
+                share = _open_share(place, terms, readonly=readonly, cache=cache, **own)
                 _shares.add(share)
             share.check(terms, place)
             with _holding:
@@ -133,7 +124,7 @@ def opened(place: str | None, terms: Terms, *, readonly: bool, cache: str | None
             raise StoreBusy(f"this process is closing the store at {place} for long; call again")
 
 
-def _share(place: str | None, terms: Terms, *, readonly: bool, cache: str | None, **own: Any) -> Share:
+def _open_share(place: str | None, terms: Terms, *, readonly: bool, cache: str | None, **own: Any) -> Share:
     engine = open_engine(
         place,
         readonly=readonly,

@@ -47,12 +47,13 @@ class Watch:
     'I am allergic to nuts.'
     """
 
-    __slots__ = ("_close", "function", "predicate")
+    __slots__ = ("_close", "core", "function", "predicate")
 
     def __init__(self, predicate: Predicate, function: Callable[[Departure], Any]) -> None:
         self.predicate = predicate
         self.function = function
         self._close: Callable[[], None] = lambda: None
+        self.core: Core | None = None  # Of the handle that set it, where it is told before a message leaves.
 
     def on_close(self, close: Callable[[], None]) -> None:
         """Take what ends the watch."""
@@ -78,7 +79,7 @@ class Watch:
 
 def watch_before(core: Core, watch: Watch) -> Watch:
     """Tell a watch of what is about to leave, before it is written."""
-    watches = core.watches
+    watch.core, watches = core, core.watches
     watches.append(watch)
 
     def close() -> None:

@@ -288,6 +288,7 @@ class Core:
         "embedder",
         "engine",
         "new_id",
+        "own_watches",
         "path",
         "ranking",
         "share",
@@ -317,6 +318,7 @@ class Core:
         self._unsettled: tuple[int, int, Embedding] | None = None
         """Of the main line's core: a reembedding that was cut off, with the head before its last commit."""
         self.watches: list[Watch] = [] if main is None else main.watches
+        self.own_watches: list[Watch] = []  # Those that end with the memory, of all that are told.
         self.ranking: Ranking | None = None  # Of a scenario, the one that its searches have by default.
         self.branch = branch
         self.engine = engine

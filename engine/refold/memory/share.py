@@ -98,7 +98,7 @@ class Share:
         engine, core.engine = core.engine, cast("Engine", ClosedEngine(reason))
         for subscription in core.subscriptions:
             subscription.close()
-        for watch in [each for each in core.watches if each.core is core]:
+        for watch in tuple(core.own_watches):
             watch.close()
         engine.reader.log.durability.flush()
 

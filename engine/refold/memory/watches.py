@@ -47,13 +47,12 @@ class Watch:
     'I am allergic to nuts.'
     """
 
-    __slots__ = ("_close", "core", "function", "predicate")
+    __slots__ = ("_close", "function", "predicate")
 
     def __init__(self, predicate: Predicate, function: Callable[[Departure], Any]) -> None:
         self.predicate = predicate
         self.function = function
         self._close: Callable[[], None] = lambda: None
-        self.core: Core | None = None  # Of the handle that set it, where it is told before a message leaves.
 
     def on_close(self, close: Callable[[], None]) -> None:
         """Take what ends the watch."""
@@ -79,12 +78,14 @@ class Watch:
 
 def watch_before(core: Core, watch: Watch) -> Watch:
     """Tell a watch of what is about to leave, before it is written."""
-    watch.core, watches = core, core.watches
-    watches.append(watch)
+    of_all, own = core.watches, core.own_watches
+    of_all.append(watch)
+    own.append(watch)
 
     def close() -> None:
-        if watch in watches:
-            watches.remove(watch)
+        for watches in (of_all, own):
+            if watch in watches:
+                watches.remove(watch)
 
     watch.on_close(close)
     return watch

@@ -17,7 +17,8 @@ from refold.errors import StoreError
 NO_THREAD: Final = (
     "no thread could be started; end others, or raise the limits of this process (ulimit -u, -v), and call again"
 )
-_LOOK_SECONDS: Final = 0.001
+LOOK_SECONDS: Final = 0.001
+"""Between two looks at something that ends soon."""
 _BEGIN_SECONDS_MAX: Final = 2.0
 """How long a thread may take to begin before it is given up: a signal may have come before it was asked for, or memory
 may have run out at its first step."""
@@ -61,7 +62,7 @@ class Worker:
         """Wait until the thread runs and return whether it does or did; one that is not there in time never will."""
         until = time.monotonic() + _BEGIN_SECONDS_MAX
         while not (self._claim.locked() or self._is_refused) and time.monotonic() < until:
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(LOOK_SECONDS)
         return self._claim.locked() or not self._claim.acquire(blocking=False)
 
     @property
@@ -125,7 +126,7 @@ def uninterrupted(call: Callable[[], object]) -> None:
     while not worker.is_over:
         try:
             worker.begins()
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(LOOK_SECONDS)
         except BaseException as error:  # noqa: BLE001 - as above
             interrupts.append(error)
     if not done:

@@ -307,7 +307,7 @@ def test_without_hnswlib_every_search_is_a_scan_and_that_is_said_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "hnswlib", None)
-    monkeypatch.setattr(graph_module, "_is_warned", threading.Event())
+    graph_module._warn_once.cache_clear()  # pyright: ignore[reportPrivateUsage]
     with caplog.at_level(logging.WARNING, "refold"):
         for _ in range(2):
             shelf = VectorTable(DIMENSIONS, MODEL, crossover=ALWAYS)

@@ -32,6 +32,7 @@ from refold import Memory
 from refold.adapters.keys import part, text
 from refold.index.ranking import Ranking
 from refold.memory import Table, TableItem
+from refold.threads import Bell
 
 Namespace = tuple[str, ...]
 Vector = Sequence[float]
@@ -81,8 +82,8 @@ class RefoldStore(BaseStore):
     supports_ttl = True
 
     __slots__ = (
+        "_bell",
         "_fields",
-        "_is_stopped",
         "_sweeper",
         "_table",
         "embeddings",
@@ -104,7 +105,7 @@ class RefoldStore(BaseStore):
         self.embeddings = None if index is None else ensure_embeddings(index.get("embed"))
         self._fields = _paths((index or {}).get("fields") or ["$"])
         self._table: Table = memory.table(prefix)
-        self._is_stopped = threading.Event()
+        self._bell = Bell()
         self._sweeper: threading.Thread | None = None
 
     @classmethod
@@ -292,10 +293,10 @@ class RefoldStore(BaseStore):
         interval = 60 * float(given or _SWEEP_MINUTES)
         if self._sweeper is not None and self._sweeper.is_alive():
             return
-        self._is_stopped.clear()
+        bell = self._bell = Bell()
 
         def sweep() -> None:
-            while not self._is_stopped.wait(interval):
+            while not bell.wait(interval):
                 self.sweep_ttl()
 
         self._sweeper = threading.Thread(target=sweep, name="refold-langgraph-ttl", daemon=True)
@@ -303,7 +304,7 @@ class RefoldStore(BaseStore):
 
     def stop_ttl_sweeper(self, timeout: float | None = None) -> bool:
         """Stop sweeping; return whether the thread has ended."""
-        self._is_stopped.set()
+        self._bell.ring()
         if self._sweeper is None:
             return True
         self._sweeper.join(timeout)

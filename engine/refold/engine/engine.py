@@ -348,6 +348,11 @@ def _seed(random_bytes: Callable[[int], bytes]) -> dict[bytes, bytes]:
     return {STORE_ID_KEY: random_bytes(STORE_ID_BYTES), HASH_KEY: random_bytes(HASH_KEY_BYTES)}
 
 
+def _check_own(log: Log, path: str) -> None:
+    if log.row("meta", POSITION_KEY) is not None:
+        raise InvalidInput(f"{path} is the local copy of a log on a server; open the address of that log, or readonly")
+
+
 def _opened_log(
     path: str | None, *, readonly: bool, random_bytes: Callable[[int], bytes], delayed: bool, witness: str | None
 ) -> Log:
@@ -366,14 +371,13 @@ def _opened_log(
 
         engine_witness.prepare(witness, has_store=holds_store(path), readonly=readonly)
     log = LmdbLog(directory_at(path, readonly=readonly, seed=seed, exclusive=delayed))
-    if not readonly and log.row("meta", POSITION_KEY) is not None:
-        log.close()
-        raise InvalidInput(f"{path} is the local copy of a log on a server; open the address of that log, or readonly")
-    if not delayed:
-        return log
-    from refold.log.delayed import DelayedLog  # noqa: PLC0415 - loaded only by those who ask
-
     try:
+        if not readonly:
+            _check_own(log, path)
+        if not delayed:
+            return log
+        from refold.log.delayed import DelayedLog  # noqa: PLC0415 - loaded only by those who ask
+
         return DelayedLog(log)
     except BaseException:
         log.close()  # A traceback may hold it.

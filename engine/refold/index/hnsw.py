@@ -4,9 +4,9 @@ hnswlib trusts what it is given: one wrong link, and a search reads foreign memo
 whatever the checksum says, every number in them is checked before hnswlib sees one.
 """
 
-import threading
 from collections.abc import Callable
 from copy import copy
+from functools import cache
 from importlib import import_module
 from typing import Any, Final, NoReturn
 
@@ -34,22 +34,23 @@ _COPIED_ROWS: Final = 4_096  # Vectors that are copied at a time into a graph th
 _LAYERS_MAX: Final = 64  # Layers of a graph; one of 2**31 rows has eight.
 _PRODUCT_ERROR: Final = 1e-5  # By how much two products of the same vectors may differ.
 
-_is_warned = threading.Event()
-
 
 def library() -> Any:
     """Import hnswlib; `None` where it is not installed, after one warning."""
     try:
         return import_module("hnswlib")
     except ImportError as error:
-        if not _is_warned.is_set():
-            _is_warned.set()
-            logger().warning(
-                "hnswlib cannot be loaded (%s): every search passes over all rows, which is exact and slower; "
-                "install refold[hnsw]",
-                error,
-            )
+        _warn_once(str(error))
         return None
+
+
+@cache
+def _warn_once(error: str) -> None:
+    logger().warning(
+        "hnswlib cannot be loaded (%s): every search passes over all rows, which is exact and slower; "
+        "install refold[hnsw]",
+        error,
+    )
 
 
 class Graph:

@@ -193,8 +193,9 @@ def _create(path: str, seed: dict[bytes, bytes]) -> None:
     """Create a store where there is none; where another process is doing that, wait for it in bounds."""
     until = time.monotonic() + OWNER_WAIT_SECONDS_MAX
     while not holds_store(path):
+        site = building(path, "a store", may_be_empty=True)
         try:
-            with building(path, "a store", may_be_empty=True) as made:
+            with site as made:
                 _create_inside(made, seed)
         except InvalidInput:
             if not holds_store(path):
@@ -203,6 +204,8 @@ def _create(path: str, seed: dict[bytes, bytes]) -> None:
             if time.monotonic() > until:
                 raise
             time.sleep(MAP_WAIT_SECONDS)
+        finally:
+            site.gen.close()  # A signal may end `with` before it has the block, and a traceback keeps that locked.
 
 
 def _create_inside(made: str, seed: dict[bytes, bytes]) -> None:

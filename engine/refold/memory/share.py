@@ -12,7 +12,7 @@ from refold.errors import StoreBusy
 from refold.limits import MEMORY_BYTES_DEFAULT, OWNER_WAIT_SECONDS_MAX
 from refold.log.commits import is_address, shown_address
 from refold.memory.options import ClosedEngine, Core
-from refold.threads import free_lock
+from refold.threads import LOOK_SECONDS, free_lock
 
 if TYPE_CHECKING:
     from refold.embedders import Embedder
@@ -52,9 +52,13 @@ class Share:
         self._main = main
         self._terms = terms
         self._holders: WeakSet[Core] = WeakSet()
-        self.settled = threading.Event()
-        """Not while the store is being closed."""
-        self.settled.set()
+        self._closers: set[int] = set()
+        """The threads that are closing the store."""
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether a thread is closing the store."""
+        return bool(self._closers)
 
     def hold(self, **own: Any) -> Core:
         """Return the core of one more memory, with defaults of its own."""
@@ -79,28 +83,30 @@ class Share:
                 )
 
     def leave(self, core: Core) -> None:
-        """Close a memory, and the store with the last one; where that raises, both stay as they are."""
-        with _holding:
-            if core not in self._holders:
-                return
-            is_last = len(self._holders) == 1
-            if is_last:
-                self.settled.clear()
-            else:
-                self._holders.discard(core)
-        if is_last:
-            try:
+        """Close a memory, and the store with the last one; where that raises, both stay as they are.
+
+        A call after one that was cut off does the rest.
+        """
+        me = threading.get_ident()
+        try:
+            with _holding:
+                if core in self._holders and len(self._holders) == 1:
+                    self._closers.add(me)
+                else:
+                    self._holders.discard(core)
+            if me in self._closers:
                 self._main.close()
-            finally:
-                self.settled.set()
-            return
+                return
+        finally:
+            self._closers.discard(me)
         reason = f"this memory is closed; open the store again with Memory({core.path!r})"
-        engine, core.engine = core.engine, cast("Engine", ClosedEngine(reason))
+        core.engine = cast("Engine", ClosedEngine(reason))
         for subscription in core.subscriptions:
             subscription.close()
         for watch in tuple(core.own_watches):
             watch.close()
-        engine.reader.log.durability.flush()
+        if not self._main.engine.reader.is_closed:
+            self._main.engine.reader.log.durability.flush()
 
 
 def open_core(place: str | None, terms: Terms, *, readonly: bool, cache: str | None, **own: Any) -> Core:
@@ -109,22 +115,23 @@ def open_core(place: str | None, terms: Terms, *, readonly: bool, cache: str | N
     ``own`` are the memory's own defaults. What is only read, in RAM or on a server is shared with no other memory.
     """
     if place is None or readonly or is_address(place):
-        return _open_share(place, terms, readonly=readonly, cache=cache, **own).hold(**own)
+        return _open(place, terms, is_shared=False, readonly=readonly, cache=cache, **own)
+    until = time.monotonic() + OWNER_WAIT_SECONDS_MAX
     while True:
         with _opening:
             share = _at(place)
             if share is None:
-                share = _open_share(place, terms, readonly=readonly, cache=cache, **own)
-                _shares.add(share)
+                return _open(place, terms, is_shared=True, readonly=readonly, cache=cache, **own)
             share.check(terms, place)
             with _holding:
-                if share.settled.is_set():
+                if not share.is_closing:
                     return share.hold(**own)
-        if not share.settled.wait(OWNER_WAIT_SECONDS_MAX):
+        if time.monotonic() > until:
             raise StoreBusy(f"this process is closing the store at {place} for long; call again")
+        time.sleep(LOOK_SECONDS)
 
 
-def _open_share(place: str | None, terms: Terms, *, readonly: bool, cache: str | None, **own: Any) -> Share:
+def _open(place: str | None, terms: Terms, *, is_shared: bool, readonly: bool, cache: str | None, **own: Any) -> Core:
     engine = open_engine(
         place,
         readonly=readonly,
@@ -137,10 +144,14 @@ def _open_share(place: str | None, terms: Terms, *, readonly: bool, cache: str |
     )
     try:
         path = None if place is None else shown_address(place)
-        return Share(Core(engine, path=path, embedder=terms.embedder, **own), terms)
+        share = Share(Core(engine, path=path, embedder=terms.embedder, **own), terms)
+        core = share.hold(**own)
+        if is_shared:
+            _shares.add(share)
     except BaseException:
         engine.close()
         raise
+    return core
 
 
 def _at(directory: str) -> Share | None:

@@ -57,7 +57,7 @@ from refold.mirror.merge import (
     state_of,
     were_taken,
 )
-from refold.threads import Worker
+from refold.threads import LOOK_SECONDS, Bell, Worker
 from refold.views.profile import JOURNAL, PROFILE
 from refold.views.store import SETTINGS
 
@@ -463,7 +463,7 @@ class Mirror:
 
     __slots__ = (
         *("error", "path", "report", "seq"),
-        *("_bell", "_core", "_has_moved", "_hot", "_is_due", "_is_ended", "_last", "_lock", "_on_report", "_rounds"),
+        *("_bell", "_core", "_hot", "_is_due", "_is_ended", "_last", "_lock", "_on_report", "_rounds"),
         *("_subscription", "_thread"),
     )
 
@@ -479,8 +479,7 @@ class Mirror:
         self._rounds = rounds
         self._on_report = on_report
         self._lock = threading.RLock()  # Held during a round.
-        self._has_moved = threading.Condition()
-        self._bell = threading.Event()
+        self._bell = Bell()
         self._is_due = True  # Whether a round is due, whatever the files look like.
         self._is_ended = False
         self._last: dict[str, FileVersion] = {}
@@ -542,17 +541,22 @@ class Mirror:
         """
         seq = self._core.engine.reader.current_head() if seq is None else checks.count(seq, "seq")
         self._ring()
-        with self._has_moved:
-            self._has_moved.wait_for(lambda: self.seq >= seq or not self.is_alive, timeout_seconds)
+        self._wait_until(lambda: self.seq >= seq or not self.is_alive, timeout_seconds)
         return self.seq >= seq
 
     def join(self, timeout_seconds: float | None = None) -> bool:
         """Wait until the mirror has ended, and return whether it has: it was closed, its memory was, or it failed."""
+        return self._wait_until(lambda: self._thread is None or self._thread.is_over, timeout_seconds)
+
+    @staticmethod
+    def _wait_until(is_so: Callable[[], bool], timeout_seconds: float | None) -> bool:
         until = None if timeout_seconds is None else time.monotonic() + timeout_seconds
-        while self._thread is not None and not self._thread.is_over:
+        pause = LOOK_SECONDS
+        while not is_so():
             if until is not None and time.monotonic() >= until:
                 return False
-            time.sleep(POLL_MS / 1_000)
+            time.sleep(pause)
+            pause = min(2 * pause, POLL_MS / 1_000)
         return True
 
     def close(self) -> None:
@@ -577,7 +581,7 @@ class Mirror:
         try:
             self._publish(MirrorReport(self.seq, conflicts=self._rounds.close()))
         finally:
-            self._bell.set()
+            self._bell.ring()
 
     def _check_open(self) -> None:
         if self._is_ended:
@@ -601,8 +605,6 @@ class Mirror:
         is_new = bool(report) and (report.has_changed or report.problems != self.report.problems)
         if is_new:
             self.report = report
-        with self._has_moved:
-            self._has_moved.notify_all()
         if is_new and self._on_report is not None:
             self._on_report(report)
 
@@ -614,13 +616,12 @@ class Mirror:
 
     def _ring(self) -> None:
         self._is_due = True
-        self._bell.set()
+        self._bell.ring()
 
     def _run(self) -> None:
         try:
             while not (self._is_ended or self._core.engine.reader.is_closed):
                 self._bell.wait(_POLL_SECONDS)
-                self._bell.clear()
                 with self._lock:
                     if not self._is_ended:
                         self._look()

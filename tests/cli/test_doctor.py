@@ -80,7 +80,7 @@ class TestAStoreThatIsWell:
         assert found(store, "tail").message == "opening scans 0 events"
         assert found(store, "event kinds").message == "all 2 kinds of events are known"
 
-    @pytest.mark.parametrize("missing", [(), ("lock.mdb",), ("lock.mdb", "owner.lock", "writer.lock")])
+    @pytest.mark.parametrize("missing", [(), ("lock.mdb",), ("lock.mdb", "turn.lock", "writer.lock")])
     def test_is_left_as_it_was(self, store: Path, missing: tuple[str, ...]) -> None:
         for name in missing:
             (store / name).unlink()

@@ -268,9 +268,9 @@ def test_a_memory_that_is_closed_meanwhile_says_so(
 ) -> None:
     memory, copy = Memory(source), clean_copy._copy
 
-    def close_first(environment: Environment, place: str) -> None:
+    def close_first(environment: Environment, place: str, changes: clean_copy.Changes) -> None:
         memory.close()
-        copy(environment, place)
+        copy(environment, place, changes)
 
     monkeypatch.setattr(clean_copy, "_copy", close_first)
     with pytest.raises(Closed):

@@ -1,7 +1,6 @@
 """Erasing: bytes are gone from every file, everything else stays where it is, and a receipt says what was reached."""
 
 import base64
-import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -11,9 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from refold import Closed, InvalidInput, Memory, ReadOnly, Recorded, StoreBusy, StoreError, StoreFull
-from refold.engine.reader import UNSWEPT_KEY
-from refold.log import clean_copy
+from refold import Closed, InvalidInput, Memory, ReadOnly, Recorded, StoreError
 from tests.support.bounds import Clock, lowered
 from tests.support.memories import Child, assert_sound
 from tests.support.other_process import Elsewhere
@@ -313,11 +310,8 @@ def test_where_it_cannot_be_asked_for(memory: Memory, path: Path) -> None:
         chat.at(1).erase()
     with memory.batch(), pytest.raises(InvalidInput):
         memory.erase([1])
-    with Memory(path, readonly=True) as reader:
-        with pytest.raises(ReadOnly):
-            reader.erase([1])
-        with pytest.raises(StoreBusy, match="another handle"):
-            memory.erase([1])
+    with Memory(path, readonly=True) as reader, pytest.raises(ReadOnly):
+        reader.erase([1])
     assert memory.head == 2
 
 
@@ -329,87 +323,145 @@ def test_in_ram() -> None:
         assert_sound(memory)
 
 
-def test_while_another_process_has_the_store_open_nothing_changes(path: Path) -> None:
+def test_beside_a_reader_of_this_process(memory: Memory, path: Path) -> None:
+    fill(memory, SECRETS[0])
+    with Memory(path, readonly=True) as reader:
+        assert reader.conversation("chat-42").window()
+        memory.conversation("chat-42").erase()
+        assert occurrences(path, SECRETS[0]) == 0
+        assert "chat-42" not in reader.conversations()
+        memory.conversation("a").append("user", "after it")
+        log_of(memory).durability.flush()
+        assert [message.content for message in reader.conversation("a").window()] == ["after it"]
+        assert (reader.head, reader.state_hash()) == (memory.head, memory.state_hash())
+
+
+def test_beside_another_process_which_goes_on_in_the_new_file(path: Path) -> None:
     with Elsewhere(Clock()) as elsewhere, Memory(path) as memory:
-        memory.conversation("a").append("user", "a message to be erased")
+        chat = memory.conversation("a")
+        first = chat.append("user", SECRETS[0])
         other: Any = elsewhere.opened(path, {}, 2)
-        assert other.head == 2
-        with pytest.raises(StoreBusy, match="another handle"):
-            memory.erase([2])
-        other.conversation("a").append("user", "the other one is as it was")
-        assert (memory.head, len(memory.conversation("a").window())) == (3, 2)
+        assert [message.content for message in other.conversation("a").window()] == [SECRETS[0]]
+        for number in range(3):
+            assert memory.erase([first]).occurrences == 0
+            assert occurrences(path, SECRETS[0]) == 0
+            assert SECRETS[0] not in [message.content for message in other.conversation("a").window()]
+            written = other.conversation("a").append("user", f"the other one writes, {number}")
+            assert chat.window()[-1].content == f"the other one writes, {number}"
+            first = chat.append("user", SECRETS[0])
+            assert first.seq > written.seq
+            assert other.conversation("a").window()[-1].content == SECRETS[0]
+            assert (other.head, other.state_hash()) == (memory.head, memory.state_hash())
+        other.conversation("b").append("user", SECRETS[1])
+        other.flush()
+        memory.conversation("b").erase()
+        other.flush()
+        other.conversation("c").append("user", "of which it keeps nothing")
+        other.flush()
+        assert occurrences(path, SECRETS[1]) == 0
         elsewhere.shut()
-        assert memory.erase([2]).seqs == (2,)
-        other = elsewhere.opened(path, {}, 3)
-        other.conversation("a").append("user", "and goes on in the new file")
-        assert [message.content for message in memory.conversation("a").window()][1:] == [
-            "the other one is as it was",
-            "and goes on in the new file",
-        ]
-        elsewhere.shut()
+        assert_sound(memory)
+
+
+ERASER = """
+import sys
+from refold import Memory
+with Memory(sys.argv[1]) as memory:
+    chat = memory.conversation(sys.argv[2])
+    print("go", flush=True)
+    while not sys.stdin.readline():
+        pass
+    for number in range(30):
+        message = chat.append("user", f"message {number} of {sys.argv[2]}, which is erased")
+        chat.append("user", f"message {number} of {sys.argv[2]}")
+        memory.erase([message])
+    print(len(chat.window()), flush=True)
+"""
+
+
+def test_two_processes_erase_and_a_third_reads(path: Path) -> None:
+    with Memory(path) as memory:
+        chats = {name: memory.conversation(name) for name in ("one", "two")}
+        with Child(ERASER, str(path), "one") as one, Child(ERASER, str(path), "two") as two:
+            assert (one.read(), two.read()) == ("go", "go")
+            one.write("go")
+            two.write("go")
+            seen = dict.fromkeys(chats, 0)
+            while min(seen.values()) < 60:
+                for name, chat in chats.items():
+                    found = len(chat.window())
+                    assert found >= seen[name]
+                    seen[name] = found
+            assert (one.read(), two.read()) == ("60", "60")
+        texts = [str(message.content) for chat in chats.values() for message in chat.window()]
+        assert sorted(text for text in texts if text.startswith("message")) == sorted(
+            f"message {number} of {name}" for number in range(30) for name in chats
+        )
+        assert occurrences(path, "which is erased") == 0
         assert_sound(memory)
 
 
 OPENER = """
 import sys
-from refold import Memory, StoreBusy
+from refold import Memory
 print("go", flush=True)
-written = 0
 while not sys.stdin.readline():
     pass
 for number in range(30):
-    try:
-        with Memory(sys.argv[1]) as memory:
-            memory.conversation("writer").append("user", f"message {number} of the other")
-            written += 1
-    except StoreBusy:
-        continue
-print(written, flush=True)
+    with Memory(sys.argv[1]) as memory:
+        memory.conversation("writer").append("user", f"message {number} of the other")
+print("done", flush=True)
 """
 
 
 def test_a_process_that_opens_and_writes_throughout_loses_nothing(path: Path) -> None:
-    """Without the owners' lock it would write to a file that is not there any more."""
     with Memory(path) as memory, Child(OPENER, str(path)) as child:
         assert child.read() == "go"
         chat = memory.conversation("mine")
-        erased = 0
         child.write("go")
-        while erased < 15:
-            message = chat.append("user", f"a message to be erased, number {erased}")
-            try:
-                memory.erase([message])
-            except StoreBusy:
-                continue
-            erased += 1
-        written = int(child.read())
-        assert len(memory.conversation("writer").window()) == written
+        for number in range(15):
+            memory.erase([chat.append("user", f"a message to be erased, number {number}")])
+        assert child.read() == "done"
+        assert len(memory.conversation("writer").window()) == 30
         assert_sound(memory)
 
 
-def test_what_an_interrupted_erasure_left_is_done_by_the_next_to_open(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+DYING = """
+import os, sys
+from refold import Memory
+from refold.log import environment
+with Memory(sys.argv[1]) as memory:
+    seq = memory.conversation("a").append("user", sys.argv[2]).seq
+    count, place = 0, environment.Turnstile.count_replacing
+    def die(self):
+        global count
+        count += 1
+        if count == int(sys.argv[3]):
+            os._exit(9)
+        place(self)
+        if count == int(sys.argv[3]) + 1:
+            os._exit(9)
+    environment.Turnstile.count_replacing = die
+    memory.erase([seq])
+"""
+
+
+@pytest.mark.parametrize("times", [0, 1, 2])
+def test_one_that_is_killed_where_the_file_is_replaced_leaves_the_others_going_on(path: Path, times: int) -> None:
     with Memory(path) as memory:
-        fill(memory, SECRETS[1])
-        with monkeypatch.context() as patch:
-            patch.setattr(clean_copy, "copy", _no_room)
-            with pytest.raises(StoreFull, match="the events are erased"):
-                memory.conversation("chat-42").erase()
-        assert "chat-42" not in memory.conversations()
-        memory.conversation("after").append("user", "writing goes on")
+        memory.conversation("a").append("user", "kept")
+        with Child(DYING, str(path), SECRETS[0], str(times)) as child:
+            assert child.read() == ""  # It has ended.
+        with Elsewhere(Clock()) as elsewhere:
+            other: Any = elsewhere.opened(path, {}, 2)
+            other.conversation("a").append("user", "of another")
+            assert [message.content for message in memory.conversation("a").window()][::2] == ["kept", "of another"]
+            memory.conversation("a").append("user", "of this one")
+            assert other.conversation("a").window()[-1].content == "of this one"
+            elsewhere.shut()
+        memory.erase([3])
+        assert occurrences(path, SECRETS[0]) == 0
         assert_sound(memory)
-        copy = path.parent / "copy"
-        shutil.copytree(path, copy)
-    for left in (path, copy):
-        with Memory(left) as memory:
-            assert occurrences(left, SECRETS[1]) == 0
-            assert log_of(memory).row("meta", UNSWEPT_KEY) is None
-            assert_sound(memory)
-
-
-def _no_room(*_: object) -> None:
-    raise OSError(28, "No space left on device")
 
 
 def test_other_threads_read_and_write_meanwhile(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Sweeps and backups whose last steps fail: the store stays whole and readable, and nobody is told what is not so."""
+"""Clean copies and backups whose last steps fail: the store stays whole, and nobody is told what is not so."""
 
 import errno
 import os
@@ -10,12 +10,11 @@ import pytest
 
 from refold import Memory, StoreError, StoreFull
 from refold.log import disk, witness
-from refold.log.lmdb_file import DATA_FILE, LOCK_FILE
+from refold.log.lmdb_file import DATA_FILE
 from tests.support.memories import Child, assert_sound
 from tests.support.seams import engine_of
 
 TOLD: Final = "what was told that day"
-UNSWEPT: Final = "the events are erased, but the file is not yet rewritten"
 
 
 @pytest.fixture
@@ -50,10 +49,6 @@ def is_data_of(store: Path) -> Callable[..., bool]:
     return lambda _, target: Path(target) == store / DATA_FILE
 
 
-def is_lock_of(store: Path) -> Callable[..., bool]:
-    return lambda descriptor, *_: Path(f"/proc/self/fd/{descriptor}").readlink() == store / LOCK_FILE
-
-
 COLLECTED = """
 import gc, os, sys
 from refold import Memory
@@ -82,34 +77,21 @@ def test_a_handle_that_is_collected_while_the_file_is_replaced_does_not_wait_for
     assert not holds_it(store)
 
 
-class TestASweepThatFails:
-    def test_at_the_rename_leaves_a_store_that_is_read_and_written(
-        self, store: Path, monkeypatch: pytest.MonkeyPatch
+class TestACleanCopyThatFails:
+    @pytest.mark.parametrize(("number", "error"), [(errno.EIO, StoreError), (errno.ENOSPC, StoreFull)])
+    def test_at_the_rename_changes_nothing(
+        self, store: Path, monkeypatch: pytest.MonkeyPatch, number: int, error: type[StoreError]
     ) -> None:
-        with Memory(store) as memory:
+        with Memory(store) as memory, Memory(store, readonly=True) as reader:
             with monkeypatch.context() as patch:
-                patch.setattr(os, "rename", failing(os.rename, is_data_of(store)))
-                # No room for another lock file either: it has to be there already.
-                patch.setattr(os, "posix_fallocate", failing(os.posix_fallocate, is_lock_of(store)))
-                with pytest.raises(StoreError, match=UNSWEPT):
+                patch.setattr(os, "rename", failing(os.rename, is_data_of(store), number))
+                with pytest.raises(error, match="making a clean copy"):
                     memory.erase([3])
-                assert [message.content for message in memory.conversation("chat").window()] == ["first", None, "last"]
-            assert (store / LOCK_FILE).exists()
-            assert holds_it(store)
+            for each in (memory, reader):
+                assert [message.content for message in each.conversation("chat").window()] == ["first", TOLD, "last"]
             memory.conversation("chat").append("user", "on", tokens=1)
+            assert reader.conversation("chat").window()[-1].content == "on"
             assert memory.erase([3]).occurrences == 0
-            assert not holds_it(store)
-            assert_sound(memory)
-
-    def test_before_the_store_was_closed_is_made_up_for_by_the_next_opening(
-        self, store: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        with Memory(store) as memory, monkeypatch.context() as patch:
-            patch.setattr(os, "rename", failing(os.rename, is_data_of(store), errno.ENOSPC))
-            with pytest.raises(StoreFull, match=UNSWEPT):
-                memory.erase([3])
-        assert holds_it(store)
-        with Memory(store) as memory:
             assert not holds_it(store)
             assert_sound(memory)
 
@@ -120,7 +102,7 @@ class TestASweepThatFails:
         with Memory(store) as memory:
             with monkeypatch.context() as patch:
                 patch.setattr("refold.log.environment.flush", failing(disk.flush, lambda _: True))
-                with pytest.raises(StoreError, match=f"{UNSWEPT}.*putting a clean copy of the file in place"):
+                with pytest.raises(StoreError, match="putting a clean copy of the file in place"):
                     memory.erase([3])
             assert memory.conversation("chat").window()[1].erased
             with pytest.raises(StoreError, match="nothing more is written"):
@@ -141,7 +123,7 @@ class TestASweepThatFails:
             before = witness.read(str(tmp_path / "witness"))
             with monkeypatch.context() as patch:
                 patch.setattr("refold.log.environment.flush", failing(disk.flush, lambda _: True))
-                with pytest.raises(StoreError, match=UNSWEPT):
+                with pytest.raises(StoreError, match="putting a clean copy of the file in place"):
                     memory.erase([3])
             keeping.advance()
             assert witness.read(str(tmp_path / "witness")) == before
@@ -154,8 +136,8 @@ class TestASweepThatFails:
     def test_to_write_the_erasure_leaves_what_the_log_says(self, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with Memory(store) as memory:
             with monkeypatch.context() as patch:
-                patch.setattr("refold.log.lmdb_log.LmdbTurn._put", no_room)
-                with pytest.raises(OSError, match="No space"):
+                patch.setattr("refold.log.clean_copy.copy", no_room)
+                with pytest.raises(StoreFull, match="No space"):
                     memory.erase([3])
             assert memory.conversation("chat").window()[1].content == TOLD
             assert_sound(memory)

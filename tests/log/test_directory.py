@@ -109,7 +109,7 @@ class TestWhereAStoreMayBe:
 
     def test_creating_leaves_nothing_else_behind(self, store: Path) -> None:
         assert sorted(entry.name for entry in store.parent.iterdir()) == ["store"]
-        files = ["ballast", "data.mdb", "lock.mdb", "owner.lock", "turn.lock", "writer.lock"]
+        files = ["ballast", "data.mdb", "lock.mdb", "turn.lock", "writer.lock"]
         assert sorted(entry.name for entry in store.iterdir()) == files
 
     def test_a_moved_store_opens_where_it_is(self, store: Path) -> None:
@@ -209,14 +209,14 @@ class TestWhereAStoreCannotBe:
         with pytest.raises(StoreError):
             Memory(store)
 
-    @pytest.mark.parametrize("name", ["owner.lock", "writer.lock"])
+    @pytest.mark.parametrize("name", ["turn.lock", "writer.lock"])
     def test_a_lock_file_that_is_a_directory(self, store: Path, name: str) -> None:
         (store / name).unlink()
         (store / name).mkdir()
         with pytest.raises(StoreError, match=name):
             Memory(store)
 
-    @pytest.mark.parametrize("name", ["owner.lock", "writer.lock", "lock.mdb"])
+    @pytest.mark.parametrize("name", ["turn.lock", "writer.lock", "lock.mdb"])
     def test_a_missing_lock_file_is_made_again(self, store: Path, name: str) -> None:
         (store / name).unlink()
         with remembering(store) as memory:

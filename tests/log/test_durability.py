@@ -150,9 +150,9 @@ def test_a_write_that_is_cut_short_while_somebody_makes_room_is_one_of_a_full_di
     """LMDB says of it what it says of a broken disk, and by the time somebody looks, there is space."""
     put, fails = LmdbTurn._put, [errno.ENOSPC, errno.EIO, 0, errno.EIO]
 
-    def failing(turn: LmdbTurn, *args: Any) -> bool:
+    def failing(turn: LmdbTurn, *args: Any, is_clean: bool) -> int:
         if not (code := fails.pop(0)):
-            return put(turn, *args)
+            return put(turn, *args, is_clean=is_clean)
         error = lmdb.Error(os.strerror(code))
         vars(error)["code"] = code
         raise error

@@ -21,7 +21,6 @@ from refold import fold
 from refold.engine import backup, erasure, fold_check, walk
 from refold.engine import witness as engine_witness
 from refold.engine.engine import Engine
-from refold.engine.reader import UNSWEPT_KEY
 from refold.errors import StoreError
 from refold.log import clean_copy, delayed, directory, disk, environment, lmdb_log, witness
 from refold.log.delayed import Tail
@@ -93,20 +92,19 @@ def leave_copies() -> None:
 
 def leave_swaps() -> None:
     """Put a swept file in its place without flushing the directory that names it."""
-    for module in (environment, clean_copy):
-        assert callable(vars(module)["flush"])
-        vars(module)["flush"] = lambda _path: None
+    assert callable(vars(environment)["flush"])
+    vars(environment)["flush"] = lambda _path: None
 
 
 def forget_to_sweep() -> None:
-    """Erase without a row that says that the file is still to be swept."""
+    """Erase where the events are, and leave what they were in the file."""
     write = LmdbTurn.write
 
-    def write_without(turn: LmdbTurn, records: Any, rows: Any = (), *more: Any) -> int:
-        kept = [row for row in rows if row[1] != UNSWEPT_KEY or row[2] is None]
-        return write(turn, records, kept, *more)
+    def write_there(turn: LmdbTurn, records: Any, rows: Any = (), erased: Any = (), *, is_clean: bool = False) -> int:
+        assert is_clean or not erased
+        return write(turn, records, rows, erased)
 
-    setattr(LmdbTurn, "write", method_of(write_without))  # noqa: B010 - as it is done below
+    setattr(LmdbTurn, "write", method_of(write_there))  # noqa: B010 - as it is done below
 
 
 def erase_late() -> None:
@@ -287,15 +285,6 @@ def create_in_place() -> None:
     directory._create = create
 
 
-def forget_sweeps() -> None:
-    """Leave what a sweep that failed has left to do."""
-
-    def is_unswept(engine: Engine) -> bool:
-        return engine.reader.log.row("meta", UNSWEPT_KEY) == b""
-
-    setattr(Engine, "is_unswept", property(is_unswept))  # noqa: B010 - a property is no attribute to assign
-
-
 def back_up_in_place() -> None:
     """Make a backup where it will stand."""
 
@@ -310,9 +299,9 @@ def back_up_in_place() -> None:
     setattr(backup, "building", built)  # noqa: B010 - a name that the module does not export
 
 
-def forget_the_owners() -> None:
-    """Replace the file whoever else has it open."""
-    directory.Directory.alone = lambda _, use: use()  # type: ignore[assignment, method-assign]
+def replace_in_silence() -> None:
+    """Replace the file, and let nobody notice who has it open."""
+    environment.Turnstile.count_replacing = lambda _: None  # type: ignore[assignment, method-assign]
 
 
 def keep_salts() -> None:
@@ -436,9 +425,8 @@ BUILDS: Final[Mapping[str, Callable[[], None]]] = {
     "stay_panicked": stay_panicked,
     "drop_tails": drop_tails,
     "create_in_place": create_in_place,
-    "forget_sweeps": forget_sweeps,
     "backup_in_place": back_up_in_place,
-    "forgotten_owners": forget_the_owners,
+    "silent_replacement": replace_in_silence,
     "kept_salts": keep_salts,
     "skip_links": skip_links,
     "skip_checkpoints": skip_checkpoints,

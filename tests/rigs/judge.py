@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from refold import Memory
-from refold.engine.reader import UNSWEPT_KEY
-from refold.log.clean_copy import COPY
 from refold.log.disk import SITE_SUFFIX
-from tests.support.seams import log_of
+from refold.log.lmdb_file import CLEAN
 
 LOCKS: Final = frozenset({"lock.mdb", "turn.lock"})
 """Files that nobody writes texts to; who closes LMDB's own gives up its locks, so it is not opened here."""
@@ -33,20 +31,14 @@ def unwritable(memory: Memory) -> list[str]:
     return findings + [f"after a write {finding}" for finding in unsound(memory)]
 
 
-def unswept(memory: Memory) -> list[str]:
-    """Look whether opening the store has finished the sweep that was cut off."""
-    waits = log_of(memory).row("meta", UNSWEPT_KEY) is not None
-    return ["the store was opened and its file still waits to be swept"] if waits else []
-
-
 def remains(path: Path, erased: Iterable[tuple[str, bytes]]) -> Iterator[str]:
     """Look in every file of a store for texts that were erased, each with a word on what it was."""
     files = [file for file in path.rglob("*") if file.is_file() and file.name not in LOCKS]
     content = {file.relative_to(path): file.read_bytes() for file in files}
     for what, text in erased:
         yield from (f"{what} said before it was erased stands in {name}" for name in content if text in content[name])
-    if (path / COPY).exists():
-        yield f"{COPY} is left in the store, and holds what the file held"
+    if (path / CLEAN).exists():
+        yield f"{CLEAN} is left in the store, and holds what the file held"
 
 
 def beside(path: Path, acknowledged: Iterable[str]) -> tuple[list[Path], list[str]]:

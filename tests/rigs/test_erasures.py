@@ -38,7 +38,7 @@ def test_the_rig_finds_nothing(tmp_path: Path, processes: int, loops: int) -> No
 SEEN_AS = {
     "forgotten_sweep": (1, "once the erasure is written", "stands in data.mdb"),
     "late_erasure": (1, "", "was acknowledged, and not all of them are erased"),
-    "forgotten_owners": (2, "", ""),
+    "silent_replacement": (2, "", ""),
     "backup_in_place": (1, "while a copy is written", "it is not whole"),
 }
 """With how many processes, at which moment and in which words each broken build is seen, any if it loses a store."""

@@ -71,8 +71,8 @@ WITNESSES_SEEN_AS = {"witness_ahead": "the log ends at seq", "unflushed_witness"
 @pytest.mark.slow
 @pytest.mark.parametrize(("build", "workload"), SEEN_IN)
 def test_a_broken_build_is_found(build: str, workload: str) -> None:
-    summary = run_rig(80, SEED, "--workload", workload, "--build", build)
-    assert summary.states == 80
+    summary = run_rig(120, SEED, "--workload", workload, "--build", build)
+    assert summary.states == 120
     assert summary.violations >= 8, summary.output
     assert "acknowledged" in summary.output
 

@@ -13,7 +13,7 @@ from refold.engine.writer import Writer
 from refold.errors import InvalidInput, StoreBusy, StoreError, StoreFull
 from refold.limits import HASH_KEY_BYTES, MEMORY_BYTES_DEFAULT, STORE_ID_BYTES
 from refold.log.commits import POSITION_KEY, Lag, is_address
-from refold.log.protocol import Displaced, Log, write
+from refold.log.protocol import Displaced, Log, TurnLost, write
 
 if TYPE_CHECKING:
     from refold.engine.loader import Lens
@@ -145,6 +145,7 @@ class Engine:
         with self.exclusive(), reader.state_lock:
             reader.check_open()
             if reader.is_writable:
+                reader.notice()
                 begun = reader.streams
                 try:
                     caches = [*reader.index.graph_rows(), *reader.more_rows(), *reader.head_digests.take()]
@@ -153,6 +154,8 @@ class Engine:
                         put = partial(self.writer.put, rows, is_current=lambda: reader.streams is begun)
                         if not reader.log.in_turn(put):
                             break
+                except TurnLost:
+                    return  # What is in RAM is of before an erasure of another process, and nothing depends on it.
                 except BaseException:
                     reader.is_torn = True
                     raise

@@ -7,6 +7,7 @@ copy. Between the two a row says that this is still to be done: whoever opens th
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple, cast
 
@@ -397,7 +398,12 @@ def _erase(engine: Engine, plan: Callable[[Sequence[Base]], Plan]) -> Receipt:
     with engine.exclusive():
         engine.reader.check_writable()
         # Another machine may write to a log on a server meanwhile; then it is planned again.
-        return until_kept(lambda: engine.reader.log.files.alone(partial(_erase_alone, engine, plan)))
+        return until_kept(lambda: _erase_now(engine, plan))
+
+
+def _erase_now(engine: Engine, plan: Callable[[Sequence[Base]], Plan]) -> Receipt:
+    engine.reader.notice()
+    return engine.reader.log.files.alone(partial(_erase_alone, engine, plan))
 
 
 @reports_damage
@@ -425,6 +431,10 @@ def _erase_alone(engine: Engine, plan: Callable[[Sequence[Base]], Plan]) -> Rece
 
 def _finish(engine: Engine) -> None:
     """Store what the erasure packed anew, and sweep; the store is held alone."""
+    if not engine.is_unswept:
+        with suppress(StoreError):  # The erasure is whole, and what this stores is computed again where it is missing.
+            engine.settle()
+        return
     try:
         engine.settle()
         engine.sweep()
@@ -467,10 +477,11 @@ def _commit(engine: Engine, seqs: Sequence[int], renamed: Mapping[int, str], kno
             msgspec.msgpack.encode(sorted(engine.reader.tags | {fold.TAGS[type(event)] for event in group.events})),
         )
     )
-    rows.append(("meta", UNSWEPT_KEY, b"\1"))
+    if engine.reader.log.files.keeps_erased:
+        rows.append(("meta", UNSWEPT_KEY, b"\1"))
     lowest = min([applied, *(seqs_left[0] - 1 for _, seqs_left in uncovered.values() if seqs_left)])
     rows.append(("checkpoints", APPLIED_KEY, SEQ.pack(lowest)))
-    engine.reader.log.in_turn(lambda turn: turn.write(commit.records, rows, left))
+    engine.reader.log.in_turn(lambda turn: turn.write(commit.records, rows, left, is_clean=True))
     engine.reader.restart(CheckpointGaps(applied, uncovered))
     for number in uncovered:
         engine.reader.packer.settle(engine.reader.streams.at_number(number))

@@ -253,7 +253,12 @@ class _Join:
         """Write a page of events in one transaction, and fold it."""
         engine = self._engine
         now_ns = checked_time(engine.reader.clock_ns())
-        until_kept(lambda: engine.reader.log.in_turn(partial(self._take_turn, page, now_ns)))
+
+        def take() -> None:
+            engine.reader.notice()
+            engine.reader.log.in_turn(partial(self._take_turn, page, now_ns))
+
+        until_kept(take)
         with engine.reader.state_lock:
             engine.reader.catch_up()
 

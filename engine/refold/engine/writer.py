@@ -158,6 +158,7 @@ class Writer:
                 if stored is not None:
                     return stored
             time.sleep(_YIELD_SECONDS)
+            self._reader.notice()
 
     def put(self, rows: Sequence[Row], turn: LogTurn, is_current: Callable[[], bool] = lambda: True) -> bool:
         """Write rows of a cache in a turn, if they still hold then; return whether they do. The caller leads."""
@@ -303,6 +304,7 @@ class Writer:
                 lost_count += 1
                 if now > until and lost_count >= TURNS_COUNT_MIN:
                     raise
+                reader.notice()
 
     def _take_turn(
         self, tickets: list[Ticket], queue: deque[Ticket] | None, seed: CommitSeed, turn: LogTurn

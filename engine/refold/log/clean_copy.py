@@ -1,21 +1,25 @@
 """A copy of a store's file that holds nothing of what was deleted, and its way into the file's place.
 
 LMDB's own compact copy takes pages as they are, and with them what is left of deleted rows between nodes and behind
-long values. So rows are written in the order of their keys into a new file. A file is replaced only by a handle that
-holds the store alone: whoever had the old one open would go on writing to a file that is not there any more.
+long values. So rows are written in the order of their keys into a new file. It counts commits on from where the old one
+ends, as LMDB's table of readers does, which both have: whoever has the old file open goes on in the new one.
 """
 
+import errno
 import os
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from heapq import merge
+from struct import Struct
+from types import MappingProxyType
+from typing import Final, TypeAlias
 
 import lmdb
 
 from refold.errors import StoreFull
 from refold.limits import RETRIES_COUNT_MAX
-from refold.log.disk import disk_error, flush, remove
+from refold.log.disk import disk_error, remove
 from refold.log.environment import Environment
-from refold.log.lmdb_file import DATA_FILE, open_alone, translated
+from refold.log.lmdb_file import CLEAN, DATA_FILE, open_alone, translated
 
 _COPYING: Final = "copying"
 """Where the file is until it is whole, so that no part of it is taken for a store."""
@@ -24,8 +28,14 @@ _COMMIT_BYTES: Final = 16 * 1024**2
 """Bytes of rows that are held in RAM before they are written."""
 
 
-def copy(environment: Environment, into: str) -> None:
-    """Write everything that is committed to a new data file in a directory, and flush it before it gets its name.
+Changes: TypeAlias = Mapping[str, Mapping[bytes, bytes | None]]
+"""By database and key, what a row is to hold instead; ``None`` where there is to be none."""
+
+
+def copy(environment: Environment, into: str, changes: Changes = MappingProxyType({})) -> None:
+    """Write everything that is committed, but for changes, to a new data file in a directory, and flush it.
+
+    It gets its name once it is whole.
 
     One read transaction is open meanwhile. Raises ``StoreFull`` and ``StoreError``, and ``OSError`` of the file.
     """
@@ -35,7 +45,7 @@ def copy(environment: Environment, into: str) -> None:
     while True:
         os.mkdir(place, 0o700)
         try:
-            _copy(environment, place)
+            _copy(environment, place, changes)
             file = os.open(os.path.join(place, DATA_FILE), os.O_RDWR | os.O_CLOEXEC)
             try:
                 os.fchmod(file, mode)
@@ -46,22 +56,29 @@ def copy(environment: Environment, into: str) -> None:
         except lmdb.Error as error:
             attempts -= 1
             if not attempts or not environment.recover(error):
-                raise translated(error, "copying the store", into) from error
+                raise translated(error, "copying the store", environment.path) from error
         else:
             return
         finally:
             remove(place, strict=False)
 
 
-def _copy(environment: Environment, place: str) -> None:
+def _copy(environment: Environment, place: str, changes: Changes) -> None:
     with environment.env.begin() as source:
         rows = (
             (name, row)
             for name, database in environment.databases.items()
-            for row in source.cursor(database).iternext()
+            for row in _changed(source.cursor(database).iternext(), changes.get(name, {}))
         )
         while _put_some(rows, list(environment.databases), place):
             pass
+
+
+def _changed(
+    rows: Iterator[tuple[bytes, bytes]], changes: Mapping[bytes, bytes | None]
+) -> Iterator[tuple[bytes, bytes]]:
+    put = sorted((key, value) for key, value in changes.items() if value is not None)
+    return merge((row for row in rows if row[0] not in changes), put)
 
 
 def _put_some(rows: Iterator[tuple[str, tuple[bytes, bytes]]], names: list[str], place: str) -> bool:
@@ -85,19 +102,15 @@ def _put_some(rows: Iterator[tuple[str, tuple[bytes, bytes]]], names: list[str],
     return False
 
 
-COPY: Final = "sweep"
-"""The directory inside the store in which the copy is made; what a crash leaves of it is unused."""
-
-
-def sweep(environment: Environment) -> None:
-    """Replace the data file by a clean copy; the caller holds the store alone and allows no reads meanwhile.
+def replace(environment: Environment, changes: Changes = MappingProxyType({})) -> None:
+    """Replace the data file by a clean copy with changes; the caller has its turn and allows no reads meanwhile.
 
     Where that fails the old file stays, whole: ``StoreFull`` where there is no room for the copy, with the ballast's.
     """
     environment.check_writing()
     while True:
         try:
-            _sweep(environment)
+            _replace(environment, changes)
         except StoreFull:
             if not environment.ballast.give():
                 raise
@@ -105,16 +118,41 @@ def sweep(environment: Environment) -> None:
             return
 
 
-def _sweep(environment: Environment) -> None:
-    directory = os.path.join(environment.path, COPY)
+def _replace(environment: Environment, changes: Changes) -> None:
+    directory = os.path.join(environment.path, CLEAN)
     remove(directory, strict=False)
     try:
         os.mkdir(directory, 0o700)
-        copy(environment, directory)
+        copy(environment, directory, changes)
+        _continue_commits(os.path.join(directory, DATA_FILE), environment.env)
         environment.replace(directory)
         remove(directory)
-        flush(environment.path)  # Before anybody says that nothing is left to be done.
     except OSError as error:
-        raise disk_error(error, f"sweeping {environment.path}", "check that the directory is writable") from error
+        raise disk_error(
+            error, f"making a clean copy of {environment.path}", "check that the directory is writable"
+        ) from error
     finally:
         remove(directory, strict=False)
+
+
+# A data file begins with two pages that each describe a commit: the one with the even number and the one with the odd.
+
+_META_BEGIN: Final = 16
+"""Where a page has its description, behind the page's own header, in LMDB 0.9 on a machine of 64 bits."""
+_META_BYTES: Final = 136
+_NUMBER: Final = Struct("@Q")
+"""The last word of a description is the number of its commit."""
+
+
+def _continue_commits(file: str, old: lmdb.Environment) -> None:
+    """Give the last commit of a new file the number that the last one of the old file has."""
+    last, page_bytes = old.info()["last_txnid"], old.stat()["psize"]
+    with open(file, "r+b", buffering=0) as new:
+        descriptions = [os.pread(new.fileno(), _META_BYTES, page * page_bytes + _META_BEGIN) for page in (0, 1)]
+        whole = max(descriptions, key=lambda each: _NUMBER.unpack_from(each, _META_BYTES - _NUMBER.size))
+        for number in (last - 1, last):
+            description = whole[: -_NUMBER.size] + _NUMBER.pack(number)
+            written = os.pwrite(new.fileno(), description, number % 2 * page_bytes + _META_BEGIN)
+            if written != _META_BYTES:
+                raise OSError(errno.EIO, f"{written} of {_META_BYTES} bytes were written", file)
+        os.fsync(new.fileno())

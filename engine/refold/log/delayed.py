@@ -116,13 +116,20 @@ class DelayedTurn:
         """Return ``True``: an open turn keeps all other writers out."""
         return True
 
-    def write(self, records: Sequence[Sealed], rows: Sequence[Row] = (), erased: Sequence[Sealed] = ()) -> int:
+    def write(
+        self,
+        records: Sequence[Sealed],
+        rows: Sequence[Row] = (),
+        erased: Sequence[Sealed] = (),
+        *,
+        is_clean: bool = False,
+    ) -> int:
         """Put everything at the end of the tail, not durable on return; what erases goes past it, and is. Return 0."""
         if not self.is_open:
             raise AssertionError("a turn is open once and writes once; take another turn")
         self.is_open = False
-        if erased:
-            self._log.erase(records, rows, erased)
+        if erased or is_clean:
+            self._log.erase(records, rows, erased, is_clean=is_clean)
         else:
             self._log.append(records, rows)
         return self.last_commit
@@ -327,14 +334,16 @@ class DelayedLog:
             self._flusher = None
             return True
 
-    def erase(self, records: Sequence[Sealed], rows: Sequence[Row], erased: Sequence[Sealed]) -> None:
+    def erase(
+        self, records: Sequence[Sealed], rows: Sequence[Row], erased: Sequence[Sealed], *, is_clean: bool
+    ) -> None:
         """Put everything and replace records, durably, after all that was written before; the thread has its turn."""
         self.flush()
         with self._flushing, self._state:
             # What fails may be there all the same; whatever cuts off the look at it, the next use looks again.
             self._is_stale = True
             try:
-                self._inner.in_turn(lambda turn: turn.write(records, rows, erased))
+                self._inner.in_turn(lambda turn: turn.write(records, rows, erased, is_clean=is_clean))
             finally:
                 self._find_end()
 

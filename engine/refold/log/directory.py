@@ -8,21 +8,25 @@ import io
 import os
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
+from functools import partial
 from typing import Final, TypeVar
 
 from refold.errors import Closed, InvalidInput, NotFound, StoreBusy, StoreError, StoreVersion
 from refold.limits import MAP_WAIT_SECONDS, OWNER_WAIT_SECONDS_MAX
-from refold.log.disk import building, disk_error
-from refold.log.environment import TURN_LOCK, Environment, open_lock, share, unshare
-from refold.log.lmdb_file import DATA_FILE, LOCK_FILE, create_databases, problems, unmap
+from refold.log.disk import building, disk_error, remove
+from refold.log.environment import TURN_LOCK, Environment, open_lock
+from refold.log.lmdb_file import CLEAN, DATA_FILE, LOCK_FILE, create_databases, problems, unmap
 from refold.log.protocol import Found
+from refold.log.registry import share, unshare
 
 T = TypeVar("T")
 
-OWNER_LOCK: Final = "owner.lock"
 WRITER_LOCK: Final = "writer.lock"
 _LOOK_SECONDS_MAX: Final = 1.0
 """What a look at who has a store open may take, while it holds a lock that others want to look at."""
+_NOTHING: Final = partial(bool)
+"""Does nothing, in one step of C."""
 _NUMBER_BYTES_MAX: Final = 32
 """More than the number of a process has digits."""
 
@@ -31,6 +35,7 @@ class Directory:
     """A store directory: its environment, once it is open, and the locks that this handle holds; a log's files."""
 
     environment: Environment
+    keeps_erased = False
 
     def __init__(self, path: str, *, readonly: bool, exclusive: bool) -> None:
         self.path = path
@@ -46,17 +51,23 @@ class Directory:
             _keep_writers_out(self._locks[0], self.path)
             self.environment = share(self.path, self, readonly=True, is_sealed=True)
             return
-        self._locks.append(_open_lock(self.path, OWNER_LOCK))
-        # Whoever holds it alone is about to replace the file, and soon done.
-        _lock_soon(self._locks[0], self.path, fcntl.LOCK_SH, OWNER_WAIT_SECONDS_MAX)
-        self.environment = share(self.path, self, readonly=self.readonly)
         if not self.readonly:
             self._locks.append(_open_lock(self.path, WRITER_LOCK))
-            (_lock_alone if self.exclusive else _lock_beside_others)(self._locks[1], self.path)
+        self.environment = share(self.path, self, readonly=self.readonly)
+        if not self.readonly:
+            (_lock_alone if self.exclusive else _lock_beside_others)(self._locks[0], self.path)
             _check_unread(self.path)
             self.environment.ballast.fill()
+            self._clear_away()
             if self.environment.stopped or self.environment.is_suspect:
                 self.environment.resume()
+
+    def _clear_away(self) -> None:
+        """Remove the copy that an erasure was making when it was cut off; one that goes on is waited for."""
+        left = os.path.join(self.path, CLEAN)
+        if os.path.isdir(left):
+            with suppress(StoreError):  # Then the next one does so.
+                self.alone(lambda: remove(left, strict=False))
 
     def check_open(self) -> None:
         """Raise ``Closed`` once the directory was released."""
@@ -64,34 +75,34 @@ class Directory:
             raise Closed(f"the store in {self.path} is closed; open it again with Memory({self.path!r})")
 
     def alone(self, use: Callable[[], T]) -> T:
-        """Call ``use`` while every other handle on the store is kept out; ``StoreBusy`` where there is one.
+        """Call ``use``, which may write several times, in one turn: no other handle writes meanwhile.
 
         Who asks for that makes room, so the ballast is lent to the call.
         """
         self.check_open()
-        owner, environment = self._locks[0], self.environment
-        try:
-            with environment.writing:
-                # One at a time: a lock that is not granted is lost as well, and has to be taken anew before anybody
-                # else.
-                try:
-                    environment.turnstile.enter()
-                    environment.check_place()
-                    _take_alone(owner, self.path)
-                finally:
-                    if environment.turnstile.is_held:
-                        environment.turnstile.unlock()
-                        environment.turnstile.is_held = False
-            return environment.ballast.lend(use)
-        finally:
-            fcntl.flock(owner, fcntl.LOCK_SH)
+        environment = self.environment
+        if self.exclusive:
+            environment.check_place()
+            return environment.ballast.lend(use)  # The thread that flushes may write meanwhile.
+        turnstile = environment.turnstile
+        with environment.writing:
+            unlock = turnstile.unlock
+            try:
+                # Begun to write and dropped: what a writer that died has left is seen from here on.
+                environment.begin(write=True)
+                turnstile.unlock, turnstile.is_kept = _NOTHING, True
+                return environment.ballast.lend(use)
+            finally:
+                turnstile.unlock, turnstile.is_kept = unlock, False
+                unlock()
+                turnstile.is_held = False
 
     def sweep(self) -> None:
         """Put a clean copy of the data file in its place."""
-        from refold.log.clean_copy import sweep  # noqa: PLC0415 - loaded only by those who erase
+        from refold.log.clean_copy import replace  # noqa: PLC0415 - loaded only by those who erase
 
         with self.environment.writing:
-            sweep(self.environment)
+            replace(self.environment)
 
     def search(self, markers: Collection[bytes]) -> Found:
         """Return how often the markers stand in the files of the store."""
@@ -210,18 +221,8 @@ def _create(path: str, seed: dict[bytes, bytes]) -> None:
 
 def _create_inside(made: str, seed: dict[bytes, bytes]) -> None:
     create_databases(made, seed)
-    for name in (OWNER_LOCK, WRITER_LOCK, TURN_LOCK):
+    for name in (WRITER_LOCK, TURN_LOCK):
         os.close(os.open(os.path.join(made, name), os.O_CREAT | os.O_RDWR, 0o600))
-
-
-def _take_alone(owner: io.FileIO, path: str) -> None:
-    try:
-        fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        fcntl.flock(owner, fcntl.LOCK_SH)
-        raise StoreBusy(
-            f"another handle has the store at {path} open, of this process or of another; close it and call again"
-        ) from error
 
 
 def _open_lock(path: str, name: str, flags: int = os.O_CREAT | os.O_RDWR) -> io.FileIO:
@@ -256,7 +257,7 @@ def _lock(lock: io.FileIO, path: str, how: int) -> None:
 
 def _is_sealed(path: str) -> bool:
     """Return whether this process lacks the permission to write to one of the files that a reader writes to."""
-    files = (os.path.join(path, name) for name in (OWNER_LOCK, TURN_LOCK, LOCK_FILE))
+    files = (os.path.join(path, name) for name in (TURN_LOCK, LOCK_FILE))
     return not all(os.access(file if os.path.exists(file) else path, os.W_OK) for file in files)
 
 
@@ -271,8 +272,8 @@ def _keep_writers_out(data: io.FileIO, path: str) -> None:
         except StoreBusy as error:
             raise StoreBusy(
                 f"a process writes to the store at {path}, and this one may write to none of its files, not even that "
-                f"it reads; close it there, give this one permission to write to {OWNER_LOCK}, {TURN_LOCK} and "
-                f"{LOCK_FILE}, or read a backup"
+                f"it reads; close it there, give this one permission to write to {TURN_LOCK} and {LOCK_FILE}, or read "
+                f"a backup"
             ) from error
 
 
@@ -284,7 +285,7 @@ def _check_unread(path: str) -> None:
         except StoreBusy as error:
             raise StoreBusy(
                 f"a process that may not write to the files of the store at {path} reads it, and keeps writers out; "
-                f"close it there, or give it permission to write to {OWNER_LOCK}, {TURN_LOCK} and {LOCK_FILE}"
+                f"close it there, or give it permission to write to {TURN_LOCK} and {LOCK_FILE}"
             ) from error
 
 

@@ -5,7 +5,6 @@ LMDB may open a file only once in a process, so read-only handles of the same pr
 
 import ctypes
 import fcntl
-import gc
 import io
 import mmap
 import os
@@ -35,10 +34,8 @@ from refold.log.disk import disk_error, flush
 from refold.log.lmdb_file import (
     DATA_FILE,
     FORMAT_KEY,
-    LOCK_FILE,
     NAMES,
     STOPPED_NEXT,
-    allocate_lock_file,
     check_end,
     check_format,
     check_structure,
@@ -52,7 +49,7 @@ from refold.log.lmdb_file import (
     settle,
     translated,
 )
-from refold.log.protocol import Displaced
+from refold.log.protocol import Displaced, TurnLost
 from refold.threads import free_lock, uninterrupted
 
 # The turnstile: a lock before LMDB's own, which whoever writes holds for its turn.
@@ -60,14 +57,19 @@ from refold.threads import free_lock, uninterrupted
 # LMDB's mutex is robust against the death of its owner, and still loses a wake-up: if a waiter is killed between
 # being woken and taking the mutex, while another process has just taken it without knowing of waiters, then the next
 # waiter sleeps for ever on a mutex that is free. A record lock of the system has no such gap, and dies with its
-# process. With the turnstile in front, no process ever waits at LMDB's mutex, and whoever has the turnstile knows that
-# no writer is at work.
+# process. With the turnstile in front, no process ever waits at LMDB's mutex, and whoever has it knows that no writer
+# is at work.
 #
-# A byte in the lock file, mapped by everybody, says that an I/O error has stopped a writer, until one has opened the
-# store and checked the end of the log: noting it in mapped memory takes no call that a broken disk could refuse.
+# Its file is mapped by everybody. A byte says that an I/O error has stopped a writer, until one has opened the store
+# and checked the end of the log: noting it takes no call that a broken disk could refuse. A number counts how often the
+# data file was replaced by a clean copy, twice each time: it is odd while that is being done. Whoever has the file open
+# compares it before each look at the log, and goes on in the new file.
 
 TURN_LOCK: Final = "turn.lock"
 _SUSPECT: Final = 2
+_FILE_BYTES: Final = 16
+REPLACED: Final = 1
+"""Where the words of the file have the number."""
 _TURN, _QUEUE = 0, 1
 """The bytes of the file that are locked: by who has its turn, and by who is to have the next one."""
 _HAS: Final = ("its turn at", "the first place in the queue for")
@@ -87,12 +89,19 @@ class Turnstile:
         self._path = path
         self.is_held = False
         """Whether the lock may be held: set before it is taken and cleared after it is given back."""
+        self.is_kept = False
+        """Whether the lock is held for several turns, none of which gives it back."""
         self.unlock: Callable[[], object] = _nothing
         """Gives the lock back in one step, which no signal splits. Every turn ends with it: where ``is_held``."""
         try:
             self._file = _open(os.path.join(path, TURN_LOCK))
             _allocate(self._file.fileno())
-            self.flags = mmap.mmap(self._file.fileno(), 1)
+            mapped = memoryview(mmap.mmap(self._file.fileno(), _FILE_BYTES))
+            self._flags: memoryview | bytearray = mapped
+            self.words: memoryview | list[int] = mapped.cast("Q")
+            """What the file holds, at any moment."""
+            status = os.fstat(self._file.fileno())
+            self._identity = status.st_dev, status.st_ino
             self.unlock = partial(fcntl.lockf, self._file, fcntl.LOCK_UN)
         except OSError as error:
             raise self._failed("opening", error) from error
@@ -114,6 +123,8 @@ class Turnstile:
         if self.is_held:
             return  # The queue may wait for this very turn.
         self.is_held = True
+        if self.is_kept:
+            return  # As above.
         if not self._locks(_TURN, 2):  # Both places in one call, where no other process writes or waits.
             self._wait()
         fcntl.lockf(self._file, fcntl.LOCK_UN, 1, _QUEUE)
@@ -155,22 +166,34 @@ class Turnstile:
         self.is_held = self._locks(_TURN)
         return self.is_held
 
+    def count_replacing(self) -> None:
+        """Count that the data file is being replaced, or has been; the caller has its turn."""
+        self.words[REPLACED] += 1
+
+    def is_at(self, path: str) -> bool:
+        """Return whether this is the lock file of the store at a path."""
+        try:
+            status = os.stat(os.path.join(path, TURN_LOCK))
+        except OSError:
+            return False
+        return (status.st_dev, status.st_ino) == self._identity
+
     @property
     def is_suspect(self) -> bool:
         """Whether an I/O error has stopped a writer, and no other has checked the end of the log since."""
-        return bool(self.flags[0] & _SUSPECT)
+        return bool(self._flags[0] & _SUSPECT)
 
     def suspect(self) -> None:
         """Note for every process, and those to come, that the end of the log is to be checked."""
-        self.flags[0] |= _SUSPECT
+        self._flags[0] |= _SUSPECT
 
     def trust(self) -> None:
         """Note that the end of the log was checked."""
-        self.flags[0] &= ~_SUSPECT
+        self._flags[0] &= ~_SUSPECT
 
     def close(self) -> None:
-        """Give everything back."""
-        self.flags.close()
+        """Give everything back; a thread that looks meanwhile sees zeros."""
+        self._flags, self.words = bytearray(_FILE_BYTES), [0, 0]
         self._file.close()
 
 
@@ -179,6 +202,7 @@ class NoTurnstile:
 
     is_held = False
     is_suspect = False
+    words = (0, 0)
 
     def close(self) -> None:
         """Do nothing: no file is open."""
@@ -194,13 +218,13 @@ def _nothing() -> None:
 
 
 def _allocate(file: int) -> None:
-    """Give the file its byte before it is mapped: writing to a hole on a full disk kills the process."""
-    if os.fstat(file).st_size:
+    """Give the file its bytes before it is mapped: writing to a hole on a full disk kills the process."""
+    if os.fstat(file).st_size >= _FILE_BYTES:
         return
     if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(file, 0, 1)
+        os.posix_fallocate(file, 0, _FILE_BYTES)
     else:
-        os.ftruncate(file, 1)
+        os.ftruncate(file, _FILE_BYTES)
 
 
 # The numbers of the last two commits, as the file has them.
@@ -228,6 +252,9 @@ def _txnids_of(path: str, page_bytes: int) -> _Txnids:
     return words[first : first + 1], words[second : second + 1]
 
 
+_COMMITS_MAX: Final = 2**48
+"""More than a file ever has."""
+
 _MAP_SPARE_BYTES: Final = 64 * 1024**2
 """Address space that a growing map leaves to everything else in the process."""
 
@@ -249,6 +276,12 @@ class Environment:
         """Those that may write: one at most."""
         self.writing = threading.RLock()
         """Held by a thread for its turn at writing, and to change the map: LMDB may not do both at once."""
+        self.replaced = 0 if is_sealed else -1
+        """What the turnstile counted when the data file was opened, -1 while it was odd: then the next look is closer.
+        """
+        self.commits_before = 0
+        """The number from which the commits of this file are counted: no two files that were open here have the same.
+        """
         self.copying = threading.Lock()
         """Held by a thread that copies out of the map, which stays where it is meanwhile."""
         self._map_changes = 0
@@ -262,6 +295,7 @@ class Environment:
         """What a turn that meets a full disk may ask for room: it is lent to those who have the store alone."""
         self.turnstile = cast("Turnstile", NoTurnstile()) if is_sealed else Turnstile(path)
         self._txnids = _NO_TXNIDS
+        self._identify()
         # The environment is opened last, and closed by whatever goes wrong from here: the process may not open the
         # file again as long as a traceback holds it.
         try:
@@ -293,7 +327,10 @@ class Environment:
         """
         if write:
             self.turnstile.enter()
-            self.check_place()
+            if self.turnstile.words[REPLACED] != self.replaced:
+                self._look()
+            if not self._is_at_place():
+                raise self._displaced()
         attempts = RETRIES_COUNT_MAX
         while True:
             try:
@@ -437,43 +474,82 @@ class Environment:
     def replace(self, made: str) -> None:
         """Put the data file of another directory in the place of this one, and open it; the old one stays where not.
 
-        The caller holds ``writing`` and the store alone. LMDB's table of readers is of the old file: a new one is put
-        in its place first, with all of its blocks, because none may be had once the old one is gone. A power cut
-        between the two leaves a whole store.
+        The caller holds ``writing`` and has its turn, and the new file is as ``continue_commits`` leaves it. LMDB's
+        table of readers stays. Other processes that have the old file open see that it was replaced.
         """
-        allocate_lock_file(made)
-        uninterrupted(lambda: self._replace(made))
-
-    def _replace(self, made: str) -> None:
-        # On the thread that renews: a handle that is collected on it wants this lock too.
-        with open_lock:
-            if len(self.handles) > 1:
-                raise StoreBusy(
-                    f"another handle of this process has the store at {self.path} open; close it and call again"
-                )
-            self._renew(lambda: self._put_in_place(made))
+        self.renew(lambda: self._put_in_place(made))
 
     def _put_in_place(self, made: str) -> None:
-        """Give the names of both files to others, durably; where that is unknown, nothing more is written.
+        """Give the name of the file to another, durably; where that is unknown, nothing more is written.
 
         Whoever wrote to a file whose name a loss of power takes back would lose what was acknowledged.
         """
-        self.check_place()
+        if not self._is_at_place():
+            raise self._displaced()
+        self.turnstile.count_replacing()
         try:
-            for name in (LOCK_FILE, DATA_FILE):
-                os.rename(os.path.join(made, name), os.path.join(self.path, name))
+            os.rename(os.path.join(made, DATA_FILE), os.path.join(self.path, DATA_FILE))
             flush(self.path)
         except OSError as error:
-            if _identity(self.path) == self.identity:
+            if file_at(self.path) == self.identity:
                 raise
             self.stop(str(error))
             raise StoreError(
                 f"putting a clean copy of the file in place in {self.path}: {error}; {STOPPED_NEXT}"
             ) from error
         finally:
-            self.identity = _identity(self.path)
-            _forget(self)
-            _open_environments[self.identity] = self
+            self.turnstile.count_replacing()
+
+    def follow(self) -> bool:
+        """Open the file that another process has put in the place of this one; return whether that was done.
+
+        Not while a thread writes, or reads in a snapshot, which are of the old file: then a later look does it.
+        """
+        writing = self.writing
+        try:
+            if not writing.acquire(blocking=False) or self._is_known():
+                return False
+            self.renew()
+            return True
+        finally:
+            try:  # noqa: SIM105 - as in `tell_of_dead`
+                writing.release()
+            except RuntimeError:
+                pass  # Another thread has it.
+
+    def _is_known(self) -> bool:
+        """Return whether the file at the path is the one that is open, or no business of this environment."""
+        replaced = self.turnstile.words[REPLACED]
+        is_known = self._is_at_place() or not self.turnstile.is_at(self.path)
+        if is_known:
+            self.replaced = -1 if replaced & 1 else replaced
+        return is_known
+
+    def _look(self) -> None:
+        """Raise ``TurnLost`` where another process has put another file in the place of this one; this has its turn.
+
+        It is not opened here: of a read that is under way, one half would be of each file.
+        """
+        if self.turnstile.words[REPLACED] & 1:
+            self.turnstile.count_replacing()  # Whoever began it is dead.
+        if not self._is_known():
+            raise TurnLost(f"another process has erased something from {self.path}; nothing was written, call again")
+
+    def _identify(self) -> None:
+        """Look which file is at the path before it is opened: one that is put there meanwhile is noticed later."""
+        replaced = self.turnstile.words[REPLACED]
+        if replaced == self.replaced or not self.turnstile.is_at(self.path):
+            return
+        self.replaced = -1 if replaced & 1 else replaced
+        old, new = self.identity, identity_at(self.path)
+        if new != old:
+            is_open = open_environments.get(old) is self
+            if is_open:
+                open_environments[new] = self
+            self.identity = new
+            self.commits_before += _COMMITS_MAX
+            if is_open:
+                del open_environments[old]
 
     def recover(self, error: lmdb.Error) -> bool:
         """Return whether what failed with an error may be tried again."""
@@ -494,16 +570,26 @@ class Environment:
         return self._map_changes > 0
 
     def check_place(self) -> None:
-        """Raise ``Displaced`` where the file at the path is another one than was opened, or none that can be seen."""
+        """Raise ``Displaced`` where the file at the path is another one than was opened, or none that can be seen.
+
+        One that an erasure has put there is opened by the next look at the log.
+        """
+        is_known = self.turnstile.words[REPLACED] == self.replaced or self._is_known()
+        if is_known and not self._is_at_place():
+            raise self._displaced()
+
+    def _is_at_place(self) -> bool:
         try:
             status = os.stat(self._data_path)
         except OSError:  # Of a directory above that nobody may look into, say.
-            status = None
-        if status is None or (status.st_dev, status.st_ino) != self.identity:
-            raise Displaced(
-                f"the store that was opened at {self.path} was moved, removed or replaced, or is out of reach, and "
-                f"nothing more is written to it; close this memory and open it where it is"
-            )
+            return False
+        return (status.st_dev, status.st_ino) == self.identity
+
+    def _displaced(self) -> Displaced:
+        return Displaced(
+            f"the store that was opened at {self.path} was moved, removed or replaced, or is out of reach, and nothing "
+            f"more is written to it; close this memory and open it where it is"
+        )
 
     def grow(self) -> bool:
         """Make the map that is full larger, and return whether the system grants it.
@@ -565,15 +651,25 @@ class Environment:
                 if meanwhile is not None:
                     meanwhile()
             finally:
-                self.env = self._opened()
-                self.map_bytes = self.env.info()["map_size"]
-                self.databases = self._open_databases()
+                self._reopen()
                 self._txnids = _txnids_of(self.path, self.env.stat()["psize"])
                 self._is_lost = False
         finally:
             self._map_changes += 1
             self._is_map_changing = False
             self._renewing = 0
+
+    def _reopen(self) -> None:
+        while True:
+            self._identify()
+            self.env = self._opened()
+            self.map_bytes = self.env.info()["map_size"]
+            try:
+                self.databases = self._open_databases()
+            except TurnLost:
+                self.env.close()  # It was replaced once more meanwhile.
+            else:
+                return
 
     def _whole_bytes(self) -> int:
         """Return the bytes of all pages that any process has written."""
@@ -654,7 +750,8 @@ class Environment:
         return databases
 
 
-_open_environments: dict[tuple[int, int], Environment] = {}
+open_environments: Final[dict[tuple[int, int], Environment]] = {}
+"""Those of this process, by the identity of their files."""
 open_lock = threading.RLock()
 """Held to open and to close; a thread may take it again: a handle that is collected then gives its share back."""
 
@@ -669,48 +766,18 @@ def _leave_to_parent() -> None:
     Who lets go of one gives up the place of its reader in LMDB's table, which is the parent's.
     """
     free_lock(open_lock)
-    for identity, environment in _open_environments.items():
+    for identity, environment in open_environments.items():
         _of_parent.add(identity)
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(environment.env))
-    _open_environments.clear()
+    open_environments.clear()
 
 
 os.register_at_fork(after_in_child=_leave_to_parent)
 
 
-def share(path: str, handle: object, *, readonly: bool, is_sealed: bool = False) -> Environment:
-    """Return this process's environment of the file, opened if this handle is the first; one of them may write.
-
-    A sealed one is for handles of a process that may write to no file of the store.
-    """
-    with open_lock:
-        identity = _identity(path)
-        environment = _open_environments.get(identity)
-        if environment is not None and not environment.handles:
-            # Who had it last was cut off while closing it.
-            _close(environment)
-            environment = None
-        if environment is not None:
-            # Before the look whether it is still there: a handle that is collected meanwhile may have closed it.
-            environment.handles.add(handle)
-        if environment is None or _open_environments.get(identity) is not environment:
-            environment = _open_environments[identity] = Environment(
-                path, identity, readonly=readonly, is_sealed=is_sealed
-            )
-            environment.handles.add(handle)
-        if environment.is_sealed and not is_sealed:
-            raise StoreBusy(
-                f"this process opened the store at {path} when it might not write to its files; close it and open again"
-            )
-        if not readonly:
-            _take_writer(environment, handle)
-            environment.allow_writing()
-        return environment
-
-
-def _identity(path: str) -> tuple[int, int]:
+def identity_at(path: str) -> tuple[int, int]:
     """Return the identity of the file; ``StoreBusy`` if the process that forked this one has it open."""
-    identity = _found(path)
+    identity = file_at(path)
     if identity in _of_parent:
         raise StoreBusy(
             f"the process that forked this one had the store at {path} open; fork before it is opened, or start "
@@ -719,58 +786,7 @@ def _identity(path: str) -> tuple[int, int]:
     return identity
 
 
-def _found(path: str) -> tuple[int, int]:
+def file_at(path: str) -> tuple[int, int]:
+    """Return the identity of the data file at a path."""
     status = os.stat(os.path.join(path, DATA_FILE))
     return status.st_dev, status.st_ino
-
-
-def writer_at(path: str) -> object | None:
-    """Return the handle of this process that writes to the store at a path, ``None`` where there is none."""
-    with open_lock:
-        try:
-            environment = _open_environments.get(_found(path))
-        except OSError:
-            return None
-        return None if environment is None else next(iter(environment.writers), None)
-
-
-def share_open(path: str, handle: object) -> Environment | None:
-    """Return this process's environment of the file as ``share`` does to a reader, ``None`` if it has none."""
-    with open_lock:
-        identity = _identity(path)
-        environment = _open_environments.get(identity)
-        if environment is not None:
-            environment.handles.add(handle)
-        return _open_environments.get(identity)
-
-
-def _take_writer(environment: Environment, handle: object) -> None:
-    if environment.writers:
-        gc.collect()  # A memory that was dropped without being closed may be left in a cycle.
-    if environment.writers:
-        path = environment.path
-        raise StoreBusy(
-            f"process {os.getpid()} already writes to the store at {path}; close it there, share its Memory, "
-            f"or open this one with readonly=True"
-        )
-    environment.writers.add(handle)
-
-
-def unshare(handle: object) -> None:
-    """Give a handle's shares back, and close each environment that it was the last to have; twice does no harm."""
-    with open_lock:
-        for environment in list(_open_environments.values()):
-            environment.writers.discard(handle)
-            environment.handles.discard(handle)
-            if not environment.handles:
-                _close(environment)
-
-
-def _close(environment: Environment) -> None:
-    environment.close()
-    _forget(environment)
-
-
-def _forget(environment: Environment) -> None:
-    for identity in [known for known, other in _open_environments.items() if other is environment]:
-        del _open_environments[identity]

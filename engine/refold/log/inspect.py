@@ -14,9 +14,9 @@ import lmdb
 from refold.errors import StoreCorrupt, StoreVersion
 from refold.log.directory import WRITER_LOCK
 from refold.log.disk import SITE_SUFFIX
-from refold.log.environment import share_open, unshare
 from refold.log.lmdb_file import DATA_FILE, FORMAT_KEY, NAMES, open_to_look, problems, translated
 from refold.log.protocol import Table
+from refold.log.registry import share_open, unshare
 
 _META_PAGES: Final = 2
 _LOCKS: Final = "/proc/locks"

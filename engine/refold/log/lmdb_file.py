@@ -128,6 +128,8 @@ def _has_no_room(path: str) -> bool:
 
 DATA_FILE: Final = "data.mdb"
 LOCK_FILE: Final = "lock.mdb"
+CLEAN: Final = "clean"
+"""The directory inside a store in which a clean copy of its file is made; what a crash leaves of it is unused."""
 _BLOCK_BYTES: Final = 512
 """The unit of ``st_blocks``."""
 

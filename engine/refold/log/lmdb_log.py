@@ -1,4 +1,4 @@
-"""The log on LMDB: one directory with ``data.mdb``, ``lock.mdb``, ``owner.lock`` and ``writer.lock``.
+"""The log on LMDB: one directory with ``data.mdb``, ``lock.mdb``, ``turn.lock`` and ``writer.lock``.
 
 It promises that what a turn's ``write`` returned from survives a power cut (two flushes per commit, never
 ``sync=False``, never ``writemap``) and that no transaction outlives a call. Of a record it reads head and columns at
@@ -12,10 +12,10 @@ from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import lmdb
 
-from refold.errors import ReadOnly, StoreCorrupt, StoreFull
+from refold.errors import ReadOnly, StoreCorrupt, StoreError, StoreFull
 from refold.limits import BALLAST_BYTES_MIN, RETRIES_COUNT_MAX, SEQ_BYTES
 from refold.log.directory import Directory
-from refold.log.environment import Environment
+from refold.log.environment import REPLACED, Environment
 from refold.log.lmdb_file import translated
 from refold.log.protocol import Row, Table, TurnLost
 from refold.log.record import FIRST_SEQ, FIRST_SEQ_BEGIN, SEQ, EventBytes, Record, Sealed, events_in
@@ -99,21 +99,31 @@ class LmdbTurn:
     all the time let it wait for ever.
     """
 
-    __slots__ = ("_environment", "is_open", "last_commit", "txn")
+    __slots__ = ("_environment", "is_open", "last_commit", "txn", "txnid")
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
         self.txn: lmdb.Transaction[bytes] | None = None
         self.is_open = False
-        self.last_commit = 0
+        self.txnid = 0
         """LMDB gives the next number to the turn's own transaction, unless that changes nothing."""
+        self.last_commit = 0
 
     def is_current(self) -> bool:
         """Return ``True``: an open turn keeps all other writers out."""
         return True
 
-    def write(self, records: Sequence[Sealed], rows: Sequence[Row] = (), erased: Sequence[Sealed] = ()) -> int:
+    def write(
+        self,
+        records: Sequence[Sealed],
+        rows: Sequence[Row] = (),
+        erased: Sequence[Sealed] = (),
+        *,
+        is_clean: bool = False,
+    ) -> int:
         """Put everything and commit: durable on return. The transaction ends, in any case.
+
+        What is to be clean goes into a clean copy of the file, and all of it is there once that has its place.
 
         A transaction that finds the map full is begun again in a larger one, and one that finds the disk full with the
         room of the ballast, if that is lent; unless others came between.
@@ -129,12 +139,12 @@ class LmdbTurn:
                 environment.check_writing()
             while True:
                 try:
-                    return self.last_commit + self._put(records, puts)
+                    return self._put(records, puts, is_clean=is_clean)
                 except lmdb.MapFullError as error:
                     if not environment.grow():
                         raise translated(error, _doing(records, puts), environment.path) from error
                 except lmdb.Error as error:
-                    failure = environment.failure(error, _doing(records, puts), self.last_commit + 1)
+                    failure = environment.failure(error, _doing(records, puts), self.txnid)
                     if not (isinstance(failure, StoreFull) and environment.ballast.give()):
                         raise failure from error
                 self._begin_again()
@@ -148,12 +158,12 @@ class LmdbTurn:
 
     def _begin_again(self) -> None:
         self.txn = self._environment.begin(write=True)
-        if self.txn.id() != self.last_commit + 1:
+        if self.txn.id() != self.txnid:
             path = self._environment.path
             raise TurnLost(f"another process wrote to {path} while this one made room; nothing was written, call again")
 
-    def _put(self, records: Sequence[Sealed], rows: Sequence[_AnyRow]) -> bool:
-        """Put everything and commit the transaction; return whether that changed anything."""
+    def _put(self, records: Sequence[Sealed], rows: Sequence[_AnyRow], *, is_clean: bool) -> int:
+        """Put everything and commit the transaction; return the number of the last commit then."""
         assert self.txn is not None
         databases = self._environment.databases
         try:
@@ -163,6 +173,9 @@ class LmdbTurn:
                 # LMDB compares keys, and behind the last key a record may still begin with events that are there.
                 if FIRST_SEQ.unpack_from(records[0][1], FIRST_SEQ_BEGIN)[0] != SEQ.unpack(key)[0] + 1:
                     self._refuse(f"the record that ends at seq {records[0][0]}")
+            if is_clean:
+                return self._put_clean(records, rows)
+            if records:
                 items = [(SEQ.pack(last), record) for last, record in records]
                 if self.txn.cursor(db=databases["log"]).putmulti(items, append=True) != (len(items), len(items)):
                     self._refuse(f"one of {len(items)} records, the first of which ends at seq {records[0][0]},")
@@ -180,9 +193,25 @@ class LmdbTurn:
                 ballast.written_bytes += sum(len(record) for _, record in records)
                 if ballast.written_bytes >= BALLAST_BYTES_MIN:
                     ballast.fill()
-            return is_changed
+            return self.last_commit + is_changed
         finally:
             self.txn = None
+
+    def _put_clean(self, records: Sequence[Sealed], rows: Sequence[_AnyRow]) -> int:
+        """Put everything into a clean copy, which takes the place of the file; return the number of the last commit."""
+        from refold.log.clean_copy import replace  # noqa: PLC0415 - loaded only by those who erase
+
+        self.txn = None
+        changes: dict[str, dict[bytes, bytes | None]] = {}
+        for table, key, value in (*(("log", SEQ.pack(last), record) for last, record in records), *rows):
+            changes.setdefault(table, {})[key] = value
+        try:
+            replace(self._environment, changes)
+        except StoreError as error:
+            if self._environment.stopped:
+                raise  # Whether the copy has its place is unknown.
+            raise type(error)(f"nothing was erased: {error}") from error
+        return self._environment.commits_before + self.txnid - 1
 
     def _refuse(self, what: str) -> NoReturn:
         """Raise, because LMDB did not append; no ``assert``: a check of a write must not go away with ``python -O``."""
@@ -255,10 +284,18 @@ class LmdbLog:
 
     def last_commit(self) -> int:
         """Return the number of the last transaction (in about a tenth of a microsecond)."""
+        environment = self.durability
+        if (
+            environment.turnstile.words[REPLACED] != environment.replaced
+            and self._snapshot is None
+            and environment.follow()
+        ):
+            self._attach()
+        before = environment.commits_before
         txnid = self._reading("looking for changes", id_of, database="log")
-        if self.durability.is_behind(txnid) and self._snapshot is None and self.durability.tell_of_dead():
+        if environment.is_behind(txnid) and self._snapshot is None and environment.tell_of_dead():
             txnid = self._reading("looking for changes", id_of, database="log")
-        return txnid
+        return before + txnid
 
     def read(self, after: int, until: int) -> list[Sealed]:
         """Return the records with the events behind ``after`` up to ``until``."""
@@ -310,7 +347,8 @@ class LmdbLog:
             try:
                 turn.is_open = True
                 turn.txn = environment.begin(write=True)
-                turn.last_commit = turn.txn.id() - 1
+                turn.txnid = turn.txn.id()
+                turn.last_commit = environment.commits_before + turn.txnid - 1
                 return use(turn)
             finally:
                 turn.txn, turn.is_open = None, False

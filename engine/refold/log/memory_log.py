@@ -35,8 +35,15 @@ class RamTurn:
         """Return ``True``: an open turn keeps all other writers out."""
         return True
 
-    def write(self, records: Sequence[Sealed], rows: Sequence[Row] = (), erased: Sequence[Sealed] = ()) -> int:
-        """Put everything at once; return 0, as no other process commits."""
+    def write(
+        self,
+        records: Sequence[Sealed],
+        rows: Sequence[Row] = (),
+        erased: Sequence[Sealed] = (),
+        *,
+        is_clean: bool = False,  # noqa: ARG002 - what is replaced is gone
+    ) -> int:
+        """Put everything at once; return 0, as no other process commits. What was replaced is gone in any case."""
         if self._was_written:
             raise AssertionError("a turn writes once; take another turn")
         self._was_written = True
@@ -50,6 +57,8 @@ class RamLog:
     A change is committed by one assignment, to ``_change``. Putting it into lists and tables takes many steps, each of
     which may be done again: where an interrupt cuts them off, the next call does them from the first one on.
     """
+
+    keeps_erased = False
 
     def __init__(self, *, readonly: bool = False) -> None:
         self.readonly = readonly

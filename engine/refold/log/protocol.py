@@ -69,12 +69,15 @@ class LogTurn(Protocol):
         records: Sequence[Sealed],
         rows: Sequence[Row] = (),
         erased: Sequence[Sealed] = (),
+        *,
+        is_clean: bool = False,
     ) -> int:
         """Append records and put the rows, in one transaction; return the number of the last commit then.
 
         At most once: it gives the turn back. ``erased`` records take the place of those with the same keys in the same
-        transaction, which then is durable in any case. Raises ``TurnLost`` where nothing was written, another writer
-        committed, and another turn will do.
+        transaction, which then is durable in any case. With ``is_clean`` nothing stays of what this replaces or
+        deletes, unless the files keep that until ``sweep``. Raises ``TurnLost`` where nothing was written, another
+        writer committed, and another turn will do.
         """
         ...
 
@@ -132,10 +135,15 @@ class AlwaysDurable:
 class Files(Protocol):
     """The upkeep of what a log keeps, on disk or elsewhere: what is not durable yet is not in it."""
 
-    def alone(self, use: Callable[[], T]) -> T:
-        """Call ``use`` while no other handle, of any process, has the log open; ``StoreBusy`` where one has.
+    @property
+    def keeps_erased(self) -> bool:
+        """Whether bytes of what was erased may be there until ``sweep``."""
+        ...
 
-        A log that nobody else can open just calls it.
+    def alone(self, use: Callable[[], T]) -> T:
+        """Call ``use``, which may write several times, while no other handle of any process writes.
+
+        A log on a server just calls it: a turn in it is lost where another machine writes.
         """
         ...
 
@@ -249,7 +257,12 @@ class Log(Protocol):
 
 def write(log: Log, records: Sequence[Sealed], rows: Sequence[Row] = ()) -> int:
     """Append records and put rows in a turn of their own, whoever wrote before; return the number of the commit."""
-    return until_kept(lambda: log.in_turn(lambda turn: turn.write(records, rows)))
+
+    def take() -> int:
+        log.last_commit()  # Where the file was replaced by another process, that opens the new one.
+        return log.in_turn(lambda turn: turn.write(records, rows))
+
+    return until_kept(take)
 
 
 def until_kept(take: Callable[[], T]) -> T:

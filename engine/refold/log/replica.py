@@ -98,8 +98,18 @@ class ReplicaTurn:
         """Return whether the last commit that is here is the server's last one."""
         return self._log.is_current()
 
-    def write(self, records: Sequence[Sealed], rows: Sequence[Row] = (), erased: Sequence[Sealed] = ()) -> int:
-        """Append a commit to the server's, and write it here; what is of this copy alone is only written here."""
+    def write(
+        self,
+        records: Sequence[Sealed],
+        rows: Sequence[Row] = (),
+        erased: Sequence[Sealed] = (),
+        *,
+        is_clean: bool = False,  # noqa: ARG002 - that takes another step
+    ) -> int:
+        """Append a commit to the server's, and write it here; what is of this copy alone is only written here.
+
+        What was replaced is left to ``sweep``.
+        """
         log, shared = self._log, self._log.shared(rows)
         if not (records or shared or erased):
             return log.applied + self._turn.write((), rows)
@@ -529,19 +539,21 @@ class _CopyLog(LmdbLog):
 class ReplicaFiles:
     """The upkeep of a copy and of the server's commits."""
 
+    keeps_erased = True
+
     def __init__(self, log: ReplicaLog) -> None:
         self._log = log
 
     def alone(self, use: Callable[[], T]) -> T:
-        """Call ``use`` once all commits of the server are here, while no other process reads the copy."""
+        """Call ``use`` once all commits of the server are here; its turn is lost where another machine writes."""
         self._log.refresh()
-        return self._log.local.files.alone(use)
+        return use()
 
     def sweep(self) -> None:
         """Leave nothing of what was erased, on the server and here."""
         self._replace_stale()
         self._log.commits.sweep()
-        self._log.local.files.sweep()
+        self._log.local.files.alone(self._log.local.files.sweep)
 
     def sweep_copy(self) -> None:
         """Leave nothing of what was erased in the copy; the caller keeps readers out.

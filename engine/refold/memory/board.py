@@ -563,8 +563,7 @@ class Board:
     def erase(self, *, derived: str = "erase", forks: str = "refuse") -> "Receipt":
         """Erase the bytes of all its events, and its name; return what was reached, and what no store can reach.
 
-        Events derived from it are erased too, unless ``derived="keep"``. ``StoreBusy`` while another handle has the
-        store open.
+        Events derived from it are erased too, unless ``derived="keep"``.
         """
         from refold.memory import store  # noqa: PLC0415 - loaded only by those who erase
 

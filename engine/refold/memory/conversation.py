@@ -574,7 +574,7 @@ class Conversation(Handle):
         """Erase the bytes of all its events, and its name; return what was reached, and what no store can reach.
 
         What names it or was derived from it goes too, unless ``derived="keep"``; ``forks="erase"`` takes along what was
-        forked from it, which else raises ``InvalidInput``. ``StoreBusy`` while another handle has the store open.
+        forked from it, which else raises ``InvalidInput``.
         """
         from refold.memory import store  # noqa: PLC0415 - loaded only by those who erase
 

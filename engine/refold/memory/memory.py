@@ -746,7 +746,7 @@ class Memory:
         ``text`` adds all events that hold it as it is written, in forks too: a secret is mostly in more than one. Of a
         message, its place, role and tokens stay, so that no window changes. What was derived from the events
         (``sources``) goes too, unless ``derived="keep"``. Raises ``InvalidInput`` for a seq that is not there and for a
-        text of fewer than 4 characters, ``StoreBusy`` while another handle has the store open.
+        text of fewer than 4 characters, ``StoreFull`` without room for a clean copy of the file: nothing was erased.
         """
         return store.erase(self._core, self._at, seqs, text, derived)
 

@@ -426,8 +426,7 @@ class Project:
     def erase(self, *, derived: str = "erase", forks: str = "refuse") -> Receipt:
         """Erase the bytes of all its events, and its name; return what was reached, and what no store can reach.
 
-        What was derived from it goes too, unless ``derived="keep"``. ``StoreBusy`` while another handle has the store
-        open.
+        What was derived from it goes too, unless ``derived="keep"``.
         """
         from refold.memory import store
 

@@ -157,7 +157,7 @@ def _open(place: str | None, terms: Terms, *, is_shared: bool, readonly: bool, c
 def _at(directory: str) -> Share | None:
     if not _shares:
         return None
-    from refold.log.environment import writer_at  # noqa: PLC0415 - loaded only where a directory is open
+    from refold.log.registry import writer_at  # noqa: PLC0415 - loaded only where a directory is open
 
     files = writer_at(directory)
     return None if files is None else next((share for share in list(_shares) if share.is_of(files)), None)

@@ -158,8 +158,7 @@ class Table(Handle):
     def erase(self, prefix: Key = "", *, derived: str = "erase", forks: str = "refuse") -> Receipt:
         """Erase the bytes of all that was ever put under keys that begin so, and of the whole table without ``prefix``.
 
-        What was derived from it goes too, unless ``derived="keep"``; ``forks`` is of a whole table. ``StoreBusy`` while
-        another handle has the store open.
+        What was derived from it goes too, unless ``derived="keep"``; ``forks`` is of a whole table.
         """
         if not prefix:
             return store.erase_stream(self._core, self._stream, self._at, derived, forks)

@@ -15,7 +15,7 @@ from tests.rigs.faults.world import Copied, Erasure, World, append, chat_of, loo
 
 STOPPED: Final = "a request_id then tells"
 """What errors say that stop writing."""
-ERASED: Final = "the events are erased"
+NOTHING: Final = "nothing was erased"
 MARKER_CHARS: Final = 16
 
 
@@ -57,13 +57,13 @@ def erase(world: World, memory: Memory, erasure: Erasure) -> None:
         receipt = _erase(memory, erasure)
     except StoreError as error:
         world.check_told(error)
-        erasure.is_erased |= ERASED in str(error)
+        erasure.is_refused = NOTHING in str(error)
         if isinstance(error, StoreFull) or STOPPED in str(error):
             world.told.errors.append(f"{type(error).__name__}: {error}")
-        elif ERASED not in str(error):
+        elif not erasure.is_refused:
             world.told.findings.append(f"an erasure failed, and does not say what became of it: {error}")
     else:
-        erasure.is_done = erasure.is_erased = True
+        erasure.is_done, erasure.is_refused = True, False
         if receipt.occurrences:
             world.told.findings.append(f"a receipt counts {receipt.occurrences} occurrences")
 
@@ -104,7 +104,9 @@ def half_done(memory: Memory, world: World) -> list[str]:
     findings = []
     for erasure in world.told.erasures:
         there = [text for text in erasure.texts if text in found]
-        if there and (erasure.is_erased or len(there) < len(erasure.texts)):
+        if erasure.is_refused and not there:
+            findings.append(f"{erasure.texts[0][:20]} is erased, and somebody was told that it is not")
+        if there and (erasure.is_done or len(there) < len(erasure.texts)):
             findings.append(
                 f"{there[0][:20]} and {len(there) - 1} more of {len(erasure.texts)} are there and were erased"
             )
@@ -118,7 +120,7 @@ def _all_texts(memory: Memory) -> list[str]:
 
 def left_over(world: World) -> list[str]:
     """Return what files of the store still hold of what is erased; it was opened since, and is closed."""
-    erased = [text for erasure in world.told.erasures if erasure.is_erased for text in erasure.texts]
+    erased = [text for erasure in world.told.erasures if erasure.is_done for text in erasure.texts]
     return list(judge.remains(world.path, ((f"what {text[:12]}", text[:MARKER_CHARS].encode()) for text in erased)))
 
 
@@ -128,7 +130,7 @@ def erase_again(world: World, memory: Memory) -> list[str]:
         receipt = _erase(memory, erasure)
         if receipt.occurrences:
             return [f"asked for again, a receipt counts {receipt.occurrences} occurrences"]
-        erasure.is_done = erasure.is_erased = True
+        erasure.is_done, erasure.is_refused = True, False
     return half_done(memory, world)
 
 

@@ -22,8 +22,8 @@ class Erasure:
     seqs: list[int]
     is_done: bool = False
     """Whether somebody was told that the bytes are gone."""
-    is_erased: bool = False
-    """Whether somebody was told at least that the events are erased: the next opening sweeps their bytes out."""
+    is_refused: bool = False
+    """Whether somebody was told that nothing was erased."""
 
 
 @dataclass
@@ -115,9 +115,7 @@ def look(world: World, memory: Memory) -> None:
         world.told.findings.append(f"reading failed: {type(error).__name__}: {error}")
         return
     missing = [text[:12] for text in known if found.count(text) != 1]
-    back = [
-        text[:12] for erasure in world.told.erasures if erasure.is_erased for text in erasure.texts if text in found
-    ]
+    back = [text[:12] for erasure in world.told.erasures if erasure.is_done for text in erasure.texts if text in found]
     if back:
         world.told.findings.append(f"read while calls fail, {back} are there and were erased")
     if missing:

@@ -22,8 +22,8 @@ import msgspec
 from msgspec import Struct
 
 from refold import InvalidInput, Memory, StoreBusy, StoreError
-from refold.engine.reader import UNSWEPT_KEY
 from refold.log import clean_copy, disk, environment
+from refold.log.environment import Turnstile
 from refold.log.lmdb_log import LmdbTurn
 from refold.memory import store
 from tests.rigs.breaks import BUILDS
@@ -92,12 +92,8 @@ def _doomed(times: int, *, after: bool, when: Callable[..., bool] = lambda *_, *
     return wrapping
 
 
-def _is_sweep(_turn: Any, _records: Any, rows: Any = (), _erased: Any = ()) -> bool:
-    return any(key == UNSWEPT_KEY and value is None for _, key, value in rows)
-
-
-def _is_erasure(_turn: Any, _records: Any, _rows: Any = (), erased: Any = ()) -> bool:
-    return bool(erased)
+def _is_erasure(_turn: Any, _records: Any, _rows: Any = (), _erased: Any = (), *, is_clean: bool = False) -> bool:
+    return is_clean
 
 
 def _is_backup(_made: str, _target: str, what: str) -> bool:
@@ -121,8 +117,8 @@ MOMENTS: Final[dict[str, Callable[[int], None]]] = {
     "once the copy is whole": lambda n: _in_class(clean_copy, "copy", _doomed(n, after=True)),
     "before the copy takes its place": lambda n: _in_os(environment, "rename", _doomed(n, after=False)),
     "once the copy has its place": lambda n: _in_os(environment, "rename", _doomed(n, after=True)),
-    "before it says that all is swept": lambda n: _in_class(LmdbTurn, "write", _doomed(n, after=False, when=_is_sweep)),
-    "once it says that all is swept": lambda n: _in_class(LmdbTurn, "write", _doomed(n, after=True, when=_is_sweep)),
+    "before others are to notice": lambda n: _in_class(Turnstile, "count_replacing", _doomed(n, after=False)),
+    "once others are to notice": lambda n: _in_class(Turnstile, "count_replacing", _doomed(n, after=True)),
     "before a backup takes its place": lambda n: _in_class(
         disk, "_put_in_place", _doomed(n, after=False, when=_is_backup)
     ),
@@ -156,7 +152,7 @@ class Eraser:
             with contextlib.suppress(StoreBusy), Memory(self._setup.path) as memory:
                 for _ in range(self._random.randint(1, CALLS_PER_OPENING)):
                     self._make(memory)
-            stop.wait(self._random.random() * PAUSE_SECONDS)  # An erasure wants the store for itself alone.
+            stop.wait(self._random.random() * PAUSE_SECONDS)
 
     def _make(self, memory: Memory) -> None:
         (kind,) = self._random.choices(list(KINDS), weights=list(KINDS.values()))

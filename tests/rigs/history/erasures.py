@@ -182,7 +182,6 @@ def _findings(path: Path, lines: list[Said], tally: Tally) -> Iterator[str]:
     asked = {line.name: line for line in lines if not line.is_answer}
     answers = {line.name: line for line in lines if line.is_answer and not line.error}
     with Memory(path) as memory:
-        yield from judge.unswept(memory)
         events = list(memory.events())
         yield from judge.unsound(memory)
         yield from _log_findings(events, asked, answers)

@@ -1,0 +1,116 @@
+"""The environments that are open in this process, and the handles that share each: LMDB may open a file only once."""
+
+import gc
+import os
+import time
+from contextlib import suppress
+
+from refold.errors import StoreBusy
+from refold.limits import MAP_WAIT_SECONDS, OWNER_WAIT_SECONDS_MAX
+from refold.log.environment import REPLACED, Environment, file_at, identity_at, open_environments, open_lock
+from refold.log.protocol import TurnLost
+
+
+def share(path: str, handle: object, *, readonly: bool, is_sealed: bool = False) -> Environment:
+    """Return this process's environment of the file, opened if this handle is the first; one of them may write.
+
+    A sealed one is for handles of a process that may write to no file of the store.
+    """
+    until = time.monotonic() + OWNER_WAIT_SECONDS_MAX
+    while True:
+        with open_lock:
+            identity = identity_at(path)
+            # Before the look for one of that file, so that none is missed which goes on in it meanwhile.
+            behind = next((each for each in open_environments.values() if _is_behind(each, identity)), None)
+            if behind is None:
+                with suppress(TurnLost):  # It was replaced while it was opened.
+                    return _share(path, identity, handle, readonly=readonly, is_sealed=is_sealed)
+                continue
+        # A process may have LMDB's lock file open only once, which is that of both.
+        if not behind.follow() and time.monotonic() > until:
+            raise StoreBusy(
+                f"this process reads or writes the store at {path} as it was before another one erased something, for "
+                f"longer than OWNER_WAIT_SECONDS_MAX = {OWNER_WAIT_SECONDS_MAX} s; call again once that is done"
+            )
+        time.sleep(MAP_WAIT_SECONDS)
+
+
+def _is_behind(environment: Environment, identity: tuple[int, int]) -> bool:
+    """Return whether the file with this identity was put in the place of the one that an environment has open."""
+    if environment.turnstile.words[REPLACED] == environment.replaced or identity == environment.identity:
+        return False
+    try:
+        return file_at(environment.path) == identity and environment.turnstile.is_at(environment.path)
+    except OSError:
+        return False
+
+
+def _share(path: str, identity: tuple[int, int], handle: object, *, readonly: bool, is_sealed: bool) -> Environment:
+    environment = open_environments.get(identity)
+    if environment is not None and not environment.handles:
+        # Who had it last was cut off while closing it.
+        _close(environment)
+        environment = None
+    if environment is not None:
+        # Before the look whether it is still there: a handle that is collected meanwhile may have closed it.
+        environment.handles.add(handle)
+    if environment is None or open_environments.get(identity) is not environment:
+        environment = Environment(path, identity, readonly=readonly, is_sealed=is_sealed)
+        open_environments[environment.identity] = environment
+        environment.handles.add(handle)
+    if environment.is_sealed and not is_sealed:
+        raise StoreBusy(
+            f"this process opened the store at {path} when it might not write to its files; close it and open again"
+        )
+    if not readonly:
+        _take_writer(environment, handle)
+        environment.allow_writing()
+    return environment
+
+
+def writer_at(path: str) -> object | None:
+    """Return the handle of this process that writes to the store at a path, ``None`` where there is none."""
+    with open_lock:
+        try:
+            environment = open_environments.get(file_at(path))
+        except OSError:
+            return None
+        return None if environment is None else next(iter(environment.writers), None)
+
+
+def share_open(path: str, handle: object) -> Environment | None:
+    """Return this process's environment of the file as ``share`` does to a reader, ``None`` if it has none."""
+    with open_lock:
+        identity = identity_at(path)
+        environment = open_environments.get(identity)
+        if environment is not None:
+            environment.handles.add(handle)
+        return open_environments.get(identity)
+
+
+def _take_writer(environment: Environment, handle: object) -> None:
+    if environment.writers:
+        gc.collect()  # A memory that was dropped without being closed may be left in a cycle.
+    if environment.writers:
+        path = environment.path
+        raise StoreBusy(
+            f"process {os.getpid()} already writes to the store at {path}; close it there, share its Memory, "
+            f"or open this one with readonly=True"
+        )
+    environment.writers.add(handle)
+
+
+def unshare(handle: object) -> None:
+    """Give a handle's shares back, and close each environment that it was the last to have; twice does no harm."""
+    with open_lock:
+        for environment in list(open_environments.values()):
+            environment.writers.discard(handle)
+            environment.handles.discard(handle)
+            if not environment.handles:
+                _close(environment)
+
+
+def _close(environment: Environment) -> None:
+    environment.close()
+    if open_environments.get(environment.identity) is environment:
+        del open_environments[environment.identity]

@@ -582,16 +582,20 @@ class DifferentialMachine(RuleBasedStateMachine):
         if whole:
             pairs = [(place, replacing if place % 3 else whole) for place in chosen]
             seqs = sorted({rows[place % len(rows)].seq for place, rows in pairs})
-            if self.logs is None:
-                self.leave_other()
             windows = self._windows()
             receipt = self.memory.erase(seqs, derived=derived)
             erased = self.model.erase(seqs, derived=derived == "erase")
             assert sorted((*receipt.seqs, *receipt.derived)) == erased
             assert self._windows() == windows
+            self._look_elsewhere()
             self.hashes = {place: hashed for place, hashed in self.hashes.items() if place[1] < erased[0]}
 
     erase_more = erase
+
+    def _look_elsewhere(self) -> None:
+        """The other process has noticed what was erased, if it has the store open."""
+        if self.other is not None and self.logs is None:
+            assert (self.other.head, self.other.state_hash()) == (self.store.head, self.store.state_hash())
 
     def _windows(self) -> list[list[tuple[str, int]]]:
         chats = map(self.memory.conversation, self.memory.conversations())
@@ -601,13 +605,12 @@ class DifferentialMachine(RuleBasedStateMachine):
     @rule(op=st.sampled_from(GONE))
     def erase_all(self, op: Operation) -> None:
         """Erase a conversation, a project or a board that nothing else goes on from, so that nothing refuses it."""
-        if self.logs is None:
-            self.leave_other()
         self.do(op)
         kind, own = op.verb.partition(".")[0], stream_of(op.resolved(self.model, self.kept))
         first = min(row.seq for row in self.model.rows if row.stream == own)
         for stream in handle(self.memory, kind, op.resolved(self.model, []).where).erase(derived="keep").streams:
             self.model.erase_stream(own, stream)
+        self._look_elsewhere()
         self.hashes = {place: hashed for place, hashed in self.hashes.items() if place[1] < first}
 
     # What holds after each step.

@@ -5,12 +5,15 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from refold import Closed, Memory, Recorded, StoreBusy, StoreFull
 from refold.embedders import HashedEmbedder
+from tests.support.bounds import Clock
 from tests.support.memories import assert_sound
+from tests.support.other_process import Elsewhere
 
 
 def contents(memory: Memory) -> list[str]:
@@ -120,6 +123,18 @@ def test_an_erasure_is_of_both(tmp_path: Path) -> None:
         assert contents(other)
         assert other.conversation("chat").erase().occurrences == 0
         assert contents(one) == []
+
+
+def test_it_is_shared_behind_an_erasure_of_another_process(tmp_path: Path) -> None:
+    with Memory(tmp_path / "store") as one, Elsewhere(Clock()) as elsewhere:
+        message = one.conversation("chat").append("user", "a secret that is erased")
+        other: Any = elsewhere.opened(tmp_path / "store", {}, 2)
+        other.erase([message.seq])
+        with Memory(tmp_path / "store") as again:
+            again.conversation("chat").append("user", "after it")
+            assert [each.content for each in one.conversation("chat").window()] == [None, "after it"]
+        assert one.state_hash() == other.state_hash()
+        elsewhere.shut()
 
 
 def test_a_subscription_ends_with_the_memory_that_has_it(tmp_path: Path) -> None:

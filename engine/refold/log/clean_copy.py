@@ -126,7 +126,6 @@ def _replace(environment: Environment, changes: Changes) -> None:
         copy(environment, directory, changes)
         _continue_commits(os.path.join(directory, DATA_FILE), environment.env)
         environment.replace(directory)
-        remove(directory)
     except OSError as error:
         raise disk_error(
             error, f"making a clean copy of {environment.path}", "check that the directory is writable"

@@ -86,6 +86,8 @@ class Directory:
             return environment.ballast.lend(use)  # The thread that flushes may write meanwhile.
         turnstile = environment.turnstile
         with environment.writing:
+            if turnstile.is_kept:
+                return use()
             unlock = turnstile.unlock
             try:
                 # Begun to write and dropped: what a writer that died has left is seen from here on.

@@ -474,7 +474,7 @@ class Environment:
     def replace(self, made: str) -> None:
         """Put the data file of another directory in the place of this one, and open it; the old one stays where not.
 
-        The caller holds ``writing`` and has its turn, and the new file is as ``continue_commits`` leaves it. LMDB's
+        The caller holds ``writing`` and has its turn, and the new file counts its commits on from this one's. LMDB's
         table of readers stays. Other processes that have the old file open see that it was replaced.
         """
         self.renew(lambda: self._put_in_place(made))

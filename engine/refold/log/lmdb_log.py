@@ -202,16 +202,19 @@ class LmdbTurn:
         from refold.log.clean_copy import replace  # noqa: PLC0415 - loaded only by those who erase
 
         self.txn = None
+        environment, before = self._environment, self._environment.commits_before
         changes: dict[str, dict[bytes, bytes | None]] = {}
         for table, key, value in (*(("log", SEQ.pack(last), record) for last, record in records), *rows):
             changes.setdefault(table, {})[key] = value
         try:
-            replace(self._environment, changes)
+            replace(environment, changes)
         except StoreError as error:
-            if self._environment.stopped:
-                raise  # Whether the copy has its place is unknown.
+            if environment.stopped:
+                raise  # Whether the copy has its place for good is unknown.
+            if environment.commits_before != before:
+                raise type(error)(f"the events are erased, and the file is not open any more: {error}") from error
             raise type(error)(f"nothing was erased: {error}") from error
-        return self._environment.commits_before + self.txnid - 1
+        return environment.commits_before + self.txnid - 1
 
     def _refuse(self, what: str) -> NoReturn:
         """Raise, because LMDB did not append; no ``assert``: a check of a write must not go away with ``python -O``."""

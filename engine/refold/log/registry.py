@@ -21,7 +21,7 @@ def share(path: str, handle: object, *, readonly: bool, is_sealed: bool = False)
         with open_lock:
             identity = identity_at(path)
             # Before the look for one of that file, so that none is missed which goes on in it meanwhile.
-            behind = next((each for each in open_environments.values() if _is_behind(each, identity)), None)
+            behind = _behind(identity)
             if behind is None:
                 with suppress(TurnLost):  # It was replaced while it was opened.
                     return _share(path, identity, handle, readonly=readonly, is_sealed=is_sealed)
@@ -35,14 +35,14 @@ def share(path: str, handle: object, *, readonly: bool, is_sealed: bool = False)
         time.sleep(MAP_WAIT_SECONDS)
 
 
-def _is_behind(environment: Environment, identity: tuple[int, int]) -> bool:
-    """Return whether the file with this identity was put in the place of the one that an environment has open."""
-    if environment.turnstile.words[REPLACED] == environment.replaced or identity == environment.identity:
-        return False
-    try:
-        return file_at(environment.path) == identity and environment.turnstile.is_at(environment.path)
-    except OSError:
-        return False
+def _behind(identity: tuple[int, int]) -> Environment | None:
+    """Return the environment whose file was replaced by the one with this identity, and that has not noticed yet."""
+    for environment in open_environments.values():
+        if environment.turnstile.words[REPLACED] != environment.replaced and identity != environment.identity:
+            with suppress(OSError):
+                if file_at(environment.path) == identity and environment.turnstile.is_at(environment.path):
+                    return environment
+    return None
 
 
 def _share(path: str, identity: tuple[int, int], handle: object, *, readonly: bool, is_sealed: bool) -> Environment:
@@ -72,9 +72,10 @@ def writer_at(path: str) -> object | None:
     """Return the handle of this process that writes to the store at a path, ``None`` where there is none."""
     with open_lock:
         try:
-            environment = open_environments.get(file_at(path))
+            identity = file_at(path)
         except OSError:
             return None
+        environment = _behind(identity) or open_environments.get(identity)
         return None if environment is None else next(iter(environment.writers), None)
 
 
@@ -82,10 +83,11 @@ def share_open(path: str, handle: object) -> Environment | None:
     """Return this process's environment of the file as ``share`` does to a reader, ``None`` if it has none."""
     with open_lock:
         identity = identity_at(path)
-        environment = open_environments.get(identity)
-        if environment is not None:
-            environment.handles.add(handle)
-        return open_environments.get(identity)
+        environment = _behind(identity) or open_environments.get(identity)
+        if environment is None:
+            return None
+        environment.handles.add(handle)
+        return environment if open_environments.get(environment.identity) is environment else None
 
 
 def _take_writer(environment: Environment, handle: object) -> None:

@@ -16,6 +16,7 @@ from tests.rigs.faults.world import Copied, Erasure, World, append, chat_of, loo
 STOPPED: Final = "a request_id then tells"
 """What errors say that stop writing."""
 NOTHING: Final = "nothing was erased"
+ERASED: Final = "the events are erased"
 MARKER_CHARS: Final = 16
 
 
@@ -58,9 +59,10 @@ def erase(world: World, memory: Memory, erasure: Erasure) -> None:
     except StoreError as error:
         world.check_told(error)
         erasure.is_refused = NOTHING in str(error)
+        erasure.is_done |= ERASED in str(error)
         if isinstance(error, StoreFull) or STOPPED in str(error):
             world.told.errors.append(f"{type(error).__name__}: {error}")
-        elif not erasure.is_refused:
+        elif not (erasure.is_refused or erasure.is_done):
             world.told.findings.append(f"an erasure failed, and does not say what became of it: {error}")
     else:
         erasure.is_done, erasure.is_refused = True, False

@@ -58,7 +58,9 @@ def test_a_majority_is_in_touch(of: int, majority: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
+# The client leaves a connection to a server that stands still to the collector.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_leader_that_was_replaced_while_it_stood_still_is_not_believed() -> None:
     with nats_servers(3) as servers:
         address = servers.address("still")
@@ -90,8 +92,8 @@ def _late_answers(servers: NatsServers, address: str, place: int) -> list[int]:
 
 
 def _heads(commits: CommitLog) -> list[int]:
-    found, until = list[int](), time.monotonic() + 2
-    while time.monotonic() < until:
+    found, since = list[int](), time.monotonic()
+    while (waited := time.monotonic() - since) < 2 or (not found and waited < 60):
         with suppress(StoreUnreachable):
             found.append(commits.head())
     return found

@@ -16,7 +16,7 @@ import msgspec
 
 from refold import fold
 from refold.cli import EXIT_ERROR, EXIT_INTEGRITY
-from refold.engine.reader import TAGS_KEY, UNSWEPT_KEY
+from refold.engine.reader import TAGS_KEY
 from refold.engine.streams import APPLIED_KEY
 from refold.engine.verify import was_store
 from refold.errors import InvalidInput, StoreError
@@ -35,7 +35,7 @@ from refold.log import inspect
 from refold.log.ballast import reserved_bytes, wanted_bytes
 from refold.log.commits import Check, is_address, shown_address
 from refold.log.inspect import StoreFacts
-from refold.log.lmdb_file import DATA_FILE
+from refold.log.lmdb_file import CLEAN, DATA_FILE
 from refold.log.protocol import Table
 from refold.log.record import FORMAT, SEQ, Record
 from refold.log.replica import connect
@@ -171,6 +171,10 @@ def _unfinished(path: str) -> CheckResult:
     if left:
         step = "remove it, unless whoever made it is to make it again: that clears it away"
         return _warn(f"a creation, a backup or a recovery was cut off and has left {', '.join(left)}", step)
+    copy = Path(path, CLEAN)
+    if copy.is_dir():
+        step = "nothing, while one is made; else erase again: whoever opens the store to write clears it away"
+        return _warn(f"an erasure is being made, or was cut off before anything was erased, and has left {copy}", step)
     if sites:
         places = ", ".join(site.path for site in sites)
         return _ok(f"a store or a backup is being made in {places}", "nothing, while it is being made")
@@ -280,17 +284,9 @@ def _event_kinds(facts: StoreFacts) -> CheckResult:
     return _ok(f"all {len(tags)} kinds of events are known")
 
 
-def _erasures(facts: StoreFacts) -> CheckResult:
-    if facts.rows[_ROWS.index(("meta", UNSWEPT_KEY))] is None:
-        return _ok("no erasure is unfinished")
-    message = "events were erased, and the file was not rewritten without their bytes since"
-    return _warn(message, "open the store once to write, alone and with room for a copy of it: that does it")
-
-
 _ROWS: Final[tuple[tuple[Table, bytes], ...]] = (
     ("checkpoints", APPLIED_KEY),
     ("meta", TAGS_KEY),
-    ("meta", UNSWEPT_KEY),
 )
 
 
@@ -305,7 +301,7 @@ _OUTSIDE: Final = _named(_file_system, _disk_space, _ballast, _writers, _open_fi
 _GATES: Final = _named(_file, _format)
 
 # Checks of the content of the file.
-_INSIDE: Final = _named(_map, _readers, _log, _tail, _pages, _event_kinds, _erasures)
+_INSIDE: Final = _named(_map, _readers, _log, _tail, _pages, _event_kinds)
 
 # Checks whose bad result is damage, which has an exit code of its own.
 _DAMAGE: Final = frozenset({"file", "log", "tail", "event kinds"})

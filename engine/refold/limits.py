@@ -190,8 +190,8 @@ ERASED_CHARS_MIN: Final = 4
 MARKER_BYTES_MIN: Final = 16
 # How often one text, in one form and one file, is counted in a receipt; more say no more than that it is there.
 OCCURRENCES_COUNT_MAX: Final = 1_000
-# How long opening a store waits for a process that has it for itself alone, to replace its file.
-OWNER_WAIT_SECONDS_MAX: Final = 10
+# How long opening a store waits for those that create, close or replace it.
+OPEN_WAIT_SECONDS_MAX: Final = 10
 
 assert MARKER_BYTES_MIN >= 2 * SEQ_BYTES, "a marker covers an aligned word of eight bytes wherever it is"
 assert LOCK_BYTES < BALLAST_BYTES_MIN < BALLAST_BYTES_MAX <= VALUE_BYTES_MAX < DISK_BYTES_MIN

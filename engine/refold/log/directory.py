@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from refold.errors import Closed, InvalidInput, NotFound, StoreBusy, StoreError, StoreVersion
-from refold.limits import MAP_WAIT_SECONDS, OWNER_WAIT_SECONDS_MAX
+from refold.limits import MAP_WAIT_SECONDS, OPEN_WAIT_SECONDS_MAX
 from refold.log.disk import building, disk_error, remove
 from refold.log.environment import TURN_LOCK, Environment, open_lock
 from refold.log.lmdb_file import CLEAN, DATA_FILE, LOCK_FILE, create_databases, problems, unmap
@@ -204,7 +204,7 @@ def _exists(path: str, *, readonly: bool) -> bool:
 
 def _create(path: str, seed: dict[bytes, bytes]) -> None:
     """Create a store where there is none; where another process is doing that, wait for it in bounds."""
-    until = time.monotonic() + OWNER_WAIT_SECONDS_MAX
+    until = time.monotonic() + OPEN_WAIT_SECONDS_MAX
     while not holds_store(path):
         site = building(path, "a store", may_be_empty=True)
         try:

@@ -6,7 +6,7 @@ import time
 from contextlib import suppress
 
 from refold.errors import StoreBusy
-from refold.limits import MAP_WAIT_SECONDS, OWNER_WAIT_SECONDS_MAX
+from refold.limits import MAP_WAIT_SECONDS, OPEN_WAIT_SECONDS_MAX
 from refold.log.environment import REPLACED, Environment, file_at, identity_at, open_environments, open_lock
 from refold.log.protocol import TurnLost
 
@@ -16,7 +16,7 @@ def share(path: str, handle: object, *, readonly: bool, is_sealed: bool = False)
 
     A sealed one is for handles of a process that may write to no file of the store.
     """
-    until = time.monotonic() + OWNER_WAIT_SECONDS_MAX
+    until = time.monotonic() + OPEN_WAIT_SECONDS_MAX
     while True:
         with open_lock:
             identity = identity_at(path)
@@ -30,7 +30,7 @@ def share(path: str, handle: object, *, readonly: bool, is_sealed: bool = False)
         if not behind.follow() and time.monotonic() > until:
             raise StoreBusy(
                 f"this process reads or writes the store at {path} as it was before another one erased something, for "
-                f"longer than OWNER_WAIT_SECONDS_MAX = {OWNER_WAIT_SECONDS_MAX} s; call again once that is done"
+                f"longer than OPEN_WAIT_SECONDS_MAX = {OPEN_WAIT_SECONDS_MAX} s; call again once that is done"
             )
         time.sleep(MAP_WAIT_SECONDS)
 

@@ -9,7 +9,7 @@ from weakref import WeakSet
 
 from refold.engine.engine import Engine, open_engine
 from refold.errors import StoreBusy
-from refold.limits import MEMORY_BYTES_DEFAULT, OWNER_WAIT_SECONDS_MAX
+from refold.limits import MEMORY_BYTES_DEFAULT, OPEN_WAIT_SECONDS_MAX
 from refold.log.commits import is_address, shown_address
 from refold.memory.options import ClosedEngine, Core
 from refold.threads import LOOK_SECONDS, free_lock
@@ -116,7 +116,7 @@ def open_core(place: str | None, terms: Terms, *, readonly: bool, cache: str | N
     """
     if place is None or readonly or is_address(place):
         return _open(place, terms, is_shared=False, readonly=readonly, cache=cache, **own)
-    until = time.monotonic() + OWNER_WAIT_SECONDS_MAX
+    until = time.monotonic() + OPEN_WAIT_SECONDS_MAX
     while True:
         with _opening:
             share = _at(place)

@@ -44,6 +44,12 @@ REPLICAS: dict[str, tuple[list[Replica | Exception | None], list[tuple[str, str]
 }
 
 
+def test_a_copy_that_should_be_there_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(monitors, "look", lambda monitor, _: None if monitor[-1] == "2" else SAME)
+    (check,) = compare([f"http://{place}" for place in range(3)], "REFOLD_test", copies=3)
+    assert (check.state, check.message) == ("warn", "2 of 3 servers have a copy of the log")
+
+
 @pytest.mark.parametrize("name", REPLICAS)
 def test_what_follows_from_the_replicas(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     replicas, expected = REPLICAS[name]

@@ -149,9 +149,9 @@ def _catch_up(servers: NatsServers, leader: int, console: Console) -> bool:
     console.heading(f"3. n{leader} is started again, and fetches what it has missed")
     servers.start(leader)
     until, stream = time.monotonic() + SECONDS, stream_of(servers.address(_LOG))
-    checks = compare(servers.monitors, stream)
+    checks = compare(servers.monitors, stream, copies=servers.count)
     while any(check.state != "ok" for check in checks) and time.monotonic() < until:
-        checks = compare(servers.monitors, stream)
+        checks = compare(servers.monitors, stream, copies=servers.count)
     for check in checks:
         console.line(f"   {check.message}")
     return all(check.state == "ok" for check in checks)

@@ -56,15 +56,15 @@ def _fetch(monitor: str, what: str) -> dict[str, Any]:
         return msgspec.json.decode(answer.read(), type=dict[str, Any])
 
 
-def compare(monitors: Sequence[str], stream: str) -> list[Check]:
-    """Return what follows from the replicas of a stream, each asked itself."""
+def compare(monitors: Sequence[str], stream: str, *, copies: int = 1) -> list[Check]:
+    """Return what follows from the replicas of a stream, each asked itself; so many copies there should be at least."""
     away, found = _replicas(monitors, stream)
     for _ in range(_TRIES):
         if all((each.last, each.missing) == (found[0].last, found[0].missing) for each in found):
             break
         time.sleep(_PAUSE_SECONDS)
         away, found = _replicas(monitors, stream)
-    return away + _compared(found)
+    return away + _compared(found, copies)
 
 
 def _replicas(monitors: Sequence[str], stream: str) -> tuple[list[Check], list[Replica]]:
@@ -82,12 +82,15 @@ def _replicas(monitors: Sequence[str], stream: str) -> tuple[list[Check], list[R
     return away, found
 
 
-def _compared(found: Sequence[Replica]) -> list[Check]:
+def _compared(found: Sequence[Replica], copies: int) -> list[Check]:
     if not found:
         step = "name the monitors of the servers that hold it; `nats stream info` lists them"
         return [Check("copies", "bad", "none of these servers has a copy of the log", step)]
     head, least = max(each.last for each in found), min(each.missing for each in found)
     checks = list[Check]()
+    if len(found) < copies:
+        step = "see why: one that has just been started has its copy again in a moment"
+        checks.append(Check("copies", "warn", f"{len(found)} of {copies} servers have a copy of the log", step))
     for each in found:
         if each.missing > least:
             step = (

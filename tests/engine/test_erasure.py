@@ -452,6 +452,8 @@ def test_one_that_is_killed_where_the_file_is_replaced_leaves_the_others_going_o
         memory.conversation("a").append("user", "kept")
         with Child(DYING, str(path), SECRETS[0], str(times)) as child:
             assert child.read() == ""  # It has ended.
+        left = memory.conversation("a").window()[1]
+        assert (left.content, left.erased) == ((None, True) if times == 2 else (SECRETS[0], False))
         with Elsewhere(Clock()) as elsewhere:
             other: Any = elsewhere.opened(path, {}, 2)
             other.conversation("a").append("user", "of another")

@@ -173,8 +173,8 @@ def _unfinished(path: str) -> CheckResult:
         return _warn(f"a creation, a backup or a recovery was cut off and has left {', '.join(left)}", step)
     copy = Path(path, CLEAN)
     if copy.is_dir():
-        step = "nothing, while one is made; else erase again: whoever opens the store to write clears it away"
-        return _warn(f"an erasure is being made, or was cut off before anything was erased, and has left {copy}", step)
+        step = "nothing, while one is made; else ask for it again: whoever opens the store to write clears this away"
+        return _warn(f"an erasure is being made, or was cut off and has left {copy}", step)
     if sites:
         places = ", ".join(site.path for site in sites)
         return _ok(f"a store or a backup is being made in {places}", "nothing, while it is being made")

@@ -155,7 +155,7 @@ class Engine:
                         if not reader.log.in_turn(put):
                             break
                 except TurnLost:
-                    return  # What is in RAM is of before an erasure of another process, and nothing depends on it.
+                    pass  # What is in RAM is of before an erasure of another process, and nothing depends on it.
                 except BaseException:
                     reader.is_torn = True
                     raise
@@ -233,11 +233,11 @@ class Engine:
 
     @property
     def is_unswept(self) -> bool:
-        """Whether the file may still hold bytes of what was erased."""
+        """Whether the log may still hold bytes of what was erased."""
         return self.reader.log.row("meta", UNSWEPT_KEY) is not None
 
     def sweep(self) -> None:
-        """Replace the file by a clean copy; the store is held alone. Without room for it, a later opening does it."""
+        """Leave no byte of what was erased in the log; where that fails, a later opening does it."""
         reader = self.reader
         with reader.state_lock:
             reader.log.files.sweep()
@@ -245,10 +245,10 @@ class Engine:
             reader.log.durability.flush()  # Now that the ballast is lent.
 
     def sweep_again(self) -> None:
-        """Do what an erasure that was cut off has left to do, if the store can be had alone and has the room."""
+        """Do what an erasure that was cut off has left to do, if the log allows it now."""
         if self.reader.log.readonly or not self.is_unswept:
             return
-        # Where somebody else has it open, or there is no room, the row stays, and the next opening tries again.
+        # Where a server does not answer, or there is no room, the row stays, and the next opening tries again.
         with suppress(StoreError), self.exclusive():
             self.reader.log.files.alone(self.sweep)
 

@@ -1,8 +1,9 @@
 """Erasure: which events it reaches, the commit that blanks them, and the file without a trace of them.
 
-One transaction appends the ``erased`` events, puts the blanked records in the place of the others, gives erased
-streams another name, and removes every cached row that may hold what is gone. Then the file is replaced by a clean
-copy. Between the two a row says that this is still to be done: whoever opens the store next does it.
+One commit appends the ``erased`` events, puts the blanked records in the place of the others, gives erased streams
+another name, and removes every cached row that may hold what is gone. In a directory it is a clean copy that takes the
+place of the file. In a log on a server the bytes go in a second step, and until then a row says that it is still to be
+done: whoever opens the log next does it.
 """
 
 from bisect import bisect_left, bisect_right
@@ -313,6 +314,7 @@ BEYOND_REACH: Final = (
     "what callers, subscribers and models were given",
     "what was made of it and names neither its events as sources nor the conversation",
     "files of a mirror until it runs next, and skills that were written as files",
+    "the RAM of other processes that have the store open, until each reads or writes again",
     "blocks that the file system or the disk keeps of files that are gone",
 )
 
@@ -394,7 +396,7 @@ def _renamed(engine: Engine, stream: Stream, known: Sequence[Base], *, forks: bo
 
 
 def _erase(engine: Engine, plan: Callable[[Sequence[Base]], Plan]) -> Receipt:
-    """Erase what a plan says that is made once the store is held alone; nothing is changed where it refuses."""
+    """Erase what a plan says that is made while nobody else writes; nothing is changed where it refuses."""
     with engine.exclusive():
         engine.reader.check_writable()
         # Another machine may write to a log on a server meanwhile; then it is planned again.
@@ -430,7 +432,7 @@ def _erase_alone(engine: Engine, plan: Callable[[Sequence[Base]], Plan]) -> Rece
 
 
 def _finish(engine: Engine) -> None:
-    """Store what the erasure packed anew, and sweep; the store is held alone."""
+    """Store what the erasure packed anew, and take the second step where the log needs one."""
     if not engine.is_unswept:
         with suppress(StoreError):  # The erasure is whole, and what this stores is computed again where it is missing.
             engine.settle()

@@ -56,7 +56,7 @@ def copy(environment: Environment, into: str, changes: Changes = MappingProxyTyp
         except lmdb.Error as error:
             attempts -= 1
             if not attempts or not environment.recover(error):
-                raise translated(error, "copying the store", environment.path) from error
+                raise translated(error, "copying the store", into) from error
         else:
             return
         finally:
@@ -102,7 +102,7 @@ def _put_some(rows: Iterator[tuple[str, tuple[bytes, bytes]]], names: list[str],
     return False
 
 
-def replace(environment: Environment, changes: Changes = MappingProxyType({})) -> None:
+def rewrite(environment: Environment, changes: Changes = MappingProxyType({})) -> None:
     """Replace the data file by a clean copy with changes; the caller has its turn and allows no reads meanwhile.
 
     Where that fails the old file stays, whole: ``StoreFull`` where there is no room for the copy, with the ballast's.
@@ -110,7 +110,7 @@ def replace(environment: Environment, changes: Changes = MappingProxyType({})) -
     environment.check_writing()
     while True:
         try:
-            _replace(environment, changes)
+            _rewrite(environment, changes)
         except StoreFull:
             if not environment.ballast.give():
                 raise
@@ -118,7 +118,7 @@ def replace(environment: Environment, changes: Changes = MappingProxyType({})) -
             return
 
 
-def _replace(environment: Environment, changes: Changes) -> None:
+def _rewrite(environment: Environment, changes: Changes) -> None:
     directory = os.path.join(environment.path, CLEAN)
     remove(directory, strict=False)
     try:

@@ -101,10 +101,10 @@ class Directory:
 
     def sweep(self) -> None:
         """Put a clean copy of the data file in its place."""
-        from refold.log.clean_copy import replace  # noqa: PLC0415 - loaded only by those who erase
+        from refold.log.clean_copy import rewrite  # noqa: PLC0415 - loaded only by those who erase
 
         with self.environment.writing:
-            replace(self.environment)
+            rewrite(self.environment)
 
     def search(self, markers: Collection[bytes]) -> Found:
         """Return how often the markers stand in the files of the store."""

@@ -292,13 +292,13 @@ class Environment:
         self.stopped = ""  # The I/O error after which nothing is written here any more, empty while there was none.
         self.was_full = False  # Whether the last commit that was tried found the disk full.
         self.ballast = Ballast(path)
-        """What a turn that meets a full disk may ask for room: it is lent to those who have the store alone."""
+        """What a turn that meets a full disk may ask for room: it is lent to erasures."""
         self.turnstile = cast("Turnstile", NoTurnstile()) if is_sealed else Turnstile(path)
         self._txnids = _NO_TXNIDS
-        self._identify()
         # The environment is opened last, and closed by whatever goes wrong from here: the process may not open the
         # file again as long as a traceback holds it.
         try:
+            self._identify()
             self.env = self._opened()
         except BaseException:
             self.turnstile.close()

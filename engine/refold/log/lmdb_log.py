@@ -199,7 +199,7 @@ class LmdbTurn:
 
     def _put_clean(self, records: Sequence[Sealed], rows: Sequence[_AnyRow]) -> int:
         """Put everything into a clean copy, which takes the place of the file; return the number of the last commit."""
-        from refold.log.clean_copy import replace  # noqa: PLC0415 - loaded only by those who erase
+        from refold.log.clean_copy import rewrite  # noqa: PLC0415 - loaded only by those who erase
 
         self.txn = None
         environment, before = self._environment, self._environment.commits_before
@@ -207,7 +207,7 @@ class LmdbTurn:
         for table, key, value in (*(("log", SEQ.pack(last), record) for last, record in records), *rows):
             changes.setdefault(table, {})[key] = value
         try:
-            replace(environment, changes)
+            rewrite(environment, changes)
         except StoreError as error:
             if environment.stopped:
                 raise  # Whether the copy has its place for good is unknown.

@@ -4,7 +4,6 @@ Standard output is its journal, as in ``worker.py``: a line before each call and
 input means that it is to finish what it is at.
 """
 
-import contextlib
 import os
 import select
 import signal
@@ -21,7 +20,7 @@ from typing import Any, Final, NoReturn
 import msgspec
 from msgspec import Struct
 
-from refold import InvalidInput, Memory, StoreBusy, StoreError
+from refold import InvalidInput, Memory, StoreError
 from refold.log import clean_copy, disk, environment
 from refold.log.environment import Turnstile
 from refold.log.lmdb_log import LmdbTurn
@@ -149,7 +148,7 @@ class Eraser:
     def run(self, stop: threading.Event) -> None:
         """Open the store, make some calls, close it, and again."""
         while not stop.is_set():
-            with contextlib.suppress(StoreBusy), Memory(self._setup.path) as memory:
+            with Memory(self._setup.path) as memory:
                 for _ in range(self._random.randint(1, CALLS_PER_OPENING)):
                     self._make(memory)
             stop.wait(self._random.random() * PAUSE_SECONDS)
@@ -161,7 +160,7 @@ class Eraser:
         call = {"append": self._append, "erase": self._erase, "backup": self._back_up}[kind]
         try:
             call(memory, name)
-        except (StoreBusy, InvalidInput) as error:
+        except InvalidInput as error:
             say(Said(name, kind, is_answer=True, error=type(error).__name__))
 
     def _append(self, memory: Memory, name: str) -> None:

@@ -311,7 +311,7 @@ class Conformance:
         write(log, sealed(1, [marker]), [("names", b"n", marker)])
         log.durability.flush()
         assert log.files.search([marker]).occurrences >= 2
-        erase(log, sealed(1, [b"gone"]), [("names", b"n", None)])
+        erase(log, sealed(1, [b"gone"]), [("names", b"n", None)], is_clean=True)
         log.files.relieve()
         log.files.alone(log.files.sweep)
         assert log.files.search([marker]).occurrences == 0

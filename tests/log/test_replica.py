@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from refold import InvalidInput, Memory, StoreCorrupt, StoreUnreachable
+from refold import InvalidInput, Memory, StoreCorrupt, StoreFull, StoreUnreachable
 from refold.engine import writer
 from refold.limits import TURNS_COUNT_MIN
-from refold.log import replica
+from refold.log import clean_copy, replica
 from refold.log.commits import Numbered, Overtaken, pack
 from refold.log.memory_log import RamLog
 from refold.log.protocol import TurnLost, write
+from refold.log.record import Sealed
 from refold.log.replica import ReplicaLog
 from tests.support.commits import RamCommits
 from tests.support.memories import assert_sound
@@ -151,9 +152,6 @@ class TestAnErasure:
         assert receipt.occurrences == 0
         assert "backups" in receipt.beyond_reach[-1]
         other.refresh()
-        until = time.monotonic() + 20
-        while log_of(other).is_stale and time.monotonic() < until:
-            time.sleep(0.01)
         assert one.state_hash() == other.state_hash()
         assert_sound(other)
         assert not any(b"secret" in packed for packed in shared)
@@ -183,16 +181,86 @@ class TestAnErasure:
         found = [path for path in (tmp_path / "other").rglob("*") if path.is_file()]
         assert [path for path in found if b"quetzalcoatl" in path.read_bytes()] == []
 
-    def test_that_is_swept_does_not_keep_a_machine_from_closing(self, machine: Callable[..., Memory]) -> None:
+    @pytest.mark.parametrize("is_in_ram", [False, True])
+    def test_is_seen_whole_or_not_at_all(
+        self,
+        machine: Callable[..., Memory],
+        shared: Shared,
+        monkeypatch: pytest.MonkeyPatch,
+        tmp_path: Path,
+        is_in_ram: bool,
+    ) -> None:
+        """By a read that is under way, too, which takes a page of events after the other."""
+        monkeypatch.setattr(replica, "FOLLOW_SECONDS", 0.01)
+        one = machine("one")
+        with one.batch():
+            messages = [one.conversation("c").append("user", f"a secret, part {number}") for number in range(1000)]
+
+        def left(memory: Memory) -> int:
+            return sum("secret" in (message.content or "") for message in memory.conversation("c").window())
+
+        with Memory("postgresql://shared", cache=":memory:" if is_in_ram else tmp_path / "other") as other:
+            log, is_erased = log_of(other), False
+            read = log.read
+
+            def erased_meanwhile(after: int, until: int) -> list[Sealed]:
+                nonlocal is_erased
+                if after > len(messages) // 2 and not is_erased:
+                    is_erased = True
+                    one.erase(messages)
+                    deadline = time.monotonic() + 0.5
+                    while log.position < len(shared) and time.monotonic() < deadline:
+                        time.sleep(0.01)
+                return read(after, until)
+
+            with monkeypatch.context() as cut:
+                cut.setattr(log, "read", erased_meanwhile)
+                found = left(other)
+            assert is_erased
+            assert found in (0, len(messages))
+            other.refresh()
+            assert left(other) == 0
+            assert_sound(other)
+
+    def test_is_taken_in_once_there_is_room_for_a_clean_copy(
+        self, machine: Callable[..., Memory], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, shared: Shared
+    ) -> None:
+        monkeypatch.setattr(replica, "FOLLOW_SECONDS", 0.01)
+        one, other = machine("one"), machine("other")
+        message = one.conversation("c").append("user", "a secret text that nobody may find")
+        other.refresh()
+
+        def full(*_: object) -> None:
+            raise StoreFull("there is no room")
+
+        with monkeypatch.context() as cut:
+            cut.setattr(clean_copy, "copy", full)
+            with pytest.raises(StoreFull, match=r"has the erasure, and the copy of it here .*: there is no room"):
+                one.erase([message])
+            for memory in (one, other):
+                with pytest.raises(StoreFull, match="cannot be erased from the copy of it here: there is no room"):
+                    memory.refresh()
+                assert memory.conversation("c").window()[0].content == message.content
+        other.conversation("c").append("user", "and on")
+        one.refresh()
+        assert [each.content for each in one.conversation("c").window()] == [None, "and on"]
+        assert one.erase([message]).occurrences == 0
+        for memory in (one, other):
+            assert_sound(memory)
+            memory.close()
+        assert not any(b"secret" in packed for packed in shared)
+        assert not any(b"secret" in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+
+    def test_does_not_keep_a_machine_from_closing(
+        self, machine: Callable[..., Memory], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(replica, "FOLLOW_SECONDS", 0.01)
         one, other = machine(), machine()
         message = one.conversation("c").append("user", "a secret text that nobody may find")
         other.refresh()
         with engine_of(other).exclusive():  # For which the thread that follows waits, as `close` does on its way.
             one.erase([message])
-            until = time.monotonic() + 20
-            while not log_of(other).is_stale and time.monotonic() < until:
-                time.sleep(0.01)
-            time.sleep(0.1)
+            time.sleep(0.2)
             closing = threading.Thread(target=other.close)
             closing.start()
         closing.join(20)

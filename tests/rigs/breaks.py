@@ -357,9 +357,9 @@ def lose_acknowledgements() -> None:
     numbers = count(1)
 
     def skipping(write: Verb) -> Verb:
-        def written(turn: LmdbTurn, records: Any, rows: Any = ()) -> int:
+        def written(turn: LmdbTurn, records: Any, rows: Any = (), **options: Any) -> int:
             if any(table != "requests" for table, _, _ in rows) or next(numbers) % EVERY:
-                return int(write(turn, records, rows))
+                return int(write(turn, records, rows, **options))
             return turn.last_commit
 
         return written
@@ -372,8 +372,8 @@ def lose_the_end() -> None:
     numbers = count(1)
 
     def skipping(write: Verb) -> Verb:
-        def written(turn: LmdbTurn, *arguments: Any) -> int:
-            return int(write(turn, *arguments)) if next(numbers) < ENOUGH else turn.last_commit
+        def written(turn: LmdbTurn, *arguments: Any, **options: Any) -> int:
+            return int(write(turn, *arguments, **options)) if next(numbers) < ENOUGH else turn.last_commit
 
         return written
 

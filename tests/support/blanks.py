@@ -1,4 +1,4 @@
-"""Erasing for tests: blanks events as the log defines it, while others have the store open, and without a sweep."""
+"""Erasing for tests: blanks events as the log defines it, where they are in the file."""
 
 from collections.abc import Iterable
 

@@ -137,6 +137,6 @@ class Child:
         self._process.communicate()
 
 
-def erase(log: Log, erased: Sequence[tuple[int, bytes]], rows: Sequence[Row]) -> None:
+def erase(log: Log, erased: Sequence[tuple[int, bytes]], rows: Sequence[Row], *, is_clean: bool = False) -> None:
     """Replace records in a turn of its own."""
-    log.in_turn(lambda turn: turn.write((), rows, erased))
+    log.in_turn(lambda turn: turn.write((), rows, erased, is_clean=is_clean))

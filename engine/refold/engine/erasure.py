@@ -432,7 +432,7 @@ def _erase_alone(engine: Engine, plan: Callable[[Sequence[Base]], Plan]) -> Rece
 
 
 def _finish(engine: Engine) -> None:
-    """Store what the erasure packed anew, and take the second step where the log needs one."""
+    """Store what the erasure packed anew, and have a server drop what it keeps."""
     if not engine.is_unswept:
         with suppress(StoreError):  # The erasure is whole, and what this stores is computed again where it is missing.
             engine.settle()
@@ -442,8 +442,8 @@ def _finish(engine: Engine) -> None:
         engine.sweep()
     except StoreError as error:
         raise type(error)(
-            f"the events are erased, but the file is not yet rewritten without their bytes: {error}; that is done "
-            f"by whoever erases something, or opens the store to write, once the disk allows it"
+            f"the events are erased, but the server may keep their bytes: {error}; it is asked again by whoever erases "
+            f"something, or opens the memory to write"
         ) from error
 
 

@@ -42,7 +42,7 @@ def move(source: str, target: str, opened: Callable[..., AbstractContextManager[
         with opened(target, readonly=True) as new:
             moved = _state(new)
         if moved != _state(old):
-            write(old.reader.log, (), [("meta", MOVED_KEY, None)])
+            _write_mark(old, None)
             raise StoreCorrupt(
                 f"{shown_address(target)} has not the state of the old side, which can be written to again; run "
                 f"`refold verify` on both, and remove the new one"
@@ -73,10 +73,15 @@ def _state(engine: Engine) -> Moved:
 
 def _mark(source: Engine, target: str) -> None:
     """Let the old side take no writes from here on, and take in what was written before."""
-    write(source.reader.log, (), [("meta", MOVED_KEY, shown_address(target).encode())])
+    _write_mark(source, shown_address(target).encode())
     source.refresh()
     with source.reader.state_lock:
         source.reader.restart()
+
+
+def _write_mark(source: Engine, mark: bytes | None) -> None:
+    with source.exclusive():
+        write(source.reader.log, (), [("meta", MOVED_KEY, mark)])
 
 
 def _to_directory(source: Engine, target: str) -> None:
@@ -88,7 +93,7 @@ def _to_directory(source: Engine, target: str) -> None:
             source.reader.log.files.copy(made)
             delete_rows(made, "meta", [MOVED_KEY])
     except BaseException:
-        write(source.reader.log, (), [("meta", MOVED_KEY, None)])
+        _write_mark(source, None)
         raise
 
 

@@ -102,7 +102,7 @@ def _put_some(rows: Iterator[tuple[str, tuple[bytes, bytes]]], names: list[str],
     return False
 
 
-def rewrite(environment: Environment, changes: Changes = MappingProxyType({})) -> None:
+def rewrite(environment: Environment, changes: Changes) -> None:
     """Replace the data file by a clean copy with changes; the caller has its turn and allows no reads meanwhile.
 
     Where that fails the old file stays, whole: ``StoreFull`` where there is no room for the copy, with the ballast's.

@@ -100,11 +100,7 @@ class Directory:
                 turnstile.is_held = False
 
     def sweep(self) -> None:
-        """Put a clean copy of the data file in its place."""
-        from refold.log.clean_copy import rewrite  # noqa: PLC0415 - loaded only by those who erase
-
-        with self.environment.writing:
-            rewrite(self.environment)
+        """Do nothing: a clean write leaves nothing of what it replaced."""
 
     def search(self, markers: Collection[bytes]) -> Found:
         """Return how often the markers stand in the files of the store."""

@@ -75,8 +75,8 @@ class LogTurn(Protocol):
         """Append records and put the rows, in one transaction; return the number of the last commit then.
 
         At most once: it gives the turn back. ``erased`` records take the place of those with the same keys in the same
-        transaction, which then is durable in any case. With ``is_clean`` nothing stays of what this replaces or
-        deletes, unless the files keep that until ``sweep``. Raises ``TurnLost`` where nothing was written, another
+        transaction, which then is durable in any case. With ``is_clean`` nothing stays on this machine of what this
+        replaces or deletes. Raises ``TurnLost`` where nothing was written, another
         writer committed, and another turn will do.
         """
         ...
@@ -137,7 +137,7 @@ class Files(Protocol):
 
     @property
     def keeps_erased(self) -> bool:
-        """Whether bytes of what was erased may be there until ``sweep``."""
+        """Whether a server keeps what was erased until ``sweep``."""
         ...
 
     def alone(self, use: Callable[[], T]) -> T:
@@ -148,10 +148,7 @@ class Files(Protocol):
         ...
 
     def sweep(self) -> None:
-        """Leave nothing of what was deleted or replaced; the caller is ``alone``, without reads.
-
-        Commits may be counted anew from then on. A log that keeps nothing of it does nothing.
-        """
+        """Leave nothing on a server of what was erased; the caller is ``alone``. Without a server that is nothing."""
         ...
 
     def search(self, markers: Collection[bytes]) -> Found:

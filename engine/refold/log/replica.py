@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from threading import RLock
 from typing import Final, TypeVar
 
@@ -23,7 +24,6 @@ from refold.errors import (
     StoreBusy,
     StoreCorrupt,
     StoreError,
-    StoreFull,
     StoreUnreachable,
     StoreVersion,
     logger,
@@ -40,6 +40,7 @@ from refold.limits import (
 from refold.log.commits import (
     MOVING_KEY,
     POSITION_KEY,
+    Commit,
     CommitLog,
     Disconnected,
     Lag,
@@ -61,9 +62,6 @@ from refold.threads import NO_THREAD, Bell, Worker
 IN_RAM: Final = ":memory:"
 """What names no directory: the copy is in RAM."""
 
-_STALE_KEY: Final = b"stale"
-"""The row that says: another machine erased something, and the file of this copy may still hold bytes of it."""
-
 CACHES: Final[frozenset[Table]] = frozenset(("checkpoints", "digests", "graphs"))
 """Tables of what can be computed from the log; each machine has its own."""
 
@@ -81,7 +79,7 @@ T = TypeVar("T")
 
 def is_local(row: Row) -> bool:
     """Return whether a row is of the copy alone."""
-    return row[0] in CACHES or (row[0] == "meta" and row[1] in (POSITION_KEY, _STALE_KEY))
+    return row[0] in CACHES or (row[0] == "meta" and row[1] == POSITION_KEY)
 
 
 class ReplicaTurn:
@@ -104,11 +102,11 @@ class ReplicaTurn:
         rows: Sequence[Row] = (),
         erased: Sequence[Sealed] = (),
         *,
-        is_clean: bool = False,  # noqa: ARG002 - that takes another step
+        is_clean: bool = False,
     ) -> int:
         """Append a commit to the server's, and write it here; what is of this copy alone is only written here.
 
-        What was replaced is left to ``sweep``.
+        With ``is_clean``, what the server keeps of what was replaced is left to ``sweep``.
         """
         log, shared = self._log, self._log.shared(rows)
         if not (records or shared or erased):
@@ -116,7 +114,15 @@ class ReplicaTurn:
         log.check(records, rows)
         number = log.append(pack(records, shared, erased))
         # From here on it is durable: what cuts this off leaves it to be applied like the commit of another machine.
-        last_commit = self._turn.write(records, [*rows, _position(number)], erased)
+        try:
+            last_commit = self._turn.write(records, [*rows, _position(number)], erased, is_clean=is_clean)
+        except StoreError as error:
+            if not is_clean:
+                raise
+            raise type(error)(
+                f"{log.commits.name} has the erasure, and the copy of it here takes it in with a later call: "
+                f"{error.__cause__ or error}"
+            ) from error
         log.position, log.whole_at = number, time.monotonic()
         return log.applied + last_commit
 
@@ -146,7 +152,7 @@ class ReplicaLog:
         self._is_closed = False
         self._bell = Bell()
         self._follower: Worker | None = None
-        self._undisturbed: Callable[[Callable[[], None]], None] = _call
+        self._undisturbed: Callable[[Callable[[], object]], None] = _call
         row = local.row("meta", POSITION_KEY)
         self.position = 0 if row is None else SEQ.unpack(row)[0]
         """The number of the last commit that is here."""
@@ -154,7 +160,6 @@ class ReplicaLog:
         """The greatest number of a commit that the server has told of while it was not here yet."""
         self.whole_at = time.monotonic()
         """When all commits of the server were here last."""
-        self.is_stale = local.row("meta", _STALE_KEY) is not None
         # Reads are those of the copy, without a call in between.
         self.head, self.read, self.events_at = local.head, local.read, local.events_at
         self.row, self.row_read, self.rows = local.row, local.row_read, local.rows
@@ -171,7 +176,10 @@ class ReplicaLog:
     # Writing.
 
     def in_turn(self, use: Callable[[ReplicaTurn], T]) -> T:
-        """Call ``use`` with a turn at writing and return its result."""
+        """Call ``use`` with a turn at writing and return its result.
+
+        Who follows the server calls it alone, as ``follow`` says: it may have an erasure of another machine to apply.
+        """
         self._check_open()
         if self.readonly:
             raise ReadOnly(f"{self.commits.name} is open read-only; open it without readonly=True to write")
@@ -270,43 +278,79 @@ class ReplicaLog:
 
     def refresh(self) -> bool:
         """Apply all commits of the server that are not here yet; return whether there were any."""
-        was_applied = False
+        before = self.position
+        if not self._apply_all(may_erase=False):
+            # Of a read that goes from page to page, half would be of before an erasure and half of after it.
+            self._undisturbed(partial(self._apply_all, may_erase=True))
+        return self.position != before
+
+    def _apply_all(self, *, may_erase: bool) -> bool:
+        """Apply all commits of the server, or those before the next erasure; return whether it was all of them."""
         with self._turns:
             asked_at = time.monotonic()
             while page := self.commits.read(self.position):
                 self._check_open()
                 self.known = max(self.known, page[-1].number)
-                self._apply(page)
-                was_applied, asked_at = True, time.monotonic()
+                commits = [unpack(numbered, self.commits.name) for numbered in page]
+                if not may_erase and any(map(_is_erasure, commits)):
+                    return False
+                self._apply(page, commits)
+                asked_at = time.monotonic()
             self.whole_at = asked_at
-        return was_applied
+        return True
 
     def lag(self) -> Lag:
         """Return how far this copy is behind the server, as far as it knows: it asks nobody."""
         return Lag(max(self.known - self.position, 0), max(time.monotonic() - self.whole_at, 0.0))
 
-    def _apply(self, page: Sequence[Numbered]) -> None:
+    def _apply(self, page: Sequence[Numbered], commits: Sequence[Commit]) -> None:
         """Write commits of the server here, in one transaction."""
         name, head = self.commits.name, self.local.head()
         records, rows, erased = list[Sealed](), list[Row](), list[Sealed]()
-        for numbered in page:
-            commit = unpack(numbered, name)
+        for numbered, commit in zip(page, commits, strict=True):
             head = _checked_head(commit.records, head, f"commit {numbered.number}", name)
             records += commit.records
             for row in commit.rows:
                 rows += self._unnamed(row[2], rows) if row[:2] == _UNNAMED else (row,)
             erased += commit.erased
+        is_clean = self._has_more(records, rows, erased)
         if erased:
             # Which of the caches hold what is gone only the machine knows that erased it.
             for table in CACHES:
                 rows += (_deletion(table, key) for key, _ in scan(self.local, table, b"", PAGE_EVENTS))
-            rows.append(("meta", _STALE_KEY, b"\1"))
-        number = page[-1].number
-        self.local.in_turn(lambda turn: turn.write(records, [*rows, _position(number)], erased))
-        self.position = number
+        rows.append(_position(page[-1].number))
+
+        def write(turn: LogTurn) -> int:
+            return turn.write(records, rows, erased, is_clean=is_clean)
+
+        try:
+            if is_clean:
+                self.local.files.alone(lambda: self.local.in_turn(write))
+            else:
+                self.local.in_turn(write)
+        except StoreError as error:
+            if not is_clean:
+                raise
+            raise type(error)(
+                f"what another machine has erased from {name} cannot be erased from the copy of it here: "
+                f"{error.__cause__ or error}"
+            ) from error
+        self.position = page[-1].number
         if isinstance(self.local, RamLog):
             self.applied += 1
-        self.is_stale |= bool(erased)
+
+    def _has_more(self, records: Sequence[Sealed], rows: Sequence[Row], erased: Sequence[Sealed]) -> bool:
+        """Return whether an erasure takes anything from what is here, or from what is written with it."""
+        new = dict(records)
+        put = {row[:2] for row in rows if row[2] is not None}
+        return any(
+            packed != (new[last] if last in new else dict(self.local.read(last - 1, last)).get(last))
+            for last, packed in erased
+        ) or any(
+            (table, key) in put or self.local.row(table, key) is not None
+            for table, key, value in rows
+            if value is None and table in _ORIGINAL
+        )
 
     def _unnamed(self, number: bytes | None, pending: Sequence[Row]) -> Iterator[Row]:
         """Yield the deletions of all names of a stream, those that are about to be written among them."""
@@ -314,10 +358,10 @@ class ReplicaLog:
         written = ((key, value) for table, key, value in pending if table == "names")
         yield from (_deletion("names", key) for key, value in (*stored, *written) if value == number)
 
-    def follow(self, undisturbed: Callable[[Callable[[], None]], None]) -> None:
+    def follow(self, undisturbed: Callable[[Callable[[], object]], None]) -> None:
         """Apply from now on what other machines write, as soon as the server says so.
 
-        ``undisturbed`` calls what it is given without readers beside it: the sweep of the copy after their erasures.
+        ``undisturbed`` calls what it is given without readers and writers beside it: an erasure takes bytes away.
         """
         self._undisturbed = undisturbed
         self._follower = Worker(self._follow, "refold-follower")
@@ -332,8 +376,6 @@ class ReplicaLog:
                 number = self.commits.wait(FOLLOW_SECONDS)
                 if not self._is_closed:
                     self._take_in(number)
-                    if self.is_stale:
-                        self._undisturbed(self.files.sweep_copy)
             except Closed:
                 return
             except StoreUnreachable:  # Servers come and go; a write or a refresh raises it.
@@ -350,11 +392,13 @@ class ReplicaLog:
         if number is None:  # Without a turn: the server may take long to answer.
             asked_at, number = time.monotonic(), self.commits.head()
         with self._turns:  # One of this machine is here once its turn is over.
-            if number > self.position:
+            is_behind = number > self.position
+            if is_behind:
                 self.known = max(self.known, number)
-                self.refresh()
             elif asked_at and number == self.position:
                 self.whole_at = max(self.whole_at, asked_at)
+        if is_behind:
+            self.refresh()
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -362,15 +406,11 @@ class ReplicaLog:
 
     def close(self) -> None:
         """End the connections and release the copy; the thread that follows may end later, see ``join``."""
-        was_closed, self._is_closed = self._is_closed, True
+        self._is_closed = True
         self._bell.ring()
         self.commits.close()
         with self._turns:
-            try:
-                if self.is_stale and not was_closed:
-                    self.files.sweep_copy()
-            finally:
-                self.local.close()
+            self.local.close()
 
     def join(self) -> None:
         """Return once the thread that follows has ended; not under a lock of the engine, for which it may wait."""
@@ -404,7 +444,14 @@ def _is_known(log: ReplicaLog, last: int, packed: bytes) -> bool:
     return left is not None and left.was_erased_from and left.link == Record(packed).link
 
 
-def _call(use: Callable[[], None]) -> None:
+def _is_erasure(commit: Commit) -> bool:
+    """Return whether a commit takes something away that is no cache."""
+    return bool(commit.erased) or any(
+        table in _ORIGINAL and (value is None or (table, key) == _UNNAMED) for table, key, value in commit.rows
+    )
+
+
+def _call(use: Callable[[], object]) -> None:
     use()
 
 
@@ -547,29 +594,10 @@ class ReplicaFiles:
     def alone(self, use: Callable[[], T]) -> T:
         """Call ``use`` once all commits of the server are here; its turn is lost where another machine writes."""
         self._log.refresh()
-        return use()
+        return self._log.local.files.alone(use)
 
     def sweep(self) -> None:
-        """Leave nothing of what was erased, on the server and here."""
-        self._replace_stale()
-        self._log.commits.sweep()
-        self._log.local.files.alone(self._log.local.files.sweep)
-
-    def sweep_copy(self) -> None:
-        """Leave nothing of what was erased in the copy; the caller keeps readers out.
-
-        Where another process reads it, or there is no room, that is left to the next time.
-        """
-        local = self._log.local
-        try:
-            local.files.alone(local.files.sweep)
-        except (StoreBusy, StoreFull):
-            return
-        local.in_turn(lambda turn: turn.write((), [("meta", _STALE_KEY, None)]))
-        self._log.is_stale = False
-
-    def _replace_stale(self) -> None:
-        """Put what is here in the place of each commit that holds something else: bytes of what was erased."""
+        """Leave nothing on the server of what was erased: what is here takes the place of each commit that differs."""
         log, after = self._log, 0
         while page := log.commits.read(after):
             after = page[-1].number
@@ -580,6 +608,7 @@ class ReplicaFiles:
             ]
             if stale:
                 log.commits.replace(stale)
+        log.commits.sweep()
 
     def search(self, markers: Collection[bytes]) -> Found:
         """Return how often the markers stand in the copy, and in what can be read of the server's commits."""
@@ -607,7 +636,7 @@ class ReplicaFiles:
             )
         self._log.refresh()
         self._log.local.files.copy(into)
-        delete_rows(into, "meta", (POSITION_KEY, _STALE_KEY))
+        delete_rows(into, "meta", [POSITION_KEY])
 
     def verify(self) -> list[str]:
         """Return what is wrong with the copy's file, and where the server's commits differ from what is here.

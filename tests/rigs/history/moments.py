@@ -30,17 +30,17 @@ class _Deadly(list[Any]):
         _die()
 
 
-def _before(_write: Verb, *_arguments: Any) -> None:
+def _before(_write: Verb, *_arguments: Any, **_options: Any) -> None:
     _die()
 
 
-def _within(write: Verb, log: Any, records: Any, rows: Any = (), *more: Any) -> None:
-    write(log, records, _Deadly(rows), *more)
+def _within(write: Verb, log: Any, records: Any, rows: Any = (), *more: Any, **options: Any) -> None:
+    write(log, records, _Deadly(rows), *more, **options)
     _die()  # A build that writes nothing looks at nothing either.
 
 
-def _after(write: Verb, *arguments: Any) -> None:
-    write(*arguments)
+def _after(write: Verb, *arguments: Any, **options: Any) -> None:
+    write(*arguments, **options)
     _die()
 
 
@@ -53,10 +53,10 @@ def doom(what: Doom) -> None:
     numbers = count(1)
 
     def dying(write: Verb) -> Verb:
-        def written(*arguments: Any) -> Any:
+        def written(*arguments: Any, **options: Any) -> Any:
             if next(numbers) < what.writes:
-                return write(*arguments)
-            return MOMENTS[what.moment](write, *arguments)
+                return write(*arguments, **options)
+            return MOMENTS[what.moment](write, *arguments, **options)
 
         return written
 

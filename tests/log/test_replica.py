@@ -58,6 +58,11 @@ def unreachable(*_: object) -> None:
     raise StoreUnreachable("it does not answer")
 
 
+def hear_nothing(_: RamCommits, seconds: float) -> int:
+    time.sleep(seconds)
+    return 0
+
+
 def log_of(memory: Memory) -> ReplicaLog:
     log = memory._core.engine.reader.log
     assert isinstance(log, ReplicaLog)
@@ -113,10 +118,6 @@ class TestTwoMachines:
     def test_name_as_a_source_what_the_other_wrote(
         self, machine: Callable[..., Memory], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def hear_nothing(_: RamCommits, seconds: float) -> int:
-            time.sleep(seconds)
-            return 0
-
         monkeypatch.setattr(RamCommits, "wait", hear_nothing)
         one, other = machine(), machine()
         seq = one.conversation("c").append("user", "hello").seq
@@ -300,6 +301,35 @@ class TestAnErasure:
         assert count == 3
         other.refresh()
         assert_sound(other)
+        assert not any(b"secret" in packed for packed in shared)
+
+    def test_is_planned_on_what_others_write_until_its_turn(
+        self, machine: Callable[..., Memory], shared: Shared, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        one, other = machine(), machine()
+        messages = [one.conversation("c").append("user", f"a secret text, part {number}") for number in range(4)]
+        monkeypatch.setattr(RamCommits, "wait", hear_nothing)
+        other.conversation("d").append("user", "so that turns are queued for")
+        one.conversation("c").append("user", "from here on")
+        queue, written = RamCommits.queue, 0
+
+        def written_meanwhile(self: RamCommits) -> None:
+            nonlocal written
+            queue(self)
+            if self is commits_of(one):
+                written += 1
+                other.conversation("d").append("user", f"message {written}")
+
+        monkeypatch.setattr(RamCommits, "queue", written_meanwhile)
+        for message in messages:
+            assert one.erase([message]).occurrences == 0
+            one.conversation("c").append("user", "and on")
+        assert written > 3 * len(messages)
+        monkeypatch.undo()
+        for memory in (one, other):
+            memory.refresh()
+            assert len(memory.conversation("d").window()) == written + 1
+            assert_sound(memory)
         assert not any(b"secret" in packed for packed in shared)
 
 

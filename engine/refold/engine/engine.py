@@ -241,7 +241,7 @@ class Engine:
         reader = self.reader
         with reader.state_lock:
             reader.log.files.sweep()
-            reader.last_commit = write(reader.log, (), [("meta", UNSWEPT_KEY, None)])
+            write(reader.log, (), [("meta", UNSWEPT_KEY, None)])  # Behind what other machines may have written.
             reader.log.durability.flush()  # Now that the ballast is lent.
 
     def sweep_again(self) -> None:

@@ -56,7 +56,7 @@ from refold.limits import (
     SALT_BYTES,
     SEED_BYTES,
 )
-from refold.log.protocol import Row, scan, until_kept
+from refold.log.protocol import LogTurn, Row, TurnLost, scan, until_kept
 from refold.log.record import SEQ, Sealed, digest_of, erased_from
 from refold.results import Receipt
 from refold.views.store import ERASED_PREFIX
@@ -408,27 +408,39 @@ def _erase_now(engine: Engine, plan: Callable[[Sequence[Base]], Plan]) -> Receip
     return engine.reader.log.files.alone(partial(_erase_alone, engine, plan))
 
 
+class _Step(NamedTuple):
+    """What an erasure has written."""
+
+    plan: Plan
+    markers: set[bytes]
+    """What is not to be found any more."""
+    stale_count: int
+    """How many cached rows went."""
+    gaps: CheckpointGaps | None
+    """The events that no row covers now; ``None`` where nothing was to be written."""
+
+
 @reports_damage
 def _erase_alone(engine: Engine, plan: Callable[[Sequence[Base]], Plan]) -> Receipt:
-    with engine.reader.state_lock:
-        engine.reader.check_open()
-        engine.reader.notice()
+    reader = engine.reader
+    with reader.state_lock:
+        reader.check_open()
+        reader.notice()
         engine.settle()  # Rows that wait in RAM are forgotten when all begins anew.
-        known = bases(engine)
-        reached = plan(known)
-        seqs = sorted({*reached.seqs, *reached.derived})
-        if not (seqs or reached.renamed or engine.is_unswept):
-            return _receipt(engine, reached, set(), 0)
-        markers = _markers(engine, seqs, reached.renamed)
+        step = reader.log.in_turn(partial(_take_turn, engine, plan))
         try:
-            rows = _commit(engine, seqs, reached.renamed, known) if seqs or reached.renamed else 0
-            _finish(engine)
+            if step.gaps is not None:
+                reader.restart(step.gaps)
+                for number in step.gaps.tails:
+                    reader.packer.settle(reader.streams.at_number(number))
+            if step.gaps is not None or engine.is_unswept:
+                _finish(engine)
         except BaseException:
-            engine.reader.is_torn = True  # What is erased is what the log says.
+            reader.is_torn = True
             raise
-    if engine.reader.ring is not None:
-        engine.reader.ring()
-    return _receipt(engine, reached, markers, rows)
+    if reader.ring is not None:
+        reader.ring()
+    return _receipt(engine, step.plan, step.markers, step.stale_count)
 
 
 def _finish(engine: Engine) -> None:
@@ -447,47 +459,59 @@ def _finish(engine: Engine) -> None:
         ) from error
 
 
-def _commit(engine: Engine, seqs: Sequence[int], renamed: Mapping[int, str], known: Sequence[Base]) -> int:
-    """Write the erasure as one transaction and begin anew from what is left; return how many cached rows went."""
+def _take_turn(engine: Engine, plan: Callable[[Sequence[Base]], Plan], turn: LogTurn) -> _Step:
+    """Plan the erasure on what all others have written, and write it as one transaction."""
     reader = engine.reader
+    if turn.last_commit != reader.last_commit:
+        reader.catch_up()
+    known = bases(engine)
+    reached = plan(known)
+    seqs, renamed = sorted({*reached.seqs, *reached.derived}), reached.renamed
+    if not (seqs or renamed):
+        if not turn.is_current():
+            raise TurnLost("another machine wrote meanwhile; nothing was written, call again")
+        return _Step(reached, set(), 0, None)
+    markers = _markers(engine, seqs, renamed)
     begins = affected(engine, seqs, known) | dict.fromkeys(renamed, 1)
     stale = _stale_rows(engine, begins, seqs)
-    applied = covered_seq(reader.log)
-    uncovered = _uncovered(engine, begins, applied)
+    gaps = CheckpointGaps(covered := covered_seq(reader.log), _uncovered(engine, begins, covered))
     left = list(left_of(engine, seqs))
-    digests = {last: digest_of(record[HASH_BYTES:]) for last, record in left}
-    group = Group(engine.reader)
-    for begin in range(0, max(len(seqs), 1), ERASED_SEQS_COUNT):
-        named = tuple(seqs[begin : begin + ERASED_SEQS_COUNT])
-        # A record's digest is at its last erased event: what follows is in later records.
-        until = seqs[begin + ERASED_SEQS_COUNT] if begin + ERASED_SEQS_COUNT < len(seqs) else reader.head + 1
-        proofs = tuple((last, digests.pop(last)) for last in list(digests) if last < until)
-        group.apply(Mutation(STORE_STREAM, Erased((), named, proofs), origin=origin_in(engine.reader)))
-        group.starts.append(group.command)
+    group = _group(engine, seqs, left)
     seed = CommitSeed(checked_time(reader.clock_ns()), reader.random_bytes(SEED_BYTES))
     commit = build_commit(group, seed, first_seq=reader.head + 1, after_ns=reader.time_ns, link=reader.link)
+    tags = sorted(reader.tags | {fold.TAGS[type(event)] for event in group.events})
+    lowest = min([covered, *(seqs_left[0] - 1 for _, seqs_left in gaps.tails.values() if seqs_left)])
     rows: list[Row] = [
         *stale,
         *_renaming(engine, renamed),
         *_forgotten(engine, seqs),
         *rows_of(list(group.new_streams.values())),
+        ("meta", TAGS_KEY, msgspec.msgpack.encode(tags)),
+        ("checkpoints", APPLIED_KEY, SEQ.pack(lowest)),
     ]
-    rows.append(
-        (
-            "meta",
-            TAGS_KEY,
-            msgspec.msgpack.encode(sorted(engine.reader.tags | {fold.TAGS[type(event)] for event in group.events})),
-        )
-    )
-    if engine.reader.log.files.keeps_erased:
+    if reader.log.files.keeps_erased:
         rows.append(("meta", UNSWEPT_KEY, b"\1"))
-    lowest = min([applied, *(seqs_left[0] - 1 for _, seqs_left in uncovered.values() if seqs_left)])
-    rows.append(("checkpoints", APPLIED_KEY, SEQ.pack(lowest)))
-    engine.reader.log.in_turn(lambda turn: turn.write(commit.records, rows, left, is_clean=True))
-    engine.reader.restart(CheckpointGaps(applied, uncovered))
-    for number in uncovered:
-        engine.reader.packer.settle(engine.reader.streams.at_number(number))
-    return len(stale)
+    reader.is_torn = True  # What is erased is what the log says, until it was read again.
+    try:
+        turn.write(commit.records, rows, left, is_clean=True)
+    except TurnLost:
+        reader.is_torn = False
+        raise
+    return _Step(reached, markers, len(stale), gaps)
+
+
+def _group(engine: Engine, seqs: Sequence[int], left: Sequence[Sealed]) -> Group:
+    """Return the events that say what is erased, with the digest of what is left of each record."""
+    digests = {last: digest_of(record[HASH_BYTES:]) for last, record in left}
+    group = Group(engine.reader)
+    for begin in range(0, max(len(seqs), 1), ERASED_SEQS_COUNT):
+        named = tuple(seqs[begin : begin + ERASED_SEQS_COUNT])
+        # A record's digest is at its last erased event: what follows is in later records.
+        until = seqs[begin + ERASED_SEQS_COUNT] if begin + ERASED_SEQS_COUNT < len(seqs) else engine.reader.head + 1
+        proofs = tuple((last, digests.pop(last)) for last in list(digests) if last < until)
+        group.apply(Mutation(STORE_STREAM, Erased((), named, proofs), origin=origin_in(engine.reader)))
+        group.starts.append(group.command)
+    return group
 
 
 def left_of(engine: Engine, seqs: Sequence[int]) -> Iterator[Sealed]:

@@ -16,11 +16,11 @@ from refold.engine.reader import HASH_KEY, MOVED_KEY, STORE_ID_KEY
 from refold.errors import InvalidInput, StoreCorrupt, StoreError
 from refold.event import Erased
 from refold.limits import PAGE_EVENTS
-from refold.log.commits import MOVING_KEY, CommitLog, Numbered, Overtaken, is_address, pack, shown_address, unpack
+from refold.log.commits import MOVING_KEY, CommitLog, Overtaken, is_address, pack, shown_address, unpack
 from refold.log.disk import building
 from refold.log.protocol import TABLES, Row, scan, write
 from refold.log.record import Sealed
-from refold.log.replica import CACHES, connect, current, is_local
+from refold.log.replica import CACHES, connect, is_local, replace_stale
 from refold.results import Moved
 
 _COMMIT_BYTES: Final = 512 * 1024
@@ -169,16 +169,7 @@ class _Push:
 
     def replace_erased(self) -> None:
         """Put what is left of them in the place of records that were erased since they were appended."""
-        after = 0
-        while page := self._commits.read(after):
-            after = page[-1].number
-            stale = [
-                Numbered(numbered.number, packed)
-                for numbered in page
-                if (packed := current(numbered, self._source.reader.log, self._commits.name)) is not None
-            ]
-            if stale:
-                self._commits.replace(stale)
+        replace_stale(self._commits, self._source.reader.log, self._last)
 
 
 def _to_server(source: Engine, target: str, progress: Progress) -> None:

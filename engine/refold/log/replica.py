@@ -144,7 +144,7 @@ class ReplicaLog:
         self.commits = commits
         self.local = local
         self.files = ReplicaFiles(self)
-        self._turns = RLock()
+        self.turns = RLock()
         """Held for each append, and for each application of what others appended."""
         self.applied = 0
         """How many times commits of others were applied: in RAM, the log below counts none."""
@@ -170,7 +170,7 @@ class ReplicaLog:
 
     def in_snapshot(self, use: Callable[[], T]) -> T:
         """Call ``use`` while nothing is written here."""
-        with self._turns:
+        with self.turns:
             return self.local.in_snapshot(use)
 
     # Writing.
@@ -183,7 +183,7 @@ class ReplicaLog:
         self._check_open()
         if self.readonly:
             raise ReadOnly(f"{self.commits.name} is open read-only; open it without readonly=True to write")
-        with self._turns:
+        with self.turns:
             if not self._contended:
                 return self._turn(use)
             # Others write as well. Those who queue for a turn lose none to each other.
@@ -286,7 +286,7 @@ class ReplicaLog:
 
     def _apply_all(self, *, may_erase: bool) -> bool:
         """Apply all commits of the server, or those before the next erasure; return whether it was all of them."""
-        with self._turns:
+        with self.turns:
             asked_at = time.monotonic()
             while page := self.commits.read(self.position):
                 self._check_open()
@@ -391,7 +391,7 @@ class ReplicaLog:
         asked_at = 0.0
         if number is None:  # Without a turn: the server may take long to answer.
             asked_at, number = time.monotonic(), self.commits.head()
-        with self._turns:  # One of this machine is here once its turn is over.
+        with self.turns:  # One of this machine is here once its turn is over.
             is_behind = number > self.position
             if is_behind:
                 self.known = max(self.known, number)
@@ -409,7 +409,7 @@ class ReplicaLog:
         self._is_closed = True
         self._bell.ring()
         self.commits.close()
-        with self._turns:
+        with self.turns:
             self.local.close()
 
     def join(self) -> None:
@@ -418,7 +418,21 @@ class ReplicaLog:
             self._follower.join()
 
 
-def current(numbered: Numbered, log: Log, name: str) -> bytes | None:
+def replace_stale(commits: CommitLog, log: Log, until: int) -> None:
+    """Put what a log holds in the place of each commit, up to a number, that holds what the log holds no more."""
+    after = 0
+    while after < until and (page := commits.read(after)):
+        after = page[-1].number
+        stale = [
+            Numbered(numbered.number, packed)
+            for numbered in page
+            if numbered.number <= until and (packed := _current(numbered, log, commits.name)) is not None
+        ]
+        if stale:
+            commits.replace(stale)
+
+
+def _current(numbered: Numbered, log: Log, name: str) -> bytes | None:
     """Return the bytes of a commit without what a log holds no more, ``None`` where they are as they should be."""
     commit = unpack(numbered, name)
     records, erased = (
@@ -598,26 +612,20 @@ class ReplicaFiles:
 
     def sweep(self) -> None:
         """Leave nothing on the server of what was erased: what is here takes the place of each commit that differs."""
-        log, after = self._log, 0
-        while page := log.commits.read(after):
-            after = page[-1].number
-            stale = [
-                Numbered(numbered.number, packed)
-                for numbered in page
-                if (packed := current(numbered, log.local, log.commits.name)) is not None
-            ]
-            if stale:
-                log.commits.replace(stale)
-        log.commits.sweep()
+        log = self._log
+        with log.turns:
+            replace_stale(log.commits, log.local, log.position)
+            log.commits.sweep()
 
     def search(self, markers: Collection[bytes]) -> Found:
         """Return how often the markers stand in the copy, and in what can be read of the server's commits."""
         found, after = self._log.local.files.search(markers), 0
         size = occurrences = 0
-        while page := self._log.commits.read(after):
-            after = page[-1].number
-            size += sum(len(packed) for _, packed in page)
-            occurrences += sum(packed.count(marker) for _, packed in page for marker in markers)
+        with self._log.turns:
+            while page := self._log.commits.read(after):
+                after = page[-1].number
+                size += sum(len(packed) for _, packed in page)
+                occurrences += sum(packed.count(marker) for _, packed in page for marker in markers)
         return Found(found.files, found.bytes + size, found.occurrences + occurrences)
 
     def relieve(self) -> None:

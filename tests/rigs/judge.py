@@ -37,7 +37,7 @@ def remains(path: Path, erased: Iterable[tuple[str, bytes]]) -> Iterator[str]:
     content = {file.relative_to(path): file.read_bytes() for file in files}
     for what, text in erased:
         yield from (f"{what} said before it was erased stands in {name}" for name in content if text in content[name])
-    if (path / CLEAN).exists():
+    if any(path.rglob(CLEAN)):
         yield f"{CLEAN} is left in the store, and holds what the file held"
 
 

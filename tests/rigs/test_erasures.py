@@ -6,19 +6,25 @@ from random import SystemRandom
 
 import pytest
 
+from tests.conftest import Servers
 from tests.rigs.history import erasures
-from tests.rigs.history.eraser import MOMENTS
 from tests.rigs.history.tally import Tally
+from tests.support.commits import Logs
 from tests.support.sizes import sizes
 
 
 def run(
-    directory: Path, processes: int, loops: int, broken: str = "", moments: Sequence[str] = ("", *MOMENTS)
+    directory: Path,
+    processes: int,
+    loops: int,
+    broken: str = "",
+    moments: Sequence[str] = (),
+    logs: Logs | None = None,
 ) -> Tally:
     """Runs the rig with a seed of its own; the tally, which is printed when a test fails, has the seed."""
     tally = Tally("erase", SystemRandom().randrange(2**32), processes, 1)
     print(tally)  # noqa: T201 - the seed, if the run never ends
-    erasures.run(directory, tally, loops=loops, broken=broken, moments=moments)
+    erasures.run(directory, tally, loops=loops, broken=broken, moments=moments, logs=logs)
     print(tally)  # noqa: T201
     return tally
 
@@ -33,6 +39,12 @@ def assert_good(tally: Tally, loops: int) -> None:
 @pytest.mark.parametrize("processes", [1, 2])
 def test_the_rig_finds_nothing(tmp_path: Path, processes: int, loops: int) -> None:
     assert_good(run(tmp_path, processes, loops), loops)
+
+
+@sizes("loops", quick=1, slow=3, soak=300)
+@pytest.mark.parametrize("kind", ["postgres", "nats"])
+def test_the_rig_finds_nothing_over_a_log_on_a_server(tmp_path: Path, servers: Servers, kind: str, loops: int) -> None:
+    assert_good(run(tmp_path, 2, loops, logs=servers.logs(kind)), loops)
 
 
 SEEN_AS = {

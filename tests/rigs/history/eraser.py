@@ -20,16 +20,20 @@ from typing import Any, Final, NoReturn
 import msgspec
 from msgspec import Struct
 
-from refold import InvalidInput, Memory, StoreError
-from refold.log import clean_copy, disk, environment
+from refold import InvalidInput, Memory, StoreError, StoreFull, StoreUnreachable
+from refold.log import clean_copy, disk, environment, replica
+from refold.log.commits import is_address
 from refold.log.environment import Turnstile
 from refold.log.lmdb_log import LmdbTurn
+from refold.log.replica import ReplicaFiles, ReplicaTurn
 from refold.memory import store
 from tests.rigs.breaks import BUILDS
+from tests.rigs.history.calls import opened
 
 JOURNAL: Final = sys.__stdout__.fileno() if sys.__stdout__ is not None else 1
 CALLS_PER_OPENING: Final = 8
 PAUSE_SECONDS: Final = 0.05
+COPIES: Final = "copies"
 KINDS: Final = {"append": 7, "erase": 4, "backup": 1}
 
 
@@ -37,6 +41,9 @@ class Setup(Struct, frozen=True):
     """What a process of the rig is told when it is started."""
 
     path: str
+    """Of the store, or the address of a log on a server."""
+    directory: str
+    """Where backups go, and copies of a log on a server."""
     name: str
     seed: str
     moment: str = ""
@@ -44,6 +51,11 @@ class Setup(Struct, frozen=True):
     times: int = 1
     """How often it has to come there before it does."""
     broken: str = ""
+
+
+def copies_in(directory: str, path: str) -> str:
+    """Return the directory of the copies of a log on a server; empty, of a store."""
+    return str(Path(directory, COPIES)) if is_address(path) else ""
 
 
 class Said(Struct, frozen=True, omit_defaults=True):
@@ -124,6 +136,14 @@ MOMENTS: Final[dict[str, Callable[[int], None]]] = {
     "once a backup has its place": lambda n: _in_class(disk, "_put_in_place", _doomed(n, after=True, when=_is_backup)),
 }
 
+SERVER_MOMENTS: Final[dict[str, Callable[[int], None]]] = {
+    "before the server has it": lambda n: _in_class(ReplicaTurn, "write", _doomed(n, after=False, when=_is_erasure)),
+    "before the server is swept": lambda n: _in_class(ReplicaFiles, "sweep", _doomed(n, after=False)),
+    "once its commits are replaced": lambda n: _in_class(replica, "replace_stale", _doomed(n, after=True)),
+    "once the server is swept": lambda n: _in_class(ReplicaFiles, "sweep", _doomed(n, after=True)),
+}
+"""Of a log on a server, besides: the others come in its copy."""
+
 
 # What it does.
 
@@ -148,7 +168,7 @@ class Eraser:
     def run(self, stop: threading.Event) -> None:
         """Open the store, make some calls, close it, and again."""
         while not stop.is_set():
-            with Memory(self._setup.path) as memory:
+            with opened(self._setup.path, copies_in(self._setup.directory, self._setup.path)) as memory:
                 for _ in range(self._random.randint(1, CALLS_PER_OPENING)):
                     self._make(memory)
             stop.wait(self._random.random() * PAUSE_SECONDS)
@@ -162,6 +182,8 @@ class Eraser:
             call(memory, name)
         except InvalidInput as error:
             say(Said(name, kind, is_answer=True, error=type(error).__name__))
+        except (StoreFull, StoreUnreachable):
+            pass  # Whether it was done is unknown, as of a call that is cut off.
 
     def _append(self, memory: Memory, name: str) -> None:
         text = f"<{name}>{'x' * self._random.choice((10, 200, 3_000))}"
@@ -181,7 +203,7 @@ class Eraser:
     def _back_up(self, memory: Memory, name: str) -> None:
         beside = f"backup-{name}"
         say(Said(name, "backup", beside=beside))
-        memory.backup(Path(self._setup.path).with_name(beside))
+        memory.backup(Path(self._setup.directory, beside))
         say(Said(name, "backup", beside=beside, is_answer=True))
 
 
@@ -191,7 +213,7 @@ def main(told: str) -> None:
     if setup.broken:
         BUILDS[setup.broken]()
     if setup.moment:
-        MOMENTS[setup.moment](setup.times)
+        (MOMENTS | SERVER_MOMENTS)[setup.moment](setup.times)
     stop = threading.Event()
 
     def listen() -> None:

@@ -11,8 +11,10 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from random import Random
 from typing import Final, NamedTuple
@@ -22,10 +24,14 @@ import msgspec
 from refold import Memory, Recorded
 from refold.message import MessageAppended
 from tests.rigs import judge
+from tests.rigs.history.calls import answered, opened
 from tests.rigs.history.checker import Violation
-from tests.rigs.history.eraser import MOMENTS, Said, Setup
+from tests.rigs.history.eraser import MOMENTS, SERVER_MOMENTS, Said, Setup, copies_in
 from tests.rigs.history.tally import Tally
+from tests.support.commits import Logs, everything
+from tests.support.commits import opened as commits_at
 from tests.support.paths import ROOT
+from tests.support.seams import engine_of
 
 ANSWERS_MAX: Final = 30
 DOOMED_ANSWERS_MAX: Final = 100
@@ -96,19 +102,22 @@ def run(
     *,
     loops: int,
     broken: str = "",
+    logs: Logs | None = None,
     on_loop: Callable[[Tally], None] = lambda _: None,
-    moments: Sequence[str] = ("", *MOMENTS),
+    moments: Sequence[str] = (),
 ) -> Tally:
     """Run the loops, the first process of each doomed to one of the moments; stop after the first with a violation."""
     for first in range(0, loops, LOOPS_PER_STORE):
         place = directory / f"loops-from-{first}"
         place.mkdir()
+        path = logs.address() if logs else str(place / "store")
+        choices = moments or ("", *MOMENTS, *(SERVER_MOMENTS if logs else ()))
         lines: list[Said] = []
         for number in range(first, min(first + LOOPS_PER_STORE, loops)):
             on_loop(tally)
             random = Random(f"{tally.seed}/{number}")
-            loop = Loop(number, random, broken, random.choice(moments))
-            tally.violations += _guarded(place / "store", lines, tally, loop)
+            loop = Loop(number, random, broken, random.choice(choices), path, place)
+            tally.violations += _guarded(loop, lines, tally)
             tally.loops += 1
             if tally.violations:
                 (place / "journal").write_bytes(b"\n".join(map(msgspec.json.encode, lines)))
@@ -118,30 +127,33 @@ def run(
 
 
 class Loop(NamedTuple):
-    """One loop of a run: its number, its chance, its build, and the moment to which its first process is doomed."""
+    """One loop of a run; its first process is doomed to the moment."""
 
     number: int
     random: Random
     broken: str
     moment: str
+    path: str
+    place: Path
 
 
-def _guarded(path: Path, lines: list[Said], tally: Tally, loop: Loop) -> list[Violation]:
+def _guarded(loop: Loop, lines: list[Said], tally: Tally) -> list[Violation]:
     """Run one loop; an error, of whatever kind, is a violation too."""
     try:
-        _kill_one(path, lines, tally, loop)
-        return [Violation("an_erasure_is_whole_and_final", finding) for finding in _findings(path, lines, tally)]
+        _kill_one(loop, lines, tally)
+        return [Violation("an_erasure_is_whole_and_final", finding) for finding in _findings(loop, lines, tally)]
     except Exception:  # noqa: BLE001 - a store that cannot be opened any more may fail in any way
         return [Violation("a_kill_stops_nobody_else", f"loop {loop.number}: {traceback.format_exc()}")]
 
 
-def _kill_one(path: Path, lines: list[Said], tally: Tally, loop: Loop) -> None:
-    number, random, broken, moment = loop
+def _kill_one(loop: Loop, lines: list[Said], tally: Tally) -> None:
+    number, random, broken, moment, path, place = loop
     heard = threading.Condition()
     processes = [
         Process(
             Setup(
-                str(path),
+                path,
+                str(place),
                 f"L{number}-{process}",
                 f"{tally.seed}/{number}/{process}",
                 "" if process else moment,
@@ -171,30 +183,63 @@ def _kill_one(path: Path, lines: list[Said], tally: Tally, loop: Loop) -> None:
 
 def _wait(heard: threading.Condition, enough: Callable[[], bool]) -> None:
     with heard:
-        assert heard.wait_for(enough, SILENCE_SECONDS), f"not there after {SILENCE_SECONDS} seconds"
+        while not enough():
+            assert heard.wait(SILENCE_SECONDS), f"not there, and nobody said anything for {SILENCE_SECONDS} seconds"
 
 
 # What must hold.
 
 
-def _findings(path: Path, lines: list[Said], tally: Tally) -> Iterator[str]:
+def _findings(loop: Loop, lines: list[Said], tally: Tally) -> Iterator[str]:
     """Open the store, which finishes what was cut off, and compare it with what was said."""
+    path, place = loop.path, loop.place
+    copies = copies_in(str(place), path)
     asked = {line.name: line for line in lines if not line.is_answer}
     answers = {line.name: line for line in lines if line.is_answer and not line.error}
-    with Memory(path) as memory:
+    with ExitStack() as opened_copies:
+        memories = [opened_copies.enter_context(_finished(path, copies))]
+        memories += [
+            opened_copies.enter_context(opened(path, copies))
+            for _ in range(len(list(Path(copies).glob("*/*.lock"))) - 1)
+        ]
+        memory = memories[0]
         events = list(memory.events())
-        yield from judge.unsound(memory)
+        yield from answered(lambda: judge.unsound(memory))
         yield from _log_findings(events, asked, answers)
         yield from _erasure_findings(events, lines)
         text_at = {answer.seqs[0]: asked[name].text for name, answer in answers.items() if answer.kind == "append"}
         erased = [stamp.seq for _, stamp in events if stamp.erased]
-        yield from judge.remains(path, ((f"what seq {seq}", text_at[seq].encode()) for seq in erased))
-        yield from judge.unwritable(memory)
+        texts = [(f"what seq {seq}", text_at[seq].encode()) for seq in erased if seq in text_at]
+        for each in memories:
+            answered(each.refresh)
+        yield from judge.remains(Path(copies or path), texts)
+        if copies:
+            yield from answered(lambda: list(_server_findings(path, texts)))
+        yield from answered(lambda: judge.unwritable(memory))
     tally.events = len(events)
-    copies, findings = judge.beside(path, (answer.beside for answer in answers.values() if answer.kind == "backup"))
+    made = (answer.beside for answer in answers.values() if answer.kind == "backup")
+    backups, findings = judge.beside(Path(copies or path), made)
     yield from findings
-    for copy in copies:
-        yield from (f"{copy.name}: {finding}" for finding in judge.mismatched(copy))
+    for backup in backups:
+        yield from (f"{backup.name}: {finding}" for finding in judge.mismatched(backup))
+
+
+def _finished(path: str, copies: str) -> Memory:
+    """Open the store; again, where a server did not answer what had to be finished."""
+    until = time.monotonic() + SILENCE_SECONDS
+    while True:
+        memory = opened(path, copies)
+        if not engine_of(memory).is_unswept or time.monotonic() > until:
+            return memory
+        memory.close()
+
+
+def _server_findings(path: str, texts: Sequence[tuple[str, bytes]]) -> Iterator[str]:
+    with closing(commits_at(path)) as commits:
+        for number, packed in everything(commits):
+            yield from (
+                f"{what} said before it was erased stands in commit {number}" for what, text in texts if text in packed
+            )
 
 
 def _mark_of(recorded: Recorded) -> str:

@@ -282,6 +282,27 @@ class TestAnErasure:
         assert not any(b"secret" in packed for packed in shared)
         assert_sound(other)
 
+    def test_that_was_cut_off_beside_the_end_of_another_is_finished_too(
+        self, machine: Callable[..., Memory], shared: Shared, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        one, other = machine(), machine()
+        messages = [one.conversation("c").append("user", f"a secret text, part {number}") for number in range(2)]
+        other.refresh()
+
+        def cut_off(self: RamCommits) -> None:
+            if self is commits_of(one):
+                with monkeypatch.context() as cut:
+                    cut.setattr(RamCommits, "replace", unreachable)
+                    with pytest.raises(StoreUnreachable, match="the events are erased, but"):
+                        other.erase([messages[1]])
+
+        with monkeypatch.context() as meanwhile:
+            meanwhile.setattr(RamCommits, "sweep", cut_off)
+            one.erase([messages[0]])
+        assert any(b"part 1" in packed for packed in shared)
+        machine()
+        assert not any(b"secret" in packed for packed in shared)
+
     def test_that_was_overtaken_is_planned_again(
         self, machine: Callable[..., Memory], shared: Shared, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -4,6 +4,8 @@ import gc
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,11 @@ import pytest
 
 from refold import Closed, Memory, Recorded, StoreBusy, StoreFull
 from refold.embedders import HashedEmbedder
+from refold.log.record import Sealed
 from tests.support.bounds import Clock
 from tests.support.memories import assert_sound
 from tests.support.other_process import Elsewhere
+from tests.support.seams import engine_of
 
 
 def contents(memory: Memory) -> list[str]:
@@ -123,6 +127,35 @@ def test_an_erasure_is_of_both(tmp_path: Path) -> None:
         assert contents(other)
         assert other.conversation("chat").erase().occurrences == 0
         assert contents(one) == []
+
+
+@pytest.mark.parametrize("look", ["window", "state_hash", "replay_hash"])
+def test_an_erasure_is_seen_whole_or_not_at_all_by_one_that_only_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: str
+) -> None:
+    """It is no share: what it reads meanwhile, page by page, may be of two files."""
+    looks: dict[str, Callable[[Memory], object]] = {
+        "window": contents,
+        "state_hash": Memory.state_hash,
+        "replay_hash": Memory.replay_hash,
+    }
+    with Memory(tmp_path / "store") as one, ExitStack() as later:
+        with one.batch():
+            messages = [one.conversation("chat").append("user", f"secret {number}") for number in range(1_000)]
+        other = later.enter_context(Memory(tmp_path / "store", readonly=True))
+        log, erasing = engine_of(other).reader.log, threading.Thread(target=one.erase, args=(messages,))
+        read = log.read
+
+        def erased_meanwhile(after: int, until: int) -> list[Sealed]:
+            if after > len(messages) // 2 and not erasing.ident:
+                erasing.start()
+                erasing.join()
+            return read(after, until)
+
+        monkeypatch.setattr(log, "read", erased_meanwhile)
+        found = looks[look](other)
+        assert erasing.ident
+        assert found == looks[look](one)
 
 
 def test_it_is_shared_behind_an_erasure_of_another_process(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from refold.engine.writer import Writer
 from refold.errors import InvalidInput, StoreBusy, StoreError, StoreFull
 from refold.limits import HASH_KEY_BYTES, MEMORY_BYTES_DEFAULT, STORE_ID_BYTES
 from refold.log.commits import POSITION_KEY, Lag, is_address
-from refold.log.protocol import Displaced, Log, TurnLost, write
+from refold.log.protocol import Displaced, Log, LogTurn, TurnLost, until_kept, write
 
 if TYPE_CHECKING:
     from refold.engine.loader import Lens
@@ -238,11 +238,18 @@ class Engine:
 
     def sweep(self) -> None:
         """Leave no byte of what was erased in the log; where that fails, a later opening does it."""
-        reader = self.reader
-        with reader.state_lock:
-            reader.log.files.sweep()
-            write(reader.log, (), [("meta", UNSWEPT_KEY, None)])  # Behind what other machines may have written.
-            reader.log.durability.flush()  # Now that the ballast is lent.
+        log = self.reader.log
+        with self.reader.state_lock:
+            erasure = log.row("meta", UNSWEPT_KEY)
+            log.files.sweep()
+
+            def settle(turn: LogTurn) -> None:
+                # What another machine has erased meanwhile is for that one to sweep, or for whoever comes after it.
+                if log.row("meta", UNSWEPT_KEY) == erasure:
+                    turn.write((), [("meta", UNSWEPT_KEY, None)])
+
+            until_kept(lambda: log.in_turn(settle))
+            log.durability.flush()  # Now that the ballast is lent.
 
     def sweep_again(self) -> None:
         """Do what an erasure that was cut off has left to do, if the log allows it now."""

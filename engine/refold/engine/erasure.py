@@ -490,7 +490,7 @@ def _take_turn(engine: Engine, plan: Callable[[Sequence[Base]], Plan], turn: Log
         ("checkpoints", APPLIED_KEY, SEQ.pack(lowest)),
     ]
     if reader.log.files.keeps_erased:
-        rows.append(("meta", UNSWEPT_KEY, b"\1"))
+        rows.append(("meta", UNSWEPT_KEY, SEQ.pack(commit.first_seq)))
     reader.is_torn = True  # What is erased is what the log says, until it was read again.
     try:
         turn.write(commit.records, rows, left, is_clean=True)

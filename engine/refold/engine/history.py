@@ -95,21 +95,26 @@ def ids(
 
 def state_hash(engine: Engine, branch: int, at: int | None) -> str:
     """Return the SHA-256 over (stream, view, digest) of every state of a branch that is not empty."""
-    with engine.reader.state_lock:
-        engine.reader.current_head()
-        names = engine.reader.streams.names(branch)
-        return hash_of((name, engine.reader.digests_of(key_of(branch, name), at)) for name in names)
+    reader = engine.reader
+
+    def hashed() -> str:
+        names = reader.streams.names(branch)
+        return hash_of((name, reader.digests_of(key_of(branch, name), at)) for name in names)
+
+    return reader.whole(hashed)
 
 
 def replay_hash(engine: Engine, branch: int, at: int | None) -> str:
     """Return the state hash of a fold from the first event on: no checkpoint row takes part."""
-    with engine.reader.state_lock:
-        engine.reader.check_open()
-        until = engine.reader.current_head() if at is None else at
+
+    def hashed() -> str:
+        until = engine.reader.head if at is None else at
         streams, loader = from_zero(engine, until)
         states = loader.replayed(until, engine.reader.bounds(branch, until))
         named = ((streams.name_of(number), state) for number, state in states.items())
         return hash_of((name, fold.digests(state)) for name, state in named)
+
+    return engine.reader.whole(hashed)
 
 
 def from_zero(engine: Engine, until: int) -> tuple[Streams, Loader]:

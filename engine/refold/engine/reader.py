@@ -33,7 +33,7 @@ from refold.engine.streams import (
     reports_damage,
 )
 from refold.entry import touched
-from refold.errors import Closed, InvalidInput, ReadOnly
+from refold.errors import Closed, InvalidInput, ReadOnly, RefoldError
 from refold.event import Erased, Event, Forked, Recorded, Restored
 from refold.limits import (
     CHANGED_EVENTS_COUNT,
@@ -143,7 +143,7 @@ TAGS_KEY: Final = b"tags"
 MOVED_KEY: Final = b"moved"
 """The row that says where this memory was moved to: it is not written to any more."""
 UNSWEPT_KEY: Final = b"unswept"
-"""The row that says: the file may still hold bytes of what was erased, and whoever opens the store is to see to it."""
+"""The row that says: a server may still hold bytes of what was erased, by the erasure at this seq at last."""
 
 
 class Reader:
@@ -275,13 +275,44 @@ class Reader:
         with self.state_lock:
             self.check_open()
             self.notice()
-            stream = self.streams.find(name)
-            if stream is None:
-                return query(fold.empty(kind_of(name)))
-            stream.is_used = True
-            answer = query(self.live(stream) if at is None or at >= stream.seq else self._frozen_state(stream, at))
-            self._relieve()
-            return answer
+            file = self.log.file
+            try:
+                stream = self.streams.find(name)
+                if stream is None:
+                    return query(fold.empty(kind_of(name)))
+                stream.is_used = True
+                answer = query(self.live(stream) if at is None or at >= stream.seq else self._frozen_state(stream, at))
+            except RefoldError:
+                if self.log.file == file:
+                    raise
+            else:
+                if self.log.file == file:
+                    self._relieve()
+                    return answer
+            self.is_torn = True  # As in `whole`.
+            return self.read(name, query, at)
+
+    def whole(self, use: Callable[[], T]) -> T:
+        """Return what ``use`` reads, all of it from one file.
+
+        Another handle of this process has a state lock of its own, and its erasure puts another file in the place.
+        """
+        if self.is_writing:
+            self._await_fold()
+        with self.state_lock:
+            while True:
+                self.check_open()
+                self.notice()
+                file = self.log.file
+                try:
+                    found = use()
+                except RefoldError:
+                    if self.log.file == file:
+                        raise
+                else:
+                    if self.log.file == file:
+                        return found
+                self.is_torn = True
 
     def _relieve(self) -> None:
         """Let streams leave RAM if there are too many; not while a commit may be writing to one of them."""

@@ -151,6 +151,9 @@ class DelayedLog:
     The files are those of the log below, without the tail.
     """
 
+    file = 0
+    """Nobody else puts another one in its place."""
+
     def __init__(self, inner: LmdbLog) -> None:
         self.readonly = False
         assert inner.files.exclusive, "a log that delays its writes has to be alone: no other process sees its tail"

@@ -248,6 +248,7 @@ class LmdbLog:
         """Take what is looked up in every read from the environment, which is another one once it was renewed."""
         self._begin: Callable[..., Any] = self.durability.env.begin
         self._tables = self.durability.databases
+        self.file = self.durability.commits_before
 
     # Reading.
 

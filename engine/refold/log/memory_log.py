@@ -59,6 +59,7 @@ class RamLog:
     """
 
     keeps_erased = False
+    file = 0
 
     def __init__(self, *, readonly: bool = False) -> None:
         self.readonly = readonly

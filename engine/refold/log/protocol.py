@@ -188,6 +188,11 @@ class Log(Protocol):
         ...
 
     @property
+    def file(self) -> int:
+        """The number of the file that is read: another one once it was seen that an erasure has replaced it."""
+        ...
+
+    @property
     def durability(self) -> Durability:
         """What is durable, and what becomes of writing after an error of the disk."""
         ...

@@ -138,6 +138,9 @@ def _position(number: int) -> Row:
 class ReplicaLog:
     """A log whose commits are on a server; see ``protocol.Log`` for what each method promises."""
 
+    file = 0
+    """Nobody else puts another one in the place of its copy."""
+
     def __init__(self, commits: CommitLog, local: LmdbLog | RamLog, *, readonly: bool) -> None:
         self.readonly = readonly
         self.durability: Durability = local.durability

@@ -8,8 +8,9 @@ import pytest
 
 from tests.conftest import Servers
 from tests.rigs.history import erasures
+from tests.rigs.history.chaos import DISK_BYTES, Chaos
 from tests.rigs.history.tally import Tally
-from tests.support.commits import Logs
+from tests.support.commits import Logs, running
 from tests.support.sizes import sizes
 
 
@@ -45,6 +46,14 @@ def test_the_rig_finds_nothing(tmp_path: Path, processes: int, loops: int) -> No
 @pytest.mark.parametrize("kind", ["postgres", "nats"])
 def test_the_rig_finds_nothing_over_a_log_on_a_server(tmp_path: Path, servers: Servers, kind: str, loops: int) -> None:
     assert_good(run(tmp_path, 2, loops, logs=servers.logs(kind)), loops)
+
+
+@sizes("loops", slow=3, soak=300)
+@pytest.mark.parametrize("kind", ["postgres", "nats-cluster"])
+def test_the_rig_finds_nothing_while_the_servers_fail(tmp_path: Path, kind: str, loops: int) -> None:
+    with running(kind, DISK_BYTES) as logs, Chaos(logs, "chaos") as chaos:
+        assert_good(run(tmp_path, 2, loops, logs=logs), loops)
+    assert chaos.faults.total()
 
 
 SEEN_AS = {

@@ -14,7 +14,7 @@ from psycopg.sql import SQL, Identifier
 
 from refold import InvalidInput, Memory, StoreUnreachable
 from refold.log import postgres
-from refold.log.commits import CommitLog, Numbered, Overtaken, shown_address
+from refold.log.commits import CommitLog, Numbered, Overtaken, Replacement, shown_address
 from refold.log.jetstream import JetStreamCommits
 from refold.log.postgres import PostgresCommits
 from tests.support.commits import Logs, everything, opened, running
@@ -121,8 +121,13 @@ def test_a_commit_is_replaced_in_its_place(open_again: Opened, size: int, new: i
     commits, other, numbers = open_again(), open_again(), [0]
     for place in range(5):
         numbers.append(commits.append(numbers[-1], bytes([97 + place]) * size))
+    was = [b"b" * size, b"e" * size]
     for fill in (b"R", b"S"):
-        commits.replace([Numbered(numbers[2], fill * new), Numbered(numbers[5], fill)])
+        will_be = [fill * new, fill]
+        replacements = [Replacement(numbers[place], *each) for place, *each in zip((2, 5), was, will_be, strict=True)]
+        assert other.replace(replacements)
+        assert not commits.replace([replacements[0]._replace(after=b"what another machine made of it")])
+        was = will_be
         expected = [b"a" * size, fill * new, b"c" * size, b"d" * size, fill]
         for each in (commits, other, open_again()):
             assert [packed for _, packed in everything(each)] == expected
@@ -216,7 +221,7 @@ def test_what_a_replica_does_not_catch_up_with_the_leader_tells(
     with running("nats") as logs, closing(opened(address := logs.address())) as writer:
         number = writer.append(0, b"commit")
         if replaced:
-            writer.replace([Numbered(number, replaced)])
+            assert writer.replace([Replacement(number, b"commit", replaced)])
         with closing(JetStreamCommits(address, readonly=True)) as reader:
             monkeypatch.setattr("refold.log.jetstream._SECONDS", 0.5)
             monkeypatch.setattr(reader, "_messages", _of_a_replica_that_is_behind)

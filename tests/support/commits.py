@@ -6,7 +6,7 @@ from contextlib import ExitStack, closing, contextmanager
 from itertools import count
 
 from refold.cli.cluster import NatsServers
-from refold.log.commits import Check, CommitLog, Disconnected, Numbered, Overtaken
+from refold.log.commits import Check, CommitLog, Disconnected, Numbered, Overtaken, Replacement
 from refold.log.jetstream import JetStreamCommits
 from refold.log.postgres import PostgresCommits
 from tests.support.nats_servers import NetworkedServers, nats_servers
@@ -43,9 +43,14 @@ class RamCommits:
             raise Disconnected("lost after")
         return len(self.commits)
 
-    def replace(self, commits: Sequence[Numbered]) -> None:
-        for number, packed in commits:
-            self.commits[number - 1] = packed
+    def replace(self, commits: Sequence[Replacement]) -> bool:
+        is_whole = True
+        for number, before, after in commits:
+            if self.commits[number - 1] == before:
+                self.commits[number - 1] = after
+            else:
+                is_whole = False
+        return is_whole
 
     def sweep(self) -> None:
         pass

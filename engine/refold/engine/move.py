@@ -169,7 +169,8 @@ class _Push:
 
     def replace_erased(self) -> None:
         """Put what is left of them in the place of records that were erased since they were appended."""
-        replace_stale(self._commits, self._source.reader.log, self._last)
+        if not replace_stale(self._commits, self._source.reader.log, self._last):
+            raise StoreCorrupt(f"another process wrote to {self._commits.name} during the move; remove it, move again")
 
 
 def _to_server(source: Engine, target: str, progress: Progress) -> None:

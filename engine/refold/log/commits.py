@@ -99,6 +99,14 @@ class Check(NamedTuple):
     next_step: str = ""
 
 
+class Replacement(NamedTuple):
+    """Bytes that are to take the place of those that a commit has."""
+
+    number: int
+    before: bytes
+    after: bytes
+
+
 class Overtaken(Exception):
     """Another machine appended first; nothing was appended."""
 
@@ -137,8 +145,10 @@ class CommitLog(Protocol):
         """
         ...
 
-    def replace(self, commits: Sequence[Numbered]) -> None:
+    def replace(self, commits: Sequence[Replacement]) -> bool:
         """Put other bytes in the place of commits, durably; nothing of the old ones can be read then.
+
+        Returns whether that was done with all; another machine has replaced what is not as it was any more.
 
         What the server keeps of them in its files goes with its own upkeep, which ``sweep`` asks for.
         """

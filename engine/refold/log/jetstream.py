@@ -24,7 +24,16 @@ from nats.errors import TimeoutError as NatsTimeout
 from nats.js import JetStreamContext, api, errors
 
 from refold.errors import Closed, InvalidInput, StoreCorrupt, StoreError, StoreUnreachable, StoreVersion, logger
-from refold.log.commits import PAGE_BYTES, Check, Disconnected, Numbered, Overtaken, shown_address, split_address
+from refold.log.commits import (
+    PAGE_BYTES,
+    Check,
+    Disconnected,
+    Numbered,
+    Overtaken,
+    Replacement,
+    shown_address,
+    split_address,
+)
 from refold.log.leadership import Cluster, Leadership
 from refold.threads import NO_THREAD, Worker
 
@@ -75,6 +84,14 @@ class _Stored(NamedTuple):
     def of(cls, sequence: int, headers: dict[str, str], data: bytes) -> "_Stored":
         part, _, parts = headers.get(_PART, "1/1").partition("/")
         return cls(sequence, int(part), int(parts), data)
+
+
+class _Part(NamedTuple):
+    """A message that is about to be published."""
+
+    subject: str
+    chunk: bytes
+    headers: dict[str, str]
 
 
 class _State(msgspec.Struct, frozen=True):
@@ -404,20 +421,26 @@ class JetStreamCommits:
             raise Disconnected(" ".join(str(error).split()) or type(error).__name__) from error
 
     async def _append(self, expected: int, packed: bytes) -> int:
-        headers = {"Nats-Expected-Last-Sequence": str(expected)}
         chunks = self._chunks(packed)
-        if len(chunks) == 1:
-            return (await self._jetstream.publish(self._subject, packed, headers=headers)).seq
-        batch = self._client.new_inbox().rpartition(".")[2]  # Unique, and as long as a batch's name may be.
         parts = [
-            {_PART: f"{place}/{len(chunks)}", "Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(place)}
-            for place in range(1, len(chunks) + 1)
+            _Part(self._subject, chunk, {_PART: f"{place}/{len(chunks)}"} if len(chunks) > 1 else {})
+            for place, chunk in enumerate(chunks, 1)
         ]
-        parts[0] |= headers
-        parts[-1]["Nats-Batch-Commit"] = "1"
-        for chunk, each in zip(chunks[:-1], parts[:-1], strict=True):
-            await self._client.publish(self._subject, chunk, headers=each)
-        return (await self._jetstream.publish(self._subject, chunks[-1], headers=parts[-1])).seq
+        return await self._publish(parts, {"Nats-Expected-Last-Sequence": str(expected)})
+
+    async def _publish(self, parts: "Sequence[_Part]", expected: dict[str, str]) -> int:
+        """Publish all parts of a commit or none, as one batch, and return the sequence of the last one."""
+        headers = [part.headers for part in parts]
+        if len(parts) > 1:
+            batch = self._client.new_inbox().rpartition(".")[2]  # Unique, and as long as a batch's name may be.
+            for place, each in enumerate(headers, 1):
+                each |= {"Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(place)}
+            headers[-1]["Nats-Batch-Commit"] = "1"
+        headers[0] |= expected
+        for part in parts[:-1]:
+            await self._client.publish(part.subject, part.chunk, headers=part.headers)
+        subject, chunk, _ = parts[-1]
+        return (await self._jetstream.publish(subject, chunk, headers=headers[-1])).seq
 
     def _chunks(self, packed: bytes) -> list[bytes]:
         size = self._client.max_payload - _HEADERS_BYTES
@@ -429,20 +452,42 @@ class JetStreamCommits:
             )
         return chunks
 
-    def replace(self, commits: Sequence[Numbered]) -> None:
+    def replace(self, commits: Sequence[Replacement]) -> bool:
         """Put the new bytes into the second stream, and erase the messages that had the old ones."""
-        for commit in commits:
-            self._call(partial(self._replace, commit))
+        replaced = [self._call(partial(self._replace, commit)) for commit in commits]
+        return all(replaced)
 
-    async def _replace(self, commit: Numbered) -> None:
+    async def _replace(self, commit: Replacement) -> bool:
         await self._last(self._replaced)  # A leader of before would not know all that is to be erased.
-        first, chunks = await self._first(commit.number), self._chunks(commit.packed)
-        before = await self._sequences(first)
-        for place, chunk in enumerate(chunks, 1):
-            headers = {_PART: f"{place}/{len(chunks)}", _LAST: str(commit.number)}
-            await self._jetstream.publish(f"{self._replaced_subject}.{first}.{place}", chunk, headers=headers)
-        for stream, sequences in ((self._stream, range(first, commit.number + 1)), (self._replaced, before)):
+        first = await self._first(commit.number)
+        own, chunks = range(first, commit.number + 1), self._chunks(commit.after)
+        if found := await self._replacing(first):
+            await self._erase(self._stream, own)  # Who replaced it may have been cut off before that.
+        else:
+            try:
+                found = [(0, (await self._jetstream.get_msg(self._stream, sequence)).data or b"") for sequence in own]
+            except errors.NotFoundError:
+                return False  # Replaced since it was read.
+        if b"".join(data for _, data in found) != commit.before:
+            return False
+        parts = [
+            _Part(
+                f"{self._replaced_subject}.{first}.{place}",
+                chunk,
+                {_PART: f"{place}/{len(chunks)}", _LAST: str(commit.number)},
+            )
+            for place, chunk in enumerate(chunks, 1)
+        ]
+        try:
+            await self._publish(parts, {"Nats-Expected-Last-Subject-Sequence": str(found[0][0])})
+        except errors.APIError as error:
+            if error.err_code in _WRONG_SEQUENCE:
+                return False
+            raise
+        before = [sequence for sequence, _ in found if sequence]
+        for stream, sequences in ((self._stream, own), (self._replaced, before)):
             await self._erase(stream, sequences)
+        return True
 
     async def _first(self, number: int) -> int:
         """Return the sequence of a commit's first message; one that was replaced before is known from its reading."""
@@ -452,13 +497,14 @@ class JetStreamCommits:
                 return number + 1 - int(_headers(message).get(_PART, "1/1").partition("/")[2])
         return self._firsts.get(number, number)
 
-    async def _sequences(self, first: int) -> list[int]:
-        """Return the sequences of the messages that replaced a commit before."""
-        found = list[int]()
+    async def _replacing(self, first: int) -> list[tuple[int, bytes]]:
+        """Return the messages that replace a commit by now, each by its sequence; none where it was not replaced."""
+        found = list[tuple[int, bytes]]()
         with suppress(errors.NotFoundError):
             while True:
                 subject = f"{self._replaced_subject}.{first}.{len(found) + 1}"
-                found.append((await self._jetstream.get_last_msg(self._replaced, subject)).seq or 0)
+                message = await self._jetstream.get_last_msg(self._replaced, subject)
+                found.append((message.seq or 0, message.data or b""))
         return found
 
     async def _erase(self, stream: str, sequences: Iterable[int]) -> None:
@@ -468,7 +514,20 @@ class JetStreamCommits:
                 await self._jetstream.delete_msg(stream, sequence)
 
     def sweep(self) -> None:
-        """Do nothing: messages are erased where they lie, and the servers' own logs drop theirs in time."""
+        """Erase what a machine that was cut off has left behind what replaced it.
+
+        Messages are erased where they lie, and the servers' own logs drop theirs in time.
+        """
+        self._call(self._sweep)
+
+    async def _sweep(self) -> None:
+        info = await self._jetstream.stream_info(self._replaced, subjects_filter=f"{self._replaced_subject}.>")
+        for subject, count in (info.state.subjects or {}).items():
+            sequence = 0
+            for _ in range(count - 1):
+                message = await self._jetstream.get_msg(self._replaced, sequence + 1, subject=subject, next=True)
+                sequence = message.seq or 0
+                await self._erase(self._replaced, [sequence])
 
     # Turns.
 

@@ -19,7 +19,17 @@ from psycopg.sql import SQL, Identifier, Literal
 
 from refold.errors import Closed, InvalidInput, RefoldError, StoreCorrupt, StoreError, StoreFull, StoreUnreachable
 from refold.limits import CLOCK_SECONDS_MAX
-from refold.log.commits import PAGE_BYTES, Check, Disconnected, Numbered, Overtaken, shown_address, split_address
+from refold.log.commits import (
+    PAGE_BYTES,
+    Check,
+    Disconnected,
+    Numbered,
+    Overtaken,
+    Replacement,
+    shown_address,
+    split_address,
+)
+from refold.text import sha256
 
 _TABLES: Final[Sequence[LiteralString]] = (
     """CREATE TABLE IF NOT EXISTS refold.log (
@@ -48,7 +58,7 @@ _READ: Final = """
         FROM (SELECT number, packed FROM refold.commit WHERE log = %s AND number > %s ORDER BY number LIMIT %s) AS page
     ) AS counted WHERE before < %s ORDER BY number
 """
-_REPLACE: Final = "UPDATE refold.commit SET packed = %s WHERE log = %s AND number = %s"
+_REPLACE: Final = "UPDATE refold.commit SET packed = %s WHERE log = %s AND number = %s AND sha256(packed) = %s"
 _SIZE: Final = "SELECT coalesce(sum(octet_length(packed)), 0)::bigint FROM refold.commit WHERE log = %s"
 
 _QUEUE: Final = SQL("SET lock_timeout = '2s'; SELECT pg_advisory_lock({}, {}); SET lock_timeout = 0")
@@ -272,14 +282,16 @@ class PostgresCommits:
             raise Overtaken
         return int(found[0])
 
-    def replace(self, commits: Sequence[Numbered]) -> None:
-        """Put other bytes in the place of commits, in one transaction."""
+    def replace(self, commits: Sequence[Replacement]) -> bool:
+        """Put other bytes in the place of commits that are as they were, in one transaction."""
+        values = [(each.after, self._log, each.number, sha256(each.before)) for each in commits]
 
-        def use(connection: _Connection) -> None:
+        def use(connection: _Connection) -> bool:
             with connection.transaction(), connection.cursor() as cursor:
-                cursor.executemany(_REPLACE, [(packed, self._log, number) for number, packed in commits])
+                cursor.executemany(_REPLACE, values)
+                return cursor.rowcount == len(values)
 
-        self._call(use)
+        return self._call(use)
 
     def sweep(self) -> None:
         """Have the server drop the rows that were replaced; its WAL and its backups keep them as long as they do.

@@ -28,6 +28,7 @@ from refold.errors import (
     StoreVersion,
     logger,
 )
+from refold.event import FLAG_ERASED
 from refold.limits import (
     CACHES_COUNT_MAX,
     FOLLOW_SECONDS,
@@ -35,6 +36,7 @@ from refold.limits import (
     LMDB_KEY_BYTES_MAX,
     PAGE_EVENTS,
     RECONNECT_SECONDS_MAX,
+    RETRIES_COUNT_MAX,
     SEQ_BYTES,
 )
 from refold.log.commits import (
@@ -46,6 +48,7 @@ from refold.log.commits import (
     Lag,
     Numbered,
     Overtaken,
+    Replacement,
     pack,
     unpack,
 )
@@ -421,23 +424,38 @@ class ReplicaLog:
             self._follower.join()
 
 
-def replace_stale(commits: CommitLog, log: Log, until: int) -> None:
-    """Put what a log holds in the place of each commit, up to a number, that holds what the log holds no more."""
-    after = 0
+def replace_stale(commits: CommitLog, log: Log, until: int) -> bool:
+    """Put what a log holds in the place of each commit, up to a number, that holds what the log holds no more.
+
+    Returns whether none is left; another machine has erased more from some, or was at them meanwhile.
+    """
+    after, is_whole = 0, True
     while after < until and (page := commits.read(after)):
         after = page[-1].number
-        stale = [
-            Numbered(numbered.number, packed)
-            for numbered in page
-            if numbered.number <= until and (packed := _current(numbered, log, commits.name)) is not None
-        ]
+        stale = list[Replacement]()
+        for numbered in page:
+            if numbered.number <= until:
+                commit = unpack(numbered, commits.name)
+                if any(_is_behind(log, *sealed) for sealed in (*commit.records, *commit.erased)):
+                    is_whole = False
+                elif (packed := _current(commit, log)) is not None:
+                    stale.append(Replacement(*numbered, packed))
         if stale:
-            commits.replace(stale)
+            is_whole &= commits.replace(stale)
+    return is_whole
 
 
-def _current(numbered: Numbered, log: Log, name: str) -> bytes | None:
+def _is_behind(log: Log, last: int, packed: bytes) -> bool:
+    """Return whether a record of the server has an event without a body that the log has whole."""
+    here = log.read(last - 1, last)[0][1]
+    if here == packed:
+        return False
+    marks = zip(Record(here).marks, Record(packed).marks, strict=True)
+    return any(theirs & FLAG_ERASED and not own & FLAG_ERASED for own, theirs in marks)
+
+
+def _current(commit: Commit, log: Log) -> bytes | None:
     """Return the bytes of a commit without what a log holds no more, ``None`` where they are as they should be."""
-    commit = unpack(numbered, name)
     records, erased = (
         tuple((last, log.read(last - 1, last)[0][1]) for last, _ in part) for part in (commit.records, commit.erased)
     )
@@ -616,8 +634,12 @@ class ReplicaFiles:
     def sweep(self) -> None:
         """Leave nothing on the server of what was erased: what is here takes the place of each commit that differs."""
         log = self._log
+        for _ in range(RETRIES_COUNT_MAX):
+            with log.turns:
+                if replace_stale(log.commits, log.local, log.position):
+                    break
+            log.refresh()  # What others have erased is there before they sweep.
         with log.turns:
-            replace_stale(log.commits, log.local, log.position)
             log.commits.sweep()
 
     def search(self, markers: Collection[bytes]) -> Found:

@@ -170,6 +170,12 @@ def test_what_cannot_be_moved_is_refused(source: Path, tmp_path: Path, servers_c
         taken.conversation("c").append("user", "hello")
     with pytest.raises(InvalidInput, match="holds a log already"):
         move(source, "postgresql://taken", cache=tmp_path / "caches")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    with opened("postgresql://full", tmp_path) as full:
+        with pytest.raises(InvalidInput, match="is there already"):
+            move("postgresql://full", tmp_path / "full", cache=tmp_path / "caches")
+        full.conversation("c").append("user", "still here")
     with Memory(source) as memory:
         memory.conversation("c").append("user", "still here")
     move(source, SHARED, cache=tmp_path / "caches")

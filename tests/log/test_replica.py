@@ -2,18 +2,19 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from refold import InvalidInput, Memory, StoreCorrupt, StoreFull, StoreUnreachable
-from refold.engine import writer
-from refold.limits import TURNS_COUNT_MIN
+from refold import InvalidInput, Memory, ReadOnly, StoreBusy, StoreCorrupt, StoreFull, StoreUnreachable
+from refold.engine import transfer, writer
+from refold.engine.reader import MOVED_KEY
+from refold.limits import PAGE_EVENTS, TURNS_COUNT_MIN
 from refold.log import clean_copy, replica
-from refold.log.commits import Numbered, Overtaken, pack
+from refold.log.commits import Numbered, Overtaken, Replacement, pack
 from refold.log.memory_log import RamLog
 from refold.log.protocol import TurnLost, write
 from refold.log.record import Sealed
@@ -282,6 +283,29 @@ class TestAnErasure:
         assert not any(b"secret" in packed for packed in shared)
         assert_sound(other)
 
+    def test_puts_nothing_back_that_another_machine_erased_meanwhile(
+        self, machine: Callable[..., Memory], shared: Shared, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        one, other = machine(), machine()
+        with one.batch():  # In one record, of which each erases another event.
+            messages = [one.conversation("c").append("user", f"a secret text, part {number}") for number in range(2)]
+        other.refresh()
+        replace, left = RamCommits.replace, [messages[1]]
+
+        def overtaken(self: RamCommits, commits: Sequence[Replacement]) -> bool:
+            if self is commits_of(one) and left:
+                other.erase([left.pop()])
+            return replace(self, commits)
+
+        with monkeypatch.context() as meanwhile:
+            meanwhile.setattr(RamCommits, "replace", overtaken)
+            assert one.erase([messages[0]]).occurrences == 0
+        assert not left
+        assert not any(b"secret" in packed for packed in shared)
+        for memory in (one, other):
+            memory.refresh()
+            assert_sound(memory)
+
     def test_that_was_cut_off_beside_the_end_of_another_is_finished_too(
         self, machine: Callable[..., Memory], shared: Shared, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -302,6 +326,37 @@ class TestAnErasure:
         assert any(b"part 1" in packed for packed in shared)
         machine()
         assert not any(b"secret" in packed for packed in shared)
+
+    def test_by_text_or_prefix_finds_what_another_machine_was_answered_for(
+        self, machine: Callable[..., Memory], shared: Shared, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(RamCommits, "wait", hear_nothing)
+        one, other = machine(), machine()
+        message = one.conversation("c").append("user", "a secret text that nobody may find")
+        put = one.table("t").put(("keys", "k"), "another secret text")
+        assert other.erase(text="secret text that").seqs == (message.seq,)
+        assert other.table("t").erase(("keys",)).seqs == (put.seq,)
+        assert not any(b"secret" in packed for packed in shared)
+
+    def test_is_refused_once_the_memory_was_moved(
+        self, machine: Callable[..., Memory], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        one, other = machine(), machine()
+        message = one.conversation("c").append("user", "a secret text that nobody may find")
+        other.refresh()
+        append, marks = RamCommits.append, [b"elsewhere"]
+
+        def overtaken(self: RamCommits, expected: int, packed: bytes) -> int:
+            if self is commits_of(other) and marks:
+                write(log_of(one), (), [("meta", MOVED_KEY, marks.pop())])
+            return append(self, expected, packed)
+
+        monkeypatch.setattr(RamCommits, "append", overtaken)
+        with pytest.raises(ReadOnly, match="was moved to elsewhere"):
+            other.erase([message])
+        write(log_of(one), (), [("meta", MOVED_KEY, None)])
+        other.refresh()
+        assert other.erase([message]).occurrences == 0
 
     def test_that_was_overtaken_is_planned_again(
         self, machine: Callable[..., Memory], shared: Shared, monkeypatch: pytest.MonkeyPatch
@@ -545,6 +600,27 @@ class TestACopy:
         report = one.verify()
         assert [str(finding) for finding in report.findings if "commit 4" in str(finding)]
 
+    def test_is_not_called_damaged_while_another_machine_erases(
+        self, machine: Callable[..., Memory], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        one, other = machine(), machine()
+        messages = [one.conversation("c").append("user", f"a secret text, part {number}") for number in range(9)]
+        other.refresh()
+        read, position = RamCommits.read, log_of(other).position
+
+        def erased_meanwhile(self: RamCommits, after: int) -> list[Numbered]:
+            if self is commits_of(other) and not after and messages:
+                one.erase([messages.pop(), messages.pop(0)])
+            return read(self, after)
+
+        with monkeypatch.context() as meanwhile:
+            meanwhile.setattr(RamCommits, "read", erased_meanwhile)
+            assert other.verify().ok
+            assert (log_of(other).position, len(messages)) == (position, 7)
+        shared_commits = commits_of(other).commits
+        shared_commits[4] = shared_commits[4].replace(b"part 3", b"part 9")
+        assert not other.verify().ok
+
     def test_is_not_called_damaged_where_the_server_does_not_answer(
         self, machine: Callable[..., Memory], monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -561,6 +637,40 @@ class TestACopy:
         commits_of(other).append(len(shared), pack(sealed(3, [b"three"]), ()))
         with pytest.raises(StoreCorrupt, match="goes on at seq 3"):
             one.refresh()
+
+
+@pytest.mark.parametrize("is_joined", [False, True], ids=["into an empty log", "beside others"])
+def test_an_export_is_loaded_once_or_refused_whatever_another_machine_does_meanwhile(
+    machine: Callable[..., Memory], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_joined: bool
+) -> None:
+    monkeypatch.setattr(transfer, "_LOAD_EVENTS", PAGE_EVENTS)
+    path, events = str(tmp_path / "export.jsonl"), 3 * PAGE_EVENTS
+    with Memory() as memory:
+        with memory.batch():
+            for number in range(events):
+                memory.conversation("loaded").append("user", f"{number}")
+        memory.export(path)
+    one, other = machine(), machine()
+    if is_joined:
+        one.conversation("c").append("user", "hello")
+        other.refresh()
+
+    def meanwhile(_done: int, _all: int) -> None:
+        if is_joined:
+            other.load(path)
+        else:
+            other.conversation("c").append("user", "hello")
+        one.refresh()
+        assert one.head
+
+    with pytest.raises(StoreBusy, match="loads the same file" if is_joined else "another process wrote"):
+        one.load(path, progress=meanwhile)
+    for each in (one, other):
+        each.refresh()
+        assert_sound(each)
+    if is_joined:
+        assert one.load(path).events == 0
+        assert len(one.conversation("loaded").history()) == events
 
 
 def test_commits_are_applied_once_however_they_come() -> None:

@@ -464,6 +464,7 @@ def _take_turn(engine: Engine, plan: Callable[[Sequence[Base]], Plan], turn: Log
     reader = engine.reader
     if turn.last_commit != reader.last_commit:
         reader.catch_up()
+    reader.check_writable()
     known = bases(engine)
     reached = plan(known)
     seqs, renamed = sorted({*reached.seqs, *reached.derived}), reached.renamed

@@ -87,13 +87,16 @@ def _write_mark(source: Engine, mark: bytes | None) -> None:
 def _to_directory(source: Engine, target: str) -> None:
     from refold.log.lmdb_file import delete_rows  # noqa: PLC0415 - a server needs none of it
 
-    _mark(source, target)
+    is_marked = False
     try:
         with building(target, "a store", may_be_empty=True) as made:
+            is_marked = True
+            _mark(source, target)
             source.reader.log.files.copy(made)
             delete_rows(made, "meta", [MOVED_KEY])
     except BaseException:
-        _write_mark(source, None)
+        if is_marked:
+            _write_mark(source, None)
         raise
 
 

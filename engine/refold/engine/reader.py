@@ -454,7 +454,7 @@ class Reader:
                         self.streams.fold_foreign(number, event, stamp, event_bytes)
                     self.head = page[-1][2].seq
                 self._read_marks()
-            elif self.log.row("meta", MOVED_KEY) is not None:
+            elif self.moved or self.log.row("meta", MOVED_KEY) is not None:
                 self._read_marks()
             self.last_commit = last_commit
         except BaseException:

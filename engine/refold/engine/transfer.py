@@ -270,6 +270,14 @@ class _Join:
             if turn.last_commit != engine.reader.last_commit:
                 engine.reader.catch_up()
             engine.reader.check_writable()
+            known = _joined(engine.reader.log).get(self._key, SeqMap())
+            if known.events != self._seqs.events:
+                raise StoreBusy(
+                    f"another process loads the same file, {known.events:,} events of it so far; wait for that, and "
+                    f"load it again, which finds what is left"
+                )
+            if not known.events:
+                _refuse_taken(engine, self._names)
             seq_map.note(engine.reader.head + 1, len(page))
             built = _Page(engine, self._names, seq_map, max(now_ns, engine.reader.time_ns), seed)
             for ready in page:
@@ -658,7 +666,8 @@ class _FullLoad:
         """Write a page of events in one transaction."""
         reader = self._engine.reader
         rows: list[Row] = []
-        pending = Pending(self.seq + 1, self._link, reader.random_bytes(SEED_BYTES))
+        head = self.seq
+        pending = Pending(head + 1, self._link, reader.random_bytes(SEED_BYTES))
         for ready in page:
             self._add(pending, ready, rows)
         records = pending.finish()
@@ -667,7 +676,7 @@ class _FullLoad:
         rows.append(("meta", _LOAD_KEY, _part(self._digest, self.seq)))
 
         def use(turn: LogTurn) -> None:
-            if turn.last_commit != reader.last_commit:
+            if turn.last_commit != reader.last_commit or reader.log.head() != head:
                 raise StoreBusy("another process wrote to the store while an export was loaded into it; load it again")
             reader.last_commit = turn.write(records, rows)
 

@@ -680,15 +680,19 @@ class ReplicaFiles:
 
     def _differing(self) -> list[str]:
         log, after, problems = self._log, 0, list[str]()
+        differing, erased = dict[int, set[int]](), set[int]()
         try:
-            while (page := log.commits.read(after)) and after < log.position:
+            while page := log.commits.read(after):
                 for numbered in page:
-                    after = numbered.number
-                    records = unpack(numbered, log.commits.name).records
-                    if after <= log.position and not all(_is_known(log, *sealed) for sealed in records):
-                        problems.append(f"commit {after} of {log.commits.name} is not what this copy has")
+                    after, commit = numbered.number, unpack(numbered, log.commits.name)
+                    if after > log.position:
+                        # Another machine erases, and the server has less already than this copy, which is not read on.
+                        erased.update(last for last, _ in commit.erased)
+                    elif unknown := {last for last, packed in commit.records if not _is_known(log, last, packed)}:
+                        differing[after] = unknown
         except StoreUnreachable:
             raise  # It says nothing of what is written.
         except StoreError as error:
             problems.append(str(error))
-        return problems
+        told = (number for number, lasts in differing.items() if not lasts <= erased)
+        return [*(f"commit {number} of {log.commits.name} is not what this copy has" for number in told), *problems]

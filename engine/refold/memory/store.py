@@ -100,6 +100,8 @@ def erase(core: Core, at: int | None, seqs: object, text: object, derived: objec
     from refold.engine import erasure  # noqa: PLC0415 - loaded only by those who erase
 
     _check_erasable(core, "the memory", at)
+    if text is not None:
+        core.engine.refresh()  # Whatever other machines were answered for is looked at.
     checked = _sought(core, seqs, text)
     takes = _chosen(derived, "derived", _DERIVED)
     core.message_indexes.clear()

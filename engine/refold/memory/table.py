@@ -163,6 +163,7 @@ class Table(Handle):
         if not prefix:
             return store.erase_stream(self._core, self._stream, self._at, derived, forks)
         first, end = _bounds(prefix, None, None)
+        self._core.engine.refresh()  # Whatever other machines were answered for is looked at.
         seqs = [
             stamp.seq
             for event, stamp in self._core.engine.reader.events(self._key, 0)

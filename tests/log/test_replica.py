@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from refold import InvalidInput, Memory, ReadOnly, StoreBusy, StoreCorrupt, StoreFull, StoreUnreachable
+from refold import InvalidInput, Memory, ReadOnly, StoreBusy, StoreCorrupt, StoreFull, StoreUnreachable, WrongVersion
 from refold.engine import transfer, writer
 from refold.engine.reader import MOVED_KEY
 from refold.limits import PAGE_EVENTS, TURNS_COUNT_MIN
@@ -129,6 +129,50 @@ class TestTwoMachines:
             assert other.conversation("d").append("assistant", "hi again").stamp.cause == seq
         with pytest.raises(InvalidInput, match=f"runs from 1 to {other.head}"):
             other.conversation("d").append("assistant", "hi", sources=[other.head + 1])
+
+    def test_fork_and_drop_a_conversation_with_the_board_that_the_other_has_begun(
+        self, machine: Callable[..., Memory], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(RamCommits, "wait", hear_nothing)
+        one, other = machine(), machine()
+
+        def begin(name: str) -> None:
+            with one.batch():
+                one.conversation(name).append("user", "hello")
+                one.board(session=name).set_last_user_message("hello")
+
+        one.conversation("forked").append("user", "before")
+        one.conversation("dropped").append("user", "before")
+        other.refresh()
+        begin("forked")
+        begin("dropped")
+        fork = other.conversation("forked").fork("fork")
+        assert [message.content for message in fork.window()] == ["before", "hello"]
+        assert other.board(session="fork").get("last_user_message") == "hello"
+        other.conversation("dropped").drop()
+        assert not other.board(session="dropped").get("last_user_message")
+
+    def test_restore_a_conversation_while_the_other_writes_to_it(
+        self, machine: Callable[..., Memory], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        one, other = machine(), machine()
+        chat = one.conversation("c")
+        chat.append("user", "hello")
+        one.board(session="c").set_last_user_message("hello")
+        before, append, left = chat.snapshot(), RamCommits.append, [1, 2, 3]
+        chat.append("user", "forget it")
+
+        def overtaken(self: RamCommits, expected: int, packed: bytes) -> int:
+            if self is commits_of(one) and left:
+                other.conversation("c").append("user", f"{left.pop()} meanwhile")
+            return append(self, expected, packed)
+
+        monkeypatch.setattr(RamCommits, "append", overtaken)
+        chat.restore(before)
+        assert not left
+        assert [message.content for message in chat.window()] == ["hello"]
+        with pytest.raises(WrongVersion):
+            chat.restore(before, expected=1)
 
     def test_answer_a_request_once(self, machine: Callable[..., Memory]) -> None:
         one, other = machine(), machine()

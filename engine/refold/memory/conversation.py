@@ -1,7 +1,6 @@
 """A conversation: its window and scratchpad, its state at any seq, its forks."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar, Unpack
 
@@ -644,9 +643,15 @@ class Conversation(Handle):
         if go_on is None or is_answered:
             self._write(decide, request, options)
             return
-        with nullcontext() if batches.active(core.engine) is not None else batches.Batch(core.engine):
+
+        def write() -> None:
             self._write(decide, request, options)
             go_on()
+
+        if batches.active(core.engine) is not None:
+            write()
+        else:
+            memory_snapshot.write_whole(core, write, chosen(options).expected)
 
     @mutation
     def fork(
@@ -682,8 +687,9 @@ class Conversation(Handle):
     def drop(self, **options: Unpack[MutationOptions]) -> None:
         """Close the conversation for good: it is empty, not listed, and the board of its session too.
 
-        Its past stays readable with ``at``. Whoever took a handle before gets ``Closed`` for what he writes; a new
-        handle of the id begins it anew, empty. Nothing is written where there is nothing to drop.
+        Its past stays readable with ``at``. Whoever took a handle before gets ``Closed`` for what he writes, in other
+        processes from when they know of the drop; a new handle of the id begins it anew, empty. Nothing is written
+        where there is nothing to drop.
 
         >>> from refold import Memory
         >>> memory = Memory()
@@ -695,12 +701,14 @@ class Conversation(Handle):
         self._drop(memory_snapshot.drop(self._cited(options)), ("drop",), options)
 
     def _drop(self, decide: Decide, call: tuple[Any, ...], options: MutationOptions) -> None:
-        board = memory_snapshot.board_of(self._stream)
+        core, board = self._core, memory_snapshot.board_of(self._stream)
 
         def go_on() -> None:
-            self._core.write(board, memory_snapshot.dropped_board, at=None, call=())
+            core.write(board, memory_snapshot.dropped_board, at=None, call=())
 
-        self._write_with(decide, call, options, go_on if self._core.version(board) else None)
+        # Another machine may have begun the board; then the batch finds that it read what is no more so.
+        has_board = core.engine.shared is not None or core.version(board)
+        self._write_with(decide, call, options, go_on if has_board else None)
 
     def replay(self, *, after: int = 0, until: int | None = None) -> "Iterator[Step]":
         """Return the steps with ``after < seq <= until``: event, changes, evictions, and the states around each.

@@ -37,6 +37,7 @@ class PlannedWrite(NamedTuple):
         batch = batches.active(core.engine)
         if batch is not None:
             return self._add(batch.transaction)
+        core.engine.refresh()  # Of a log on a server, what was known here may be a moment old.
         pending = Transaction(core.engine.reader)
         pending.erased_count = erased_count(core.engine.reader)
         plan = self.plan()

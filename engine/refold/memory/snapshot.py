@@ -12,7 +12,7 @@ from refold.engine.conflicts import ANY
 from refold.engine.engine import Engine
 from refold.engine.history import changes_between
 from refold.engine.streams import STORE_STREAM, Stream, key_of, name_of, reports_damage, session_board
-from refold.errors import InvalidInput, NotFound, ReadOnly, StoreVersion
+from refold.errors import InvalidInput, NotFound, ReadOnly, StoreVersion, WrongVersion
 from refold.event import (
     ConversationOpened,
     Event,
@@ -28,7 +28,7 @@ from refold.event import (
     unpack_json,
 )
 from refold.fold import State
-from refold.limits import NAME_BYTES_MAX
+from refold.limits import NAME_BYTES_MAX, REDO_COUNT_MAX
 from refold.memory.options import Core, Options
 from refold.message import ROLES, Message, MessageAppended, MessageReplaced, imported_messages, plain_message
 from refold.results import Change
@@ -450,21 +450,42 @@ def fork(
 
     request, (expected, request_id, _) = ("fork", parent, seq, *(["replace"] if replaces else [])), options
     batches.refuse(engine, "a fork")
-    board = board_pointer(core, parent, seq)
     is_answered = request_id is not None and core.answered(request_id, stream, request) is not None
-    if is_answered or not (board[1] or replaces):
+    # Another machine may have begun the board; then the batch finds that it read what is no more so.
+    has_board = engine.shared is not None or board_pointer(core, parent, seq)[1]
+    if is_answered or not (has_board or replaces):
         core.write(stream, decide, at=None, call=request, expected=expected, request_id=request_id)
         return
-    with batches.Batch(engine):
+
+    def write() -> None:
+        engine.refresh()
+        core.version(board_of(parent))  # Read first: what comes with the conversation's next events counts as well.
         if replaces:
             core.write(stream, drop(()), at=None, call=(), expected=expected)
-            expected = ANY
-        core.write(stream, decide, at=None, call=request, expected=expected, request_id=request_id)
-        is_new = not core.version(board_of(stream))
+        core.write(stream, decide, at=None, call=request, expected=ANY if replaces else expected, request_id=request_id)
+        board, is_new = board_pointer(core, parent, seq), not core.version(board_of(stream))
         if board[1]:
             core.write(board_of(stream), (Forked if is_new else Restored)((), *board, 1), at=None, call=())
         elif not is_new:
             core.write(board_of(stream), dropped_board, at=None, call=())
+
+    write_whole(core, write, expected)
+
+
+def write_whole(core: Core, write: Callable[[], None], expected: object) -> None:
+    """Call ``write`` in a batch, again where others have changed meanwhile what it read.
+
+    Not where its caller expects a version: that is decided once.
+    """
+    for left in reversed(range(REDO_COUNT_MAX)):
+        try:
+            with batches.Batch(core.engine):
+                write()
+        except WrongVersion:
+            if expected != ANY or not left:
+                raise
+        else:
+            return
 
 
 def _depth_at(core: Core, stream: str, seq: int) -> int:

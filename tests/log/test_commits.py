@@ -228,6 +228,25 @@ def test_what_a_replica_does_not_catch_up_with_the_leader_tells(
             assert reader.read(0) == [Numbered(number, replaced or b"commit")]
 
 
+def test_what_a_replacement_that_was_cut_off_has_left_is_swept(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def cut_off(*_: object) -> None:
+        pass
+
+    with running("nats") as logs, closing(JetStreamCommits(logs.address(), readonly=False)) as commits:
+        number = commits.append(0, b"a secret")
+        with monkeypatch.context() as cut:
+            cut.setattr(commits, "_erase", cut_off)
+            assert commits.replace([Replacement(number, b"a secret", b"another secret")])
+            assert commits.replace([Replacement(number, b"another secret", b"what is left")])
+        assert not commits.replace([Replacement(number, b"a secret", b"what is left")])  # As it would be read.
+        assert commits.read(0) == [Numbered(number, b"what is left")]
+        commits.sweep()
+        jetstream = commits._jetstream
+        names = (commits._stream, commits._replaced)
+        infos = [commits._call(lambda name=name: jetstream.stream_info(name)) for name in names]  # type: ignore[misc]
+        assert [info.state.messages for info in infos] == [0, 1]
+
+
 async def _of_a_replica_that_is_behind(_first: int) -> list[object]:
     return []
 

@@ -637,10 +637,13 @@ class ReplicaFiles:
         for _ in range(RETRIES_COUNT_MAX):
             with log.turns:
                 if replace_stale(log.commits, log.local, log.position):
-                    break
+                    log.commits.sweep()
+                    return
             log.refresh()  # What others have erased is there before they sweep.
-        with log.turns:
-            log.commits.sweep()
+        raise StoreBusy(
+            f"other machines sweep {log.commits.name} at the same time, or it holds less than it should; run `refold "
+            f"verify`"
+        )
 
     def search(self, markers: Collection[bytes]) -> Found:
         """Return how often the markers stand in the copy, and in what can be read of the server's commits."""

@@ -237,7 +237,9 @@ def test_what_a_replacement_that_was_cut_off_has_left_is_swept(monkeypatch: pyte
         with monkeypatch.context() as cut:
             cut.setattr(commits, "_erase", cut_off)
             assert commits.replace([Replacement(number, b"a secret", b"another secret")])
-            assert commits.replace([Replacement(number, b"another secret", b"what is left")])
+            large = b"another secret" * 200_000  # Of three messages, of which one is replaced.
+            assert commits.replace([Replacement(number, b"another secret", large)])
+            assert commits.replace([Replacement(number, large, b"what is left")])
         assert not commits.replace([Replacement(number, b"a secret", b"what is left")])  # As it would be read.
         assert commits.read(0) == [Numbered(number, b"what is left")]
         commits.sweep()

@@ -499,11 +499,12 @@ class JetStreamCommits:
 
     async def _replacing(self, first: int) -> list[tuple[int, bytes]]:
         """Return the messages that replace a commit by now, each by its sequence; none where it was not replaced."""
-        found = list[tuple[int, bytes]]()
+        found, count = list[tuple[int, bytes]](), 1
         with suppress(errors.NotFoundError):
-            while True:
+            while len(found) < count:
                 subject = f"{self._replaced_subject}.{first}.{len(found) + 1}"
                 message = await self._jetstream.get_last_msg(self._replaced, subject)
+                count = int(_headers(message)[_PART].partition("/")[2])
                 found.append((message.seq or 0, message.data or b""))
         return found
 
@@ -523,8 +524,10 @@ class JetStreamCommits:
     async def _sweep(self) -> None:
         info = await self._jetstream.stream_info(self._replaced, subjects_filter=f"{self._replaced_subject}.>")
         for subject, count in (info.state.subjects or {}).items():
+            *_, first, place = subject.split(".")
+            is_left = int(place) > 1 and int(place) > len(await self._replacing(int(first)))
             sequence = 0
-            for _ in range(count - 1):
+            for _ in range(count if is_left else count - 1):
                 message = await self._jetstream.get_msg(self._replaced, sequence + 1, subject=subject, next=True)
                 sequence = message.seq or 0
                 await self._erase(self._replaced, [sequence])

@@ -450,7 +450,7 @@ def _is_behind(log: Log, last: int, packed: bytes) -> bool:
     here = log.read(last - 1, last)[0][1]
     if here == packed:
         return False
-    marks = zip(Record(here).marks, Record(packed).marks, strict=True)
+    marks = zip(Record(here).marks, Record(packed).marks, strict=False)
     return any(theirs & FLAG_ERASED and not own & FLAG_ERASED for own, theirs in marks)
 
 

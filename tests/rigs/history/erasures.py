@@ -39,7 +39,8 @@ DOOMED_ANSWERS_MAX: Final = 100
 TIMES_MAX: Final = 3
 SURVIVOR_ANSWERS: Final = 3
 LOOPS_PER_STORE: Final = 5
-SILENCE_SECONDS: Final = 60
+SILENCE_SECONDS: Final = 150
+"""An erasure asks servers that fail several times, and waits for each answer up to 45 s."""
 MARK: Final = re.compile(r"<[^>]+>")
 
 

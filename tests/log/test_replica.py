@@ -306,7 +306,10 @@ class TestAnErasure:
         other.refresh()
         with engine_of(other).exclusive():  # For which the thread that follows waits, as `close` does on its way.
             one.erase([message])
-            time.sleep(0.2)
+            until = time.monotonic() + 20
+            while log_of(other).known == log_of(other).position and time.monotonic() < until:
+                time.sleep(0.01)
+            assert log_of(other).known > log_of(other).position
             closing = threading.Thread(target=other.close)
             closing.start()
         closing.join(20)

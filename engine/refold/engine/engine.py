@@ -243,12 +243,12 @@ class Engine:
             erasure = log.row("meta", UNSWEPT_KEY)
             log.files.sweep()
 
-            def settle(turn: LogTurn) -> None:
+            def unmark(turn: LogTurn) -> None:
                 # What another machine has erased meanwhile is for that one to sweep, or for whoever comes after it.
                 if log.row("meta", UNSWEPT_KEY) == erasure:
                     turn.write((), [("meta", UNSWEPT_KEY, None)])
 
-            until_kept(lambda: log.in_turn(settle))
+            until_kept(lambda: log.in_turn(unmark))
             log.durability.flush()  # Now that the ballast is lent.
 
     def sweep_again(self) -> None:

@@ -101,7 +101,7 @@ def state_hash(engine: Engine, branch: int, at: int | None) -> str:
         names = reader.streams.names(branch)
         return hash_of((name, reader.digests_of(key_of(branch, name), at)) for name in names)
 
-    return reader.whole(hashed)
+    return reader.from_one_file(hashed)
 
 
 def replay_hash(engine: Engine, branch: int, at: int | None) -> str:
@@ -114,7 +114,7 @@ def replay_hash(engine: Engine, branch: int, at: int | None) -> str:
         named = ((streams.name_of(number), state) for number, state in states.items())
         return hash_of((name, fold.digests(state)) for name, state in named)
 
-    return engine.reader.whole(hashed)
+    return engine.reader.from_one_file(hashed)
 
 
 def from_zero(engine: Engine, until: int) -> tuple[Streams, Loader]:

@@ -289,10 +289,10 @@ class Reader:
                 if self.log.file == file:
                     self._relieve()
                     return answer
-            self.is_torn = True  # As in `whole`.
+            self.is_torn = True  # As in `from_one_file`.
             return self.read(name, query, at)
 
-    def whole(self, use: Callable[[], T]) -> T:
+    def from_one_file(self, use: Callable[[], T]) -> T:
         """Return what ``use`` reads, all of it from one file.
 
         Another handle of this process has a state lock of its own, and its erasure puts another file in the place.

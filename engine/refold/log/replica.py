@@ -184,7 +184,8 @@ class ReplicaLog:
     def in_turn(self, use: Callable[[ReplicaTurn], T]) -> T:
         """Call ``use`` with a turn at writing and return its result.
 
-        Who follows the server calls it alone, as ``follow`` says: it may have an erasure of another machine to apply.
+        Once the server is followed, its thread keeps all other writers of this process out: an erasure of another
+        machine may have to be applied first.
         """
         self._check_open()
         if self.readonly:
@@ -319,7 +320,7 @@ class ReplicaLog:
             for row in commit.rows:
                 rows += self._unnamed(row[2], rows) if row[:2] == _UNNAMED else (row,)
             erased += commit.erased
-        is_clean = self._has_more(records, rows, erased)
+        is_clean = self._takes_away(records, rows, erased)
         if erased:
             # Which of the caches hold what is gone only the machine knows that erased it.
             for table in CACHES:
@@ -345,7 +346,7 @@ class ReplicaLog:
         if isinstance(self.local, RamLog):
             self.applied += 1
 
-    def _has_more(self, records: Sequence[Sealed], rows: Sequence[Row], erased: Sequence[Sealed]) -> bool:
+    def _takes_away(self, records: Sequence[Sealed], rows: Sequence[Row], erased: Sequence[Sealed]) -> bool:
         """Return whether an erasure takes anything from what is here, or from what is written with it."""
         new = dict(records)
         put = {row[:2] for row in rows if row[2] is not None}

@@ -4,6 +4,8 @@
     python -m benchmarks.servers lag nats           # from before a write to a subscriber in another process
     python -m benchmarks.servers scale postgres     # 1 to 8 workers with 1 to 16 logs, and the model beside it
     python -m benchmarks.servers machines postgres  # the model alone, for 10 to 1,000 machines
+    python -m benchmarks.servers move postgres      # 100,000 events there and back, while another process writes
+    python -m benchmarks.servers cold postgres      # a new machine's first read of a log of 1,000,000 events
 
 A worker is a process with its own copies, 16 writers and, of the logs, those that are its own: log ``l`` is written to
 by worker ``l % workers``, and where there are fewer logs than workers, by several. Servers are those of the tests; a
@@ -12,10 +14,12 @@ cluster of NATS (``nats-cluster``) has its three servers on this machine as well
 
 import argparse
 import asyncio
+import itertools
 import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +36,7 @@ from nats.js import api
 from tests.support.commits import Logs, opened, running
 from tests.support.postgres_server import PostgresServer
 
-from refold import Conversation, Memory
+from refold import Conversation, Memory, move
 from refold.cli import cluster
 from refold.event import Recorded
 from refold.message import MessageAppended
@@ -394,9 +398,81 @@ def lag(logs: Logs, writes: int, pause: float) -> None:
     print(f"{len(found)} of {writes} writes, every {pause * 1e3:.0f} ms: p50 {shown[0]:.1f} ms, p99 {shown[1]:.1f} ms")
 
 
+# There and back, and from cold.
+
+_APPEND_UNTIL_READONLY: Final = """
+import sys
+from refold import Memory, ReadOnly
+with Memory(sys.argv[1], cache=sys.argv[2] or None) as memory:
+    chat = memory.conversation("meanwhile")
+    try:
+        while True:
+            print(chat.append("user", "x" * 200).seq, flush=True)
+    except ReadOnly:
+        pass
+"""
+_OPEN_AND_READ: Final = """
+import sys, time
+from refold import Memory
+began = time.perf_counter()
+with Memory(sys.argv[1], cache=sys.argv[2]) as memory:
+    opened = time.perf_counter()
+    assert memory.head == int(sys.argv[3]) and memory.conversation("chat 7").window()
+    print(f"open {opened - began:.2f} s, first window {time.perf_counter() - opened:.2f} s")
+"""
+
+
+def fill(place: str, events: int) -> None:
+    """Append so many messages to 100 conversations, 1,000 in a commit."""
+    with Memory(place, cache=_cache(place)) as memory:
+        for begin in range(0, events, 1_000):
+            with memory.batch():
+                for number in range(begin, min(begin + 1_000, events)):
+                    memory.conversation(f"chat {number % 100}").append("user", f"{number} {TEXT}")
+
+
+def _cache(place: str) -> str | None:
+    return ":memory:" if "://" in place else None
+
+
+def moved(logs: Logs, events: int) -> None:
+    """Print how long a move to the server takes, and one back, while a process writes to the side that is left."""
+    with tempfile.TemporaryDirectory() as directory:
+        places = [f"{directory}/old", logs.address(), f"{directory}/new"]
+        fill(places[0], events)
+        for source, target in itertools.pairwise(places):
+            program = [sys.executable, "-c", _APPEND_UNTIL_READONLY, source, _cache(source) or ""]
+            writer = subprocess.Popen(program, stdout=subprocess.PIPE, text=True)
+            assert writer.stdout is not None
+            writer.stdout.readline()
+            began = time.perf_counter()
+            done = move(source, target, cache=f"{directory}/caches")
+            seconds = time.perf_counter() - began
+            written = writer.stdout.read().split()
+            assert writer.wait() == 0
+            with Memory(target, cache=_cache(target)) as memory:
+                assert isinstance(memory.event(int(written[-1])).event, MessageAppended)
+                assert memory.state_hash() == done.state_hash
+            print(
+                f"{done.events:,} events in {seconds:.1f} s, {len(written):,} of them written meanwhile; the last of "
+                f"these is there, and state_hash is equal"
+            )
+
+
+def cold(logs: Logs, events: int) -> None:
+    """Print how long a machine without a copy takes to open a log, and then to read a conversation."""
+    address = logs.address()
+    with tempfile.TemporaryDirectory() as directory:
+        fill(address, events)
+        with Memory(address, cache=":memory:") as memory:
+            head = memory.head
+        print(f"{head:,} events: ", end="", flush=True)
+        subprocess.run([sys.executable, "-c", _OPEN_AND_READ, address, f"{directory}/cache", str(head)], check=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("rates", "lag", "scale", "machines"))
+    parser.add_argument("what", choices=("rates", "lag", "scale", "machines", "move", "cold"))
     parser.add_argument("kind", choices=("postgres", "nats", "nats-cluster"))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement of a layout")
@@ -409,6 +485,10 @@ def main() -> None:
             lag(logs, 1_500, 0.004)
         elif options.what == "scale":
             scale(logs, options.seconds, options.rounds)
+        elif options.what == "move":
+            moved(logs, 100_000)
+        elif options.what == "cold":
+            cold(logs, 1_000_000)
         else:
             machines(demands(logs, options.seconds))
 

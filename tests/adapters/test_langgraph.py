@@ -417,9 +417,12 @@ class Reverse:
         return ciphertext[::-1]
 
 
-def test_what_is_encrypted_is_shown_nowhere(tmp_path: Path) -> None:
+@pytest.mark.parametrize("late", [False, True])
+def test_what_is_encrypted_is_shown_nowhere(tmp_path: Path, *, late: bool) -> None:
     with Memory(tmp_path / "store") as memory:
-        saver = RefoldSaver(memory, serde=EncryptedSerializer(Reverse()))
+        serde = EncryptedSerializer(Reverse())
+        saver = RefoldSaver(memory, serde=None if late else serde)
+        saver.serde = serde
         grow(saver, [said(1, CODE), said(2)])
         found = saver.get_tuple(config())
         assert found is not None
@@ -487,7 +490,10 @@ def test_threads_end_are_copied_and_pruned_with_their_windows(memory: Memory) ->
     messages = [said(number) for number in range(70)]
     grow(saver, messages)
     texts = [message.content for message in messages]
+    head = memory.head
     saver.copy_thread("t", "copy")
+    # The table and the conversation, which is opened, go on from those of the thread.
+    assert memory.head == head + 3
     saver.copy_thread("t", "t")
     assert shown(memory, "copy") == texts
     saver.delete_thread("t")

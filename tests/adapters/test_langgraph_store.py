@@ -122,6 +122,40 @@ def test_texts_are_found_by_meaning(memory: Memory) -> None:
     assert_sound(memory)
 
 
+def test_a_read_that_prolongs_changes_nothing_else(memory: Memory, clock: Clock) -> None:
+    store = RefoldStore(memory)
+    store.put(("n",), "a", {"v": 1}, ttl=10)
+    store.put(("n",), "later", {"v": 2}, ttl=10)
+    put = store.get(("n",), "a", refresh_ttl=False)
+    clock.advance(5 * 60 * 10**6)
+    assert put is not None
+    read = [store.get(("n",), "a"), store.search(("n",))[1], store.get(("n",), "a")]
+    assert [(each.created_at, each.updated_at) for each in read if each] == [(put.created_at, put.updated_at)] * 3
+    head = memory.head
+    store.get(("n",), "a")
+    assert memory.head == head  # Prolonged a moment ago.
+
+
+@pytest.mark.parametrize("value", [{"v": 2}, None])
+def test_a_read_that_prolongs_takes_back_nothing_that_was_put_since(
+    memory: Memory, clock: Clock, monkeypatch: pytest.MonkeyPatch, value: Any
+) -> None:
+    store, other = RefoldStore(memory), RefoldStore(memory)
+    store.put(("n",), "a", {"v": 1}, ttl=10)
+    clock.advance(5 * 60 * 10**6)
+    refresh = store._refresh
+
+    def late(_: RefoldStore, items: Any) -> None:
+        monkeypatch.undo()
+        other.batch([PutOp(("n",), "a", value, ttl=10)])
+        refresh(items)
+
+    monkeypatch.setattr(RefoldStore, "_refresh", late)
+    assert store.get(("n",), "a") is not None
+    found = store.get(("n",), "a", refresh_ttl=False)
+    assert (found and found.value) == value
+
+
 def test_what_has_ended_is_gone_and_reading_prolongs(memory: Memory, clock: Clock) -> None:
     store = RefoldStore(memory, index=index(), ttl={"default_ttl": 10, "refresh_on_read": True})
     store.put(("n",), "read", {"v": 1})

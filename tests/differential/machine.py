@@ -84,8 +84,8 @@ BOUNDS: tuple[dict[str, int], ...] = (
 )
 """Bounds lowered, so that a short run crosses many checkpoints."""
 
-AT_HOME = ("Conversation.restore", "Memory.restore")
-"""What another process does not do: snapshots that are pointers do not travel."""
+AT_HOME = ("Conversation.restore", "Memory.restore", "Table.restore")
+"""What another process does not do: snapshots that are pointers, and handles, do not travel."""
 
 RUN_EXAMPLES = 10
 KILLS_MAX = 1

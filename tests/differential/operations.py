@@ -80,6 +80,9 @@ class Operation:
         spread = {k: v for group in ("fields", "draft") for k, v in self.given.get(group, {}).items()}
         given = spread | {k: v for k, v in self.given.items() if k not in {"fields", "draft"}}
         args = [arg.snapshot if isinstance(arg, Kept) else arg for arg in self.args]
+        if self.verb == "Table.restore":
+            at = given.pop("at")
+            args = [handle(memory if at is None else memory.at(at), kind, args[0])]
         return getattr(handle(memory, kind, self.where), name)(*args, **given, **self.options)
 
     def follow(self, model: Model, new_ids: list[str]) -> Any:
@@ -127,7 +130,7 @@ def chosen(model: Model, op: Operation, drawn: dict[str, Any]) -> dict[str, Any]
     options = dict(drawn)
     if isinstance(options.get("expected"), int):
         actual = model.committed if op.verb.startswith("Memory.") else len(model.stream_rows(stream_of(op)))
-        if op.verb in ("Table.put", "Table.delete"):  # Of these it is the key's.
+        if op.verb in ("Table.put", "Table.set_expires", "Table.delete"):  # Of these it is the key's.
             actual = model.state(stream_of(op)).items.get(op.args[0], (None, 0))[1]
         options["expected"] = max(actual + options["expected"], 0)
     if "sources" in options:
@@ -368,9 +371,11 @@ def of_a_board(op: Operation) -> Operation:
     return op
 
 
+tables = st.sampled_from(["work", "work", "spare"])
 items = st.sampled_from(["k", "k", "kk", "\u00e9", ("k", "a"), ("k", "a"), ("k", "b"), ("\u00e9", "a", "b")])
 prefixes = st.sampled_from(["", (), "k", "kk", ("k",), ("k", "a"), ("\u00e9",)])
 item_values = st.one_of(values, st.sampled_from([b"", b"\x00\xff", {"b": [b"raw", "text"]}, {"$bytes": "AA=="}]))
+slacks = st.sampled_from([timedelta(), timedelta(hours=1)])
 ends = st.sampled_from([None, None, None, timedelta(seconds=2), timedelta(seconds=-1), timedelta(hours=30)])
 
 OPERATIONS: dict[str, st.SearchStrategy[Operation]] = {
@@ -412,10 +417,12 @@ OPERATIONS: dict[str, st.SearchStrategy[Operation]] = {
     "Journal.append": operation(
         "Journal.append", "work", texts, day=st.sampled_from([None, "2026-11-21", "1999-12-31"]), occurred=moments
     ),
-    "Table.put": operation("Table.put", "work", items, item_values, expires=ends),
-    "Table.delete": operation("Table.delete", "work", items),
-    "Table.delete_prefix": operation("Table.delete_prefix", "work", prefixes),
-    "Table.expire": operation("Table.expire", "work"),
+    "Table.put": operation("Table.put", tables, items, item_values, expires=ends),
+    "Table.set_expires": operation("Table.set_expires", tables, items, ends, slack=slacks),
+    "Table.delete": operation("Table.delete", tables, items),
+    "Table.delete_prefix": operation("Table.delete_prefix", tables, prefixes),
+    "Table.expire": operation("Table.expire", tables),
+    "Table.restore": operation("Table.restore", tables, tables, at=st.one_of(st.none(), pick("seq"))),
     "Settings.set": st.one_of(
         operation("Settings.set", None, "memory_enabled", st.booleans()),
         operation("Settings.set", None, "memory_max_injected", st.sampled_from([0, 7, 200])),

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any, ClassVar
 
 from tests.differential.chats import State
-from tests.differential.log import Change, Options, Row, drop, put
+from tests.differential.log import Change, Options, Row, drop, nothing, put
 from tests.differential.shelves import Shelves
 
 Key = str | tuple[str, ...]
@@ -74,6 +74,31 @@ class Tables(Shelves):
         asked = ("put", key, repr(value), expires)
         self.note(f"table/{where}", asked, decide, replace(options, expected="any"))
 
+    def table_set_expires(
+        self, where: str, key: Any, expires: timedelta | None, *, slack: timedelta, **given: Any
+    ) -> bool:
+        """Let an item end at another time; return whether that changed anything."""
+        options = Options(**given)
+
+        def decide(drawer: Drawer) -> Change | None:
+            self._expecting(key, options.expected, drawer)
+            held, end = drawer.ends.get(key, 0), 0
+            if expires is not None:
+                end = self.now_ns() + expires // timedelta(microseconds=1) * 1_000
+            near = held and end and abs(held - end) < slack // timedelta(microseconds=1) * 1_000
+            if key not in drawer.shown(self.now_ns()) or held == end or near:
+                return None
+            put_at = drawer.items[key][1]
+
+            def effect(now: Drawer, _: Row) -> None:
+                if key in now.items and now.items[key][1] == put_at:
+                    now.ends = {each: at for each, at in now.ends.items() if each != key} | ({key: end} if end else {})
+
+            return Change(effect)
+
+        asked = ("set_expires", key, expires, slack)
+        return self.note(f"table/{where}", asked, decide, replace(options, expected="any")) is not None
+
     def table_delete(self, where: str, key: Key, **given: Any) -> bool:
         """Delete an item; return whether it was there."""
         options = Options(**given)
@@ -96,6 +121,18 @@ class Tables(Shelves):
             return [key for key, end in drawer.ends.items() if end <= now_ns]
 
         return self._delete_all(where, ("expire",), ended, given)
+
+    def table_restore(self, where: str, name: str, *, at: int | None, **given: Any) -> None:
+        """Go on from what a table held at a seq, or from what is committed of it."""
+        stream, branch = f"table/{name}", self.branch
+        seq = self.last_seq(stream, self.committed if at is None else at)
+        then = self.state_in(branch, stream, seq) if seq else Drawer()
+        change = Change(nothing, base=(branch, stream, seq))
+
+        def decide(drawer: Drawer) -> Change | None:
+            return None if then.hashed() == drawer.hashed() else change
+
+        self.note(f"table/{where}", ("restore", name, at), decide, Options(**given))
 
     def _delete_all(self, where: str, asked: Any, choose: Callable[[Drawer], list[Any]], given: Any) -> int:
         row = self.note(

@@ -1,5 +1,6 @@
 """Tables: items under keys in order, values from the disk, ends, and what every key is expected to be."""
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from refold import EXISTS, NO_STREAM, InvalidInput, LimitExceeded, Memory, WrongVersion
 from refold.memory import Table
@@ -142,9 +144,94 @@ def test_keys_are_in_the_order_of_their_parts_and_ranges_are_of_it(keys: list[An
     backwards = table.scan(prefix, after=after, before=before, reverse=True, limit=limit)
     assert [item.key for item in backwards] == within[::-1][:limit]
     assert [item.value for item in backwards] == [keys.index(item.key) for item in backwards]
+    newest = table.scan(prefix, after=after, before=before, newest=True, limit=limit)
+    assert newest == sorted(table.scan(prefix, after=after, before=before), key=lambda item: -item.seq)[:limit]
     after = before = None
     assert table.delete_prefix(prefix) == len(list(filter(is_within, ordered)))
     assert table.keys(prefix) == []
+
+
+def test_an_item_gets_another_end_and_stays_what_it_is(
+    memory: Memory, clock: Clock, reopen: Callable[[], Memory]
+) -> None:
+    table = memory.table("t")
+    stamp = table.put("a", "value", expires=timedelta(hours=1))
+    put = table.item("a")
+    assert put is not None
+    head = memory.head
+    assert not table.set_expires("a", timedelta(hours=1, minutes=2), slack=timedelta(minutes=5))
+    assert not table.set_expires("none", timedelta(hours=1))
+    assert memory.head == head
+    with pytest.raises(WrongVersion):
+        table.set_expires("a", None, expected=stamp.seq + 1)
+    assert table.set_expires("a", timedelta(hours=3), expected=stamp.seq)
+    longer = table.item("a")
+    assert longer == replace(put, expires_ns=put.expires_ns + 2 * 3_600 * 10**9)
+    assert len(table.history("a")) == 1
+    clock.advance(2 * 3_600 * 10**6)
+    table = reopen().table("t")
+    assert table.item("a") == longer
+    assert table.set_expires("a", None)
+    clock.advance(30 * 3_600 * 10**6)
+    assert table.get("a") == "value"
+    table.erase("a")
+    assert table.keys() == []
+
+
+def test_a_table_goes_on_from_another_or_from_before(memory: Memory) -> None:
+    table, copy = memory.table("t"), memory.table("copy")
+    for number in range(50):
+        table.put(("a", str(number)), number)
+    copy.put("own", 1)
+    head = memory.head
+    copy.restore(table)
+    assert memory.head == head + 1
+    assert copy.scan() == table.scan()
+    copy.put(("a", "0"), "of the copy")
+    assert table.get(("a", "0")) == 0
+    copy.restore(memory.at(head).table("copy"))
+    assert copy.keys() == ["own"]
+    copy.restore(memory.at(head).table("copy"))
+    copy.restore(memory.table("never used"))
+    assert copy.keys() == []
+    assert memory.head == head + 4
+    with memory.batch():
+        copy.restore(table)
+        copy.delete(("a", "1"))
+        assert copy.count() == 49
+    fork = memory.fork("elsewhere")
+    fork.table("t").put("of the fork", 1)
+    table.restore(fork.table("t"))
+    assert table.count() == 51
+    table.erase("of the fork")
+    assert fork.table("t").count() == 50
+    with pytest.raises(WrongVersion):
+        copy.restore(table, expected=0)
+
+
+def test_only_a_table_of_this_store_is_gone_on_from(memory: Memory) -> None:
+    for wrong in ("t", None, memory.profile()):
+        with pytest.raises(InvalidInput, match="takes a Table"):
+            memory.table("t").restore(wrong)  # type: ignore[arg-type]
+    with Memory() as other, pytest.raises(InvalidInput, match="of another store"):
+        memory.table("t").restore(other.table("t"))
+
+
+def test_what_was_put_last_comes_first(memory: Memory) -> None:
+    table = memory.table("t")
+    for key in "abcd":
+        table.put(key, key)
+    before = memory.head
+    table.put("b", "anew")
+    assert table.keys(newest=True) == [item.key for item in table.scan(newest=True)] == ["b", "d", "c", "a"]
+    assert memory.at(before).table("t").keys(newest=True) == ["d", "c", "b", "a"]
+    with memory.batch():
+        table.put("x", 1)
+        table.put("a", "in the batch")
+        assert [item.key for item in table.scan(newest=True, limit=3)] == ["a", "x", "b"]
+    assert table.keys(newest=True) == ["a", "x", "b", "d", "c"]
+    with pytest.raises(InvalidInput, match="give one of them"):
+        table.keys(newest=True, reverse=True)
 
 
 def test_a_state_holds_no_value(tmp_path: Path) -> None:
@@ -245,6 +332,19 @@ def test_what_was_erased_does_not_come_back(memory: Memory, erased: int) -> None
     memory.erase([erased])
     assert [item.value for item in table.scan()] == ([] if erased == 6 else ["secret five"])
     assert_sound(memory)
+
+
+def test_what_a_restore_brought_along_is_erased_where_it_was_put(memory: Memory) -> None:
+    table = memory.table("t")
+    table.put("a", 1)
+    fork = memory.fork("elsewhere")
+    fork.table("t").put("secret", "of the fork")
+    memory.restore(fork.snapshot())
+    assert table.keys() == ["a", "secret"]
+    receipt = table.erase("secret")
+    assert len(receipt.seqs) == 1
+    assert table.keys() == fork.table("t").keys() == ["a"]
+    assert receipt.occurrences == 0
 
 
 def test_a_prefix_is_erased_from_its_whole_past(tmp_path: Path) -> None:

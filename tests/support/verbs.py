@@ -243,6 +243,8 @@ _TABLE: Final[_Calls] = {
     "item": lambda table, _: table.item(("two", "a")),
     "put": lambda table, _: table.put("one", ["another", b"\x01"]),
     "put/new": lambda table, _: table.put(("two", "c"), None, expires=timedelta(hours=1_000_000)),
+    "set_expires": lambda table, _: table.set_expires("one", timedelta(hours=1_000_000)),
+    "restore": lambda table, world: table.restore(world.memory.at(1).table("t")),
     "seqs": lambda table, _: table.seqs(["one", ("two", "a"), "none"]),
     "scan/range": lambda table, _: table.scan(("two",), after=("two", "a"), reverse=True, limit=1),
 }

@@ -70,7 +70,7 @@ _ACTOR: Final = "langgraph"
 _CHANNEL: Final = "messages"
 _NAME_BYTES_MAX: Final = 400  # What a name of a table holds.
 _PAGE_COUNT: Final = 500
-_LISTED_COUNTS: Final = (4, 32)  # How many checkpoints a listing reads at once: at first, and at most.
+_LISTED_COUNTS: Final = (4, 32, 512)  # How many checkpoints a listing looks at: at first, at most, and with a filter.
 _HELD_COUNT_MAX: Final = 256  # Checkpoints that are remembered.
 _VALUES_COUNT_MAX: Final = 4_096  # Values that are remembered, each of so many bytes at most.
 _VALUES_BYTES_MAX: Final = 4_096
@@ -137,12 +137,11 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         super().__init__(serde=serde)
         self.memory = memory
         self.prefix = prefix
-        self._splits = isinstance(self.serde, JsonPlusSerializer)
-        channel = _CHANNEL if project_messages is True else project_messages
-        self._channel = channel if channel and self._splits else None
+        self._projected = _CHANNEL if project_messages is True else project_messages or None
         self._seen = SeenMessages()
         self._lists = Lists()
         self._held: dict[int, Held] = {}  # By their seqs.
+        self._described: dict[int, Mapping[str, Any]] = {}  # The metadata of checkpoints, by their seqs.
         self._known: dict[int, Values] = {}  # By the seqs of their items.
 
     @classmethod
@@ -151,6 +150,16 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         """Open a memory for a block; `options` are those of the saver."""
         with Memory(path) as memory:
             yield cls(memory, **options)
+
+    # What the serializer is now: one that encrypts may be set after the saver was made.
+
+    @property
+    def _splits(self) -> bool:
+        return isinstance(self.serde, JsonPlusSerializer)
+
+    @property
+    def _channel(self) -> str | None:
+        return self._projected if self._splits else None
 
     # Reading.
 
@@ -189,14 +198,13 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         ]
         found.sort(reverse=True)
         left = len(found) if limit is None else limit
-        at_first, at_most = _LISTED_COUNTS
+        at_first, at_most = _LISTED_COUNTS[0], _LISTED_COUNTS[2 if filter else 1]
         begin, count = 0, at_first if limit is None or filter else min(left, at_most)
         while begin < len(found) and left > 0:
             for thread, places in groupby(found[begin : begin + count], itemgetter(1)):
-                table = self._table(thread)
-                items = table.get_many([key for *_, key in places])
-                fitting = [self._read(table, item) for item in items if self._fits(item, filter or {})]
-                for found_tuple in self._tuples(thread, table, fitting):
+                table, keys = self._table(thread), [key for *_, key in places]
+                items = table.get_many(self._fitting(table, keys, filter) if filter else keys)
+                for found_tuple in self._tuples(thread, table, [self._read(table, item) for item in items]):
                     yield found_tuple
                     left -= 1
                     if left <= 0:
@@ -294,11 +302,8 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         now = origin.snapshot()
 
         def copy() -> None:
-            target.delete_prefix(())
-            for item in source.scan():
-                if item.key != THREAD:
-                    mark = {"copied": True} if item.key[0] == CHECKPOINT else {}
-                    target.put(item.key, item.value | mark if mark else item.value, sources=[item.seq])
+            target.restore(source)
+            target.delete(THREAD)
             self._name_thread(target, target_thread_id)
             if self._channel is not None and origin.version:
                 chat.restore(now)
@@ -426,9 +431,20 @@ class RefoldSaver(BaseCheckpointSaver[str]):
     def _metadata(self, item: TableItem) -> CheckpointMetadata:
         return cast("CheckpointMetadata", self._load(item.value["metadata"]))
 
-    def _fits(self, item: TableItem, wanted: Mapping[str, Any]) -> bool:
-        metadata: Mapping[str, Any] = cast("Mapping[str, Any]", self._metadata(item)) if wanted else {}
-        return all(metadata.get(key) == value for key, value in wanted.items())
+    def _fitting(self, table: Table, keys: Sequence[Key], wanted: Mapping[str, Any]) -> Sequence[Key]:
+        """Return the keys of the checkpoints whose metadata have the wanted values."""
+        seqs = dict(zip(keys, table.seqs(keys), strict=True))
+        known = {seq: self._described[seq] for seq in seqs.values() if seq in self._described}
+        for item in table.get_many([key for key, seq in seqs.items() if seq and seq not in known]):
+            known[item.seq] = cast("Mapping[str, Any]", self._metadata(item))
+        if len(self._described) + len(known) > _VALUES_COUNT_MAX:
+            self._described = {}
+        self._described.update((seq, metadata) for seq, metadata in known.items() if seq > 0)
+        return [
+            key
+            for key, seq in seqs.items()
+            if (held := known.get(seq)) is not None and all(held.get(name) == value for name, value in wanted.items())
+        ]
 
     def _tuples(self, thread: str, table: Table, held: Sequence[Held]) -> Iterator[CheckpointTuple]:
         """Yield checkpoints, without those that were deleted while their values were read."""
@@ -618,14 +634,17 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         version, newest = chat.version, newest_key(table, "")
         back: Snapshot | None = None
         if base is None or base.key != newest:
-            # What was copied shows nothing of its own: its conversation begins with the copy.
-            if base is None or newest is None or "copied" in base.record:
+            if base is None or newest is None or self._is_copied(table, base):
                 base = self._find(table, "", None)
             elif version:
                 back = chat.at(base.seq).snapshot()
         if base is None:
             return _Move(version, None, None, [], after)
         return _Move(version, base.key, back, self._shown(base), after)
+
+    def _is_copied(self, table: Table, base: Held) -> bool:
+        """Return whether a checkpoint is another thread's: the conversation of this one began with the copy."""
+        return base.seq > 0 and self.memory.event(base.seq).stamp.stream != f"table/{table.name}"
 
     def _shown(self, base: Held) -> Names:
         """Return the digests of the messages that a conversation shows at a checkpoint."""

@@ -2,11 +2,13 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from hashlib import sha256
+from itertools import islice
+from math import inf
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
@@ -28,13 +30,14 @@ from langgraph.store.base import (
     tokenize_path,
 )
 
-from refold import Memory
+from refold import ANY, NO_STREAM, Memory, WrongVersion
 from refold.adapters.keys import part, text
 from refold.index.ranking import Ranking
 from refold.memory import Table, TableItem
 from refold.threads import Bell
 
 Namespace = tuple[str, ...]
+Key = str | tuple[str, ...]
 Vector = Sequence[float]
 
 _ACTOR: Final = "langgraph"
@@ -42,6 +45,10 @@ _COSINE: Final = Ranking(name="langgraph", cosine=1.0)
 _SWEEP_MINUTES: Final = 5.0
 _SEPARATOR: Final = "\x1f"
 _NAME_BYTES_MAX: Final = 400
+_PAGE_COUNTS: Final = (16, 512)  # How many items a search reads at once: at first, and at most.
+_KNOWN_COUNT_MAX: Final = 4_096  # Items that are remembered, each of so many bytes at most.
+_KNOWN_BYTES_MAX: Final = 1_024
+_SLACK_PART: Final = 64  # A read prolongs what ends, once so much of its time has passed since the last one.
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -84,6 +91,7 @@ class RefoldStore(BaseStore):
     __slots__ = (
         "_bell",
         "_fields",
+        "_known",
         "_sweeper",
         "_table",
         "embeddings",
@@ -105,6 +113,7 @@ class RefoldStore(BaseStore):
         self.embeddings = None if index is None else ensure_embeddings(index.get("embed"))
         self._fields = _paths((index or {}).get("fields") or ["$"])
         self._table: Table = memory.table(prefix)
+        self._known: dict[int, tuple[TableItem, dict[str, Any]]] = {}  # By the seqs of items.
         self._bell = Bell()
         self._sweeper: threading.Thread | None = None
 
@@ -159,8 +168,22 @@ class RefoldStore(BaseStore):
         results = [self._answer(op, vectors) for op in ops]
         if writes:
             with self.memory.acting(_ACTOR):
-                self.memory.transact(partial(self._put_all, writes))
+                if len(writes) > 1 or not self._put_alone(writes[0]):
+                    self.memory.transact(partial(self._put_all, writes))
         return results
+
+    def _put_alone(self, write: _Write) -> bool:
+        """Put an item without vectors by a single event; return whether that was possible."""
+        key = _key(write.place)
+        (seq,) = self._table.seqs([key])
+        before = self._item(key, seq)
+        if write.op.value is None or write.vectors or seq < 0 or (before is not None and before.value["entries"]):
+            return False
+        try:
+            self._take(write.place, write.op.value, (), _created(before), write.op.ttl, expected=seq or NO_STREAM)
+        except WrongVersion:
+            return False
+        return True
 
     def _put_all(self, writes: Sequence[_Write]) -> None:
         for write in writes:
@@ -192,14 +215,20 @@ class RefoldStore(BaseStore):
                 # One content is one memory, whatever its metadata: the key makes it another one.
                 content = f"{place.key} {number}: {words}"
                 entries.append(project.add(content, vector=list(vector), metadata={"key": place.key}).id)
-        created = 0 if before is None else before.value["created"] or before.time_ns
-        self._take(place, op.value, entries, created, op.ttl)
+        self._take(place, op.value, entries, _created(before), op.ttl)
 
     def _take(
-        self, place: _Place, value: Mapping[str, Any], entries: Sequence[str], created_ns: int, ttl: float | None
+        self,
+        place: _Place,
+        value: Mapping[str, Any],
+        entries: Sequence[str],
+        created_ns: int,
+        ttl: float | None,
+        *,
+        expected: Any = ANY,
     ) -> None:
         row = {"value": dict(value), "created": created_ns, "ttl": ttl, "entries": list(entries)}
-        self._table.put(_key(place), row, expires=_end(ttl))
+        self._table.put(_key(place), row, expires=_end(ttl), expected=expected)
 
     def take(
         self, namespace: Namespace, key: str, value: dict[str, Any], *, created_ns: int, ttl: float | None = None
@@ -217,43 +246,79 @@ class RefoldStore(BaseStore):
 
     def _get(self, op: GetOp) -> Item | None:
         place = _Place(tuple(op.namespace), op.key)
-        item = self._table.item(_key(place))
+        key = _key(place)
+        item = self._item(key, self._table.seqs([key])[0])
         if item is None:
             return None
         if op.refresh_ttl:
-            self._refresh(item)
+            self._refresh([item])
         return Item(**_fields(place, item))
 
-    def _refresh(self, item: TableItem) -> None:
-        """Let an item that ends live as long again from now on."""
-        row = item.value
-        if row["ttl"] is not None:
-            with self.memory.acting(_ACTOR):
-                self._table.put(item.key, row, expires=_end(row["ttl"]))
+    def _item(self, key: Key, seq: int) -> TableItem | None:
+        """Return the item of a key whose seq was looked up."""
+        if (known := self._known.get(seq)) is not None:
+            return known[0]
+        item = self._table.item(key) if seq else None
+        return None if item is None else self._remember(item)[0]
+
+    def _refresh(self, items: Sequence[TableItem]) -> None:
+        """Let items that end live as long again from now on, unless that was done just now."""
+        ending = [item for item in items if item.expires_ns and item.seq > 0]
+        if not ending:
+            return
+        with self.memory.acting(_ACTOR):
+            prolong = partial(self._prolong, ending)
+            prolong() if len(ending) == 1 else self.memory.transact(prolong)
+
+    def _prolong(self, items: Iterable[TableItem]) -> None:
+        for item in items:
+            span = timedelta(minutes=item.value["ttl"])
+            # An item that was put anew or deleted since it was read has an end of its own, or none.
+            with suppress(WrongVersion):
+                self._table.set_expires(item.key, span, slack=span / _SLACK_PART, expected=item.seq)
 
     def _search(self, op: SearchOp, vector: Vector | None) -> list[SearchItem]:
         prefix = tuple(op.namespace_prefix)
-        found = {_place(item): item for item in self._table.scan(tuple(map(part, prefix)) if prefix else "")}
-        # A key may begin with the parts of a namespace, and is none.
-        held = {place: item for place, item in found.items() if place.namespace[: len(prefix)] == prefix}
-        if op.filter:
-            wanted = op.filter.items()
-            held = {
-                place: item
-                for place, item in held.items()
-                if all(_matches(item.value["value"].get(name), value) for name, value in wanted)
-            }
-        scores = {} if vector is None else self._scores(held, op.query or "", vector)
-        newest = sorted(held, key=lambda place: -held[place].seq)
-        order = sorted(scores, key=lambda place: -scores[place]) + [place for place in newest if place not in scores]
-        page = order[op.offset : op.offset + op.limit]
+        # A key may be the parts of a namespace, and is none: hence one more.
+        count = op.offset + op.limit + 1 if vector is None and not op.filter else None
+        keys = self._table.keys(tuple(map(part, prefix)) if prefix else "", newest=True, limit=count)
+        keys = [key for key in keys if isinstance(key, tuple) and len(key) > len(prefix)]
+        scores = {} if vector is None else self._scores(keys, op.query or "", vector)
+        keys.sort(key=lambda key: -scores.get(key, -inf))
+        page = [*islice(self._fitting(keys, op.filter or {}), op.offset, op.offset + op.limit)]
         if op.refresh_ttl:
-            for place in page:
-                self._refresh(held[place])
-        return [SearchItem(**_fields(place, held[place]), score=scores.get(place)) for place in page]
+            self._refresh(page)
+        return [SearchItem(**_fields(_place(item), item), score=scores.get(item.key)) for item in page]
 
-    def _scores(self, held: "dict[_Place, TableItem]", query: str, vector: Vector) -> "dict[_Place, float]":
-        scores: dict[_Place, float] = {}
+    def _fitting(self, keys: "Sequence[Key]", wanted: Mapping[str, Any]) -> "Iterator[TableItem]":
+        """Yield the items of keys that have the wanted fields, in their order."""
+        begin, count = 0, _PAGE_COUNTS[0]
+        while begin < len(keys):
+            for item, value in self._valued(keys[begin : begin + count]):
+                if all(_matches(value.get(name), field) for name, field in wanted.items()):
+                    yield item
+            begin, count = begin + count, min(2 * count, _PAGE_COUNTS[1])
+
+    def _valued(self, keys: "Sequence[Key]") -> "Iterable[tuple[TableItem, dict[str, Any]]]":
+        """Return items with their values, which are for looking at; small ones are remembered by their seqs."""
+        found = dict(zip(keys, map(self._known.get, self._table.seqs(keys)), strict=True))
+        for item in self._table.get_many([key for key, known in found.items() if known is None]):
+            found[item.key] = self._remember(item)
+        return [each for each in found.values() if each is not None]
+
+    def _remember(self, item: "TableItem") -> "tuple[TableItem, dict[str, Any]]":
+        """Remember a small item, unless it is in a batch that is still open; return it with its value."""
+        valued = item, item.value["value"]
+        if item.seq > 0 and len(item.packed) <= _KNOWN_BYTES_MAX:
+            if len(self._known) >= _KNOWN_COUNT_MAX:
+                self._known = {}
+            self._known[item.seq] = valued
+        return valued
+
+    def _scores(self, keys: "Iterable[Key]", query: str, vector: Vector) -> "dict[Key, float]":
+        """Return the scores of those that were embedded."""
+        held = {_split(key): key for key in keys}
+        scores: dict[Key, float] = {}
         for namespace in {place.namespace for place in held}:
             project = self.memory.project(self._project(namespace))
             count = project.count()
@@ -261,9 +326,9 @@ class RefoldStore(BaseStore):
                 continue
             hits = project.search(query, vector=list(vector), ranking=_COSINE, top_k=count, min_importance=0.0)
             for hit in hits:
-                place = _Place(namespace, (hit.entry.metadata or {})["key"])
-                if place in held:
-                    scores[place] = max(hit.score, scores.get(place, hit.score))
+                key = held.get(_Place(namespace, (hit.entry.metadata or {})["key"]))
+                if key is not None:
+                    scores[key] = max(hit.score, scores.get(key, hit.score))
         return scores
 
     def _namespaces(self, op: ListNamespacesOp) -> list[Namespace]:
@@ -328,6 +393,10 @@ def _embed(writes: Sequence[_Write], vectors: Sequence[Vector]) -> None:
 
 def _end(ttl: float | None) -> timedelta | None:
     return None if ttl is None else timedelta(minutes=ttl)
+
+
+def _created(before: TableItem | None) -> int:
+    return 0 if before is None else before.value["created"] or before.time_ns
 
 
 def _key(place: _Place) -> tuple[str, ...]:

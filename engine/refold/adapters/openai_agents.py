@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import compress
 from typing import Any, Final, TypeAlias, cast
 
-from refold import Memory, Message
+from refold import Memory, Message, WrongVersion
 
 Item: TypeAlias = dict[str, Any]
 
@@ -14,6 +15,7 @@ _ACTOR: Final = "openai-agents"
 _UNBOUNDED_TOKENS: Final = 2**40
 _LETTERS_PER_TOKEN: Final = 4
 _ROLES: Final = frozenset(("assistant", "developer", "system", "user"))
+_CALL_TYPES: Final = frozenset(("function_call", "function_call_output"))
 _ITEM: Final = "item"  # The key of metadata that holds an item that no message can hold,
 _REST: Final = "rest"  # and the one for what a message has no field for.
 
@@ -64,13 +66,21 @@ class RefoldSession:
 
     async def add_items(self, items: list[Any]) -> None:
         """Add items behind the others, all of them or none."""
-        if items:
-            with self.memory.acting(_ACTOR):
-                await self.memory.aio.transact(partial(self._append, [dict(item) for item in items]))
+        given = [dict(item) for item in items]
+        with self.memory.acting(_ACTOR):
+            if len(given) == 1 and not _is_of_a_call(given[0]):
+                await self._append(given)
+            elif given:
+                await self.memory.aio.transact(partial(self._append, given))
 
     async def pop_item(self) -> Any:
         """Take the newest item out and return it; the log keeps it. `None` where there is none."""
+        version, newest = self._chat.version, self._chat.window(last=1)
         with self.memory.acting(_ACTOR):
+            if newest and newest[0].tool_call_id is None:
+                with suppress(WrongVersion):
+                    await self._async_chat.pop(expected=version)
+                    return _item_of(newest[0])
             return await self.memory.aio.transact(self._pop)
 
     async def clear_session(self) -> None:
@@ -93,11 +103,15 @@ class RefoldSession:
         return _item_of(newest)
 
     async def _append(self, items: Sequence[Item]) -> None:
-        known = _calls_of(self._chat.window())
+        known = _calls_of(self._chat.window()) if any(map(_is_of_a_call, items)) else set[str]()
         for item in items:
             fields = _fields_of(item, known)
             known |= {call["id"] for call in fields.get("tool_calls", ())}
             await self._async_chat.append(**fields)
+
+
+def _is_of_a_call(item: Item) -> bool:
+    return item.get("type") in _CALL_TYPES
 
 
 def _calls_of(messages: Sequence[Message]) -> set[str]:

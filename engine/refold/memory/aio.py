@@ -350,9 +350,11 @@ class AsyncTable(AsyncHandle[Table]):
     __slots__ = ()
 
     put = write_verb(Table.put)
+    set_expires = write_verb(Table.set_expires)
     delete = write_verb(Table.delete)
     delete_prefix = write_verb(Table.delete_prefix)
     expire = write_verb(Table.expire)
+    _restore = write_verb(Table.restore)
     erase = thread_verb(Table.erase, "an erasure")
     get = search_verb(Table.get)
     item = search_verb(Table.item)
@@ -362,6 +364,11 @@ class AsyncTable(AsyncHandle[Table]):
     keys = search_verb(Table.keys)
     count = search_verb(Table.count)
     history = search_verb(Table.history)
+
+    @mutation
+    async def restore(self, table: "AsyncTable | Table", **options: Unpack[MutationOptions]) -> None:
+        """Do what ``Table.restore`` does."""
+        await self._restore(table.plain if isinstance(table, AsyncTable) else table, **options)
 
     @property
     def name(self) -> str:

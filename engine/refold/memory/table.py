@@ -6,12 +6,12 @@ What stays in RAM of an item is its key and the place of its value; values are r
 import datetime as dates
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import islice, repeat
-from typing import Any, Final, TypeAlias, TypeVar, Unpack, cast
+from itertools import islice, repeat, takewhile
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, Unpack, cast
 
 from msgspec import Struct
 
-from refold import checks
+from refold import checks, fold
 from refold.engine import batch as batches
 from refold.engine import reader
 from refold.engine.conflicts import ANY, EXISTS, NO_STREAM
@@ -23,15 +23,34 @@ from refold.errors import WrongVersion
 from refold.event import Event, Recorded, Restored, Stamp, unpack_json
 from refold.fold import State
 from refold.limits import KEY_BYTES_MAX, PAGE_EVENTS
-from refold.memory import store
+from refold.memory import snapshot, store
 from refold.memory.options import Core, Handle, MutationOptions, chosen, mutation, nanoseconds
 from refold.results import Receipt
-from refold.views.table import SEPARATOR, TABLE, ItemDeleted, ItemPut, Items, ItemsDeleted, behind, check_key
+from refold.views.table import (
+    SEPARATOR,
+    TABLE,
+    ItemDeleted,
+    ItemEndSet,
+    ItemPut,
+    Items,
+    ItemsDeleted,
+    behind,
+    check_key,
+)
 
 T = TypeVar("T")
 Key: TypeAlias = str | tuple[str, ...]
 Choose: TypeAlias = Callable[[Items], Iterable[str]]
 """Returns some of the keys of a table."""
+
+
+class _Place(NamedTuple):
+    """Where an item is: the key, the seq of its value, and when it ends."""
+
+    key: str
+    seq: int
+    expires_ns: int
+
 
 ITEMS: Final[KeyMap[Any]] = KeyMap(TABLE)
 _MICROSECOND: Final = dates.timedelta(microseconds=1)
@@ -39,6 +58,8 @@ _MICROSECOND: Final = dates.timedelta(microseconds=1)
 
 class TableItem(Struct, frozen=True):
     """An item of a table: its key, the seq and time of its writing, and when it ends (0: never).
+
+    What ``history`` returns has the end that it was put with.
 
     In an open batch ``seq`` is below 0 and ``time_ns`` is 0.
     """
@@ -112,6 +133,37 @@ class Table(Handle):
         return recorded.stamp
 
     @mutation
+    def set_expires(
+        self,
+        key: Key,
+        expires: "dates.datetime | dates.timedelta | None",
+        *,
+        slack: dates.timedelta = dates.timedelta(),
+        **options: Unpack[MutationOptions],
+    ) -> bool:
+        """Let an item end at another time, or never with ``None``; return whether that changed anything.
+
+        Its value, seq and time stay. Nothing is written where the end would move by less than ``slack``.
+        """
+        joined, end_ns = joined_key(key), self._end(expires)
+        if not isinstance(slack, dates.timedelta):  # pyright: ignore[reportUnnecessaryIsInstance]
+            checks.invalid(f"slack must be a timedelta, not {type(slack).__name__} ({checks.shown(slack)})")
+        slack_ns = slack // _MICROSECOND * 1_000
+        cited, check = self._cited(options), self._expecting(joined, options)
+
+        def end(items: Any) -> Event | None:
+            if check is not None:
+                check(items)
+            held_ns = items.expires.get(joined, 0)
+            is_near = held_ns == end_ns or (held_ns and end_ns and abs(held_ns - end_ns) < slack_ns)
+            is_there = next(self._shown(_only(joined), items), None) is not None
+            return ItemEndSet(cited, items.prior(joined)[0], end_ns, joined) if is_there and not is_near else None
+
+        ends = (None if expires is None else str(expires), str(slack))
+        call = ("set_expires", joined, *ends)
+        return self._write(KeyDecision(ITEMS, joined, end), call, _of_key(options)) is not None
+
+    @mutation
     def delete(self, key: Key, **options: Unpack[MutationOptions]) -> bool:
         """Remove an item; return whether it was there."""
         joined = joined_key(key)
@@ -155,20 +207,52 @@ class Table(Handle):
         recorded = self._write(decide, call, options)
         return 0 if recorded is None else len(getattr(recorded.event, "seqs"))  # noqa: B009 - it is of one kind
 
+    @mutation
+    def restore(self, table: "Table", **options: Unpack[MutationOptions]) -> None:
+        """Hold what another table of this memory holds, or this one held at an earlier seq.
+
+        One event; nothing is copied: the items stay those that were put there, so that erasing them there takes them
+        out here. Of a live handle it is what is committed. ``expected`` is the version of the table.
+
+        >>> from refold import Memory
+        >>> memory = Memory()
+        >>> stamp = memory.table("jobs").put("7", "sent")
+        >>> memory.table("copy").restore(memory.table("jobs"))
+        >>> memory.table("copy").get("7")
+        'sent'
+        """
+        if not isinstance(table, Table):  # pyright: ignore[reportUnnecessaryIsInstance]
+            checks.invalid(f"restore takes a Table, not {type(table).__name__} ({checks.shown(table)})")
+        if table._core.engine is not self._core.engine:  # noqa: SLF001 - it is one of these, too
+            checks.invalid(f"{table!r} is of another store; put its items one by one, in a batch")
+        cited, base = self._cited(options), table._place()  # noqa: SLF001 - it is one of these, too
+
+        def decide(state: State) -> Event | None:
+            event = Restored(cited, *base, 0)
+            there = self._core.engine.reader.look_at_base(event, state.kind.name)
+            return None if fold.digests(state) == fold.digests(there) else event
+
+        self._write(decide, ("restore", table._key, table._at), options)  # noqa: SLF001 - it is one of these, too
+
+    def _place(self) -> tuple[int, int]:
+        """Return number and seq of the last event of the table, zeros for none."""
+        return snapshot.pointer(self._core, self._stream, self._at)
+
     def erase(self, prefix: Key = "", *, derived: str = "erase", forks: str = "refuse") -> Receipt:
         """Erase the bytes of all that was ever put under keys that begin so, and of the whole table without ``prefix``.
 
-        What was derived from it goes too, unless ``derived="keep"``; ``forks`` is of a whole table.
+        What was derived from it goes too, unless ``derived="keep"``; ``forks`` is of a whole table. What a restore
+        brought along from another table, of another branch for example, is erased there as well.
         """
         if not prefix:
             return store.erase_stream(self._core, self._stream, self._at, derived, forks)
         first, end = _bounds(prefix, None, None)
         self._core.engine.refresh()  # Whatever other machines were answered for is looked at.
-        seqs = [
+        seqs = {
             stamp.seq
-            for event, stamp in self._core.engine.reader.events(self._key, 0)
+            for event, stamp in self._events(Sought((), (*_KEYED, Restored)))
             if not stamp.erased and any(first <= key and (end is None or key < end) for key in _keys_of(event))
-        ]
+        }
         return store.erase(self._core, self._at, seqs, None, derived)
 
     # Reading.
@@ -219,16 +303,16 @@ class Table(Handle):
         after: Key | None = None,
         before: Key | None = None,
         reverse: bool = False,
+        newest: bool = False,
         limit: int | None = None,
     ) -> list[TableItem]:
-        """Return the items whose keys begin with ``prefix``, in the order of their keys, or the last ones first.
+        """Return the items whose keys begin with ``prefix``, in the order of their keys, or the last keys first.
 
-        ``prefix`` is the beginning of a text, or the first parts of tuples. ``after`` and ``before`` bound the keys and
-        are not among them. The table is read as of one moment.
+        With ``newest`` those that were put last come first. ``prefix`` is the beginning of a text, or the first parts
+        of tuples. ``after`` and ``before`` bound the keys and are not among them. The table is read as of one moment.
         """
         count = None if limit is None else checks.count(limit, "limit")
-        bounds = _bounds(prefix, after, before)
-        return self._items(partial(_within, bounds, reverse=checks.flag(reverse, "reverse")), count)
+        return self._items(_chosen(_bounds(prefix, after, before), reverse=reverse, newest=newest), count)
 
     def keys(
         self,
@@ -237,12 +321,13 @@ class Table(Handle):
         after: Key | None = None,
         before: Key | None = None,
         reverse: bool = False,
+        newest: bool = False,
         limit: int | None = None,
     ) -> list[Key]:
         """Return the keys that ``scan`` would return items of, without reading any value."""
         count = None if limit is None else checks.count(limit, "limit")
-        within = partial(_within, _bounds(prefix, after, before), reverse=checks.flag(reverse, "reverse"))
-        return self._look(lambda items: list(map(split_key, islice(self._shown(within, items), count))))
+        choose = _chosen(_bounds(prefix, after, before), reverse=reverse, newest=newest)
+        return self._look(lambda items: list(map(split_key, islice(self._shown(choose, items), count))))
 
     def count(self, prefix: Key = "") -> int:
         """Return how many items there are whose keys begin with ``prefix``."""
@@ -253,10 +338,18 @@ class Table(Handle):
 
         What a restore brought along from another table, of another branch for example, is part of it.
         """
+        joined = joined_key(key)
+        found: dict[int, TableItem] = {}
+        for event, stamp in self._events(Sought((joined.encode(),), (Restored,))):
+            if isinstance(event, ItemPut) and event.key == joined and not stamp.erased:
+                found[stamp.seq] = _item(joined, event, stamp, event.expires_ns)
+        return [found[seq] for seq in sorted(found)]
+
+    def _events(self, sought: Sought) -> Iterator[Recorded]:
+        """Yield events of the table, and of those that it goes on from by a restore; some of them several times."""
         from refold.memory.message_indexes import bases_of  # noqa: PLC0415 - it loads numpy
 
-        joined, reader = joined_key(key), self._core.engine.reader
-        found: dict[int, TableItem] = {}
+        reader = self._core.engine.reader
         reached: dict[str, int] = {}
         waiting = [(self._key, reader.current_head() if self._at is None else self._at)]
         while waiting:
@@ -265,13 +358,9 @@ class Table(Handle):
                 continue
             reached[stream_key] = until
             branch, stream = split_stream(stream_key)
-            sought = Sought((joined.encode(),), (Restored,))
             for recorded in self._core.to(branch).events(sought, stream, until=until):
-                event, stamp = recorded
                 waiting += [(base.key, base.base_seq) for base in bases_of(reader, recorded)]
-                if isinstance(event, ItemPut) and event.key == joined and not stamp.erased:
-                    found[stamp.seq] = _item(joined, event, stamp)
-        return [found[seq] for seq in sorted(found)]
+                yield recorded
 
     def _look(self, query: Callable[[Items], T]) -> T:
         return self._read(lambda state: query(state.part(TABLE)))
@@ -288,17 +377,23 @@ class Table(Handle):
     def _items(self, choose: Choose, limit: int | None = None) -> list[TableItem]:
         return self._read_items(self._read(partial(self._places, choose, limit=limit)))
 
-    def _places(self, choose: Choose, state: State, *, limit: int | None = None) -> list[tuple[str, int]]:
+    def _places(self, choose: Choose, state: State, *, limit: int | None = None) -> list[_Place]:
         items = state.part(TABLE)
-        return [(key, items.seqs[key]) for key in islice(self._shown(choose, items), limit)]
+        return [
+            _Place(key, items.seqs[key], items.expires.get(key, 0)) for key in islice(self._shown(choose, items), limit)
+        ]
 
-    def _read_items(self, places: Sequence[tuple[str, int]]) -> list[TableItem]:
+    def _read_items(self, places: Sequence[_Place]) -> list[TableItem]:
         found: list[TableItem] = []
         for begin in range(0, len(places), PAGE_EVENTS):
             page = places[begin : begin + PAGE_EVENTS]
-            recorded = self._recorded([seq for _, seq in page])
+            recorded = self._recorded([place.seq for place in page])
             # What was erased since the places were looked up is gone.
-            found += [_item(key, *each) for (key, _), each in zip(page, recorded, strict=True) if not each.stamp.erased]
+            found += [
+                _item(place.key, *each, place.expires_ns)
+                for place, each in zip(page, recorded, strict=True)
+                if not each.stamp.erased
+            ]
         return found
 
     def _recorded(self, seqs: Sequence[int]) -> list[Recorded]:
@@ -394,20 +489,38 @@ def _only(key: str) -> Choose:
     return lambda items: [key] if key in items.seqs else []
 
 
+def _chosen(bounds: tuple[str, str | None], *, reverse: bool, newest: bool) -> Choose:
+    if not checks.flag(newest, "newest"):
+        return partial(_within, bounds, reverse=checks.flag(reverse, "reverse"))
+    if checks.flag(reverse, "reverse"):
+        checks.invalid("reverse is of the order of keys, and newest is an order of its own; give one of them")
+    return partial(_newest, bounds)
+
+
 def _within(bounds: tuple[str, str | None], items: Items, *, reverse: bool = False) -> Iterable[str]:
     return items.between(*bounds, reverse=reverse)
 
 
+def _newest(bounds: tuple[str, str | None], items: Items) -> Iterable[str]:
+    ordered = sorted(_within(bounds, items), key=items.seqs.__getitem__, reverse=True)
+    # What the open batch puts is counted from -1 down.
+    pending = list(takewhile(lambda key: items.seqs[key] < 0, reversed(ordered)))
+    return pending + ordered[: len(ordered) - len(pending)]
+
+
+_KEYED: Final = (ItemPut, ItemDeleted, ItemsDeleted, ItemEndSet)
+
+
 def _keys_of(event: Event) -> tuple[str, ...]:
     """Return the keys that an event names."""
-    if isinstance(event, (ItemPut, ItemDeleted)):
+    if isinstance(event, (ItemPut, ItemDeleted, ItemEndSet)):
         return (event.key,)
     return event.keys if isinstance(event, ItemsDeleted) else ()
 
 
-def _item(joined: str, event: Event, stamp: Stamp) -> TableItem:
+def _item(joined: str, event: Event, stamp: Stamp, expires_ns: int) -> TableItem:
     assert isinstance(event, ItemPut), f"{event!r} holds no item"
-    return TableItem(split_key(joined), event.item, stamp.seq, stamp.time_ns, event.expires_ns)
+    return TableItem(split_key(joined), event.item, stamp.seq, stamp.time_ns, expires_ns)
 
 
 def _of_key(options: MutationOptions) -> MutationOptions:

@@ -74,6 +74,21 @@ class ItemsDeleted(Event, frozen=True, tag=95):
             raise msgspec.ValidationError(f"{len(self.keys)} keys and {len(self.seqs)} seqs of items")
 
 
+class ItemEndSet(Event, frozen=True, tag=96):
+    """An item of a table, put at ``prior``, got another end; 0 for none."""
+
+    sentence: ClassVar[str] = "item {key} of the table got another end"
+    subject: ClassVar[tuple[str, str]] = ("item", "key")
+
+    prior: int
+    expires_ns: int
+    key: str = ""
+
+    def check(self, *, is_erased: bool) -> None:
+        if not is_erased:
+            check_key(self.key)
+
+
 def check_key(joined: str) -> str:
     """Return a joined key; ``InvalidInput`` for one with an empty part, ``LimitExceeded`` for one that is too long."""
     checks.key(joined)
@@ -125,10 +140,19 @@ class Items:
             self._keys.pop(before or 0, None)
             self._keys[seq] = key
         self.seqs[key] = seq
+        self._end(key, expires_ns)
+
+    def _end(self, key: str, expires_ns: int) -> None:
         if expires_ns:
             self.expires[key] = expires_ns
         else:
             self.expires.pop(key, None)
+
+    def end_at(self, seq: int, expires_ns: int) -> None:
+        """Let the item that was put at a seq, if it still is there, end at a time; 0 for never."""
+        key = self._key_at(seq)
+        if key is not None:
+            self._end(key, expires_ns)
 
     def drop(self, key: str) -> None:
         seq = self.seqs.pop(key, None)
@@ -142,11 +166,14 @@ class Items:
 
     def drop_at(self, seq: int) -> None:
         """Remove the item that was put at a seq, if it still is there."""
-        if self._keys is None:
-            self._keys = {put: key for key, put in self.seqs.items()}
-        key = self._keys.get(seq)
+        key = self._key_at(seq)
         if key is not None:
             self.drop(key)
+
+    def _key_at(self, seq: int) -> str | None:
+        if self._keys is None:
+            self._keys = {put: key for key, put in self.seqs.items()}
+        return self._keys.get(seq)
 
     def between(self, first: str, end: str | None, *, reverse: bool) -> Iterator[str]:
         """Yield the keys from ``first`` up to ``end``, which is not among them, in order or from the last one down."""
@@ -213,3 +240,8 @@ def _items_deleted(items: Items, stamp: Stamp, event: ItemsDeleted) -> None:
     else:
         for key in event.keys:
             items.drop(key)
+
+
+@TABLE.on(ItemEndSet)
+def _item_end_set(items: Items, _: Stamp, event: ItemEndSet) -> None:
+    items.end_at(event.prior, event.expires_ns)

@@ -156,6 +156,17 @@ def test_a_read_that_prolongs_takes_back_nothing_that_was_put_since(
     assert (found and found.value) == value
 
 
+def test_a_past_moment_is_read_without_prolonging_anything(memory: Memory, clock: Clock) -> None:
+    store = RefoldStore(memory)
+    store.batch([PutOp(("n",), name, {"v": name}, ttl=10) for name in "ab"])
+    clock.advance(5 * 60 * 10**6)
+    then = RefoldStore(memory.at(memory.head))
+    assert [item.key for item in then.search(("n",))] == ["b", "a"]
+    found = then.get(("n",), "a")
+    assert found is not None
+    assert found.value == {"v": "a"}
+
+
 def test_what_has_ended_is_gone_and_reading_prolongs(memory: Memory, clock: Clock) -> None:
     store = RefoldStore(memory, index=index(), ttl={"default_ttl": 10, "refresh_on_read": True})
     store.put(("n",), "read", {"v": 1})

@@ -70,7 +70,9 @@ _ACTOR: Final = "langgraph"
 _CHANNEL: Final = "messages"
 _NAME_BYTES_MAX: Final = 400  # What a name of a table holds.
 _PAGE_COUNT: Final = 500
-_LISTED_COUNTS: Final = (4, 32, 512)  # How many checkpoints a listing looks at: at first, at most, and with a filter.
+_LISTED_COUNT_MIN: Final = 4  # How many checkpoints a listing reads at once, at first
+_LISTED_COUNT_MAX: Final = 32  # and at most,
+_SIFTED_COUNT_MAX: Final = 512  # and at how many it looks with a filter.
 _HELD_COUNT_MAX: Final = 256  # Checkpoints that are remembered.
 _VALUES_COUNT_MAX: Final = 4_096  # Values that are remembered, each of so many bytes at most.
 _VALUES_BYTES_MAX: Final = 4_096
@@ -198,8 +200,8 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         ]
         found.sort(reverse=True)
         left = len(found) if limit is None else limit
-        at_first, at_most = _LISTED_COUNTS[0], _LISTED_COUNTS[2 if filter else 1]
-        begin, count = 0, at_first if limit is None or filter else min(left, at_most)
+        at_most = _SIFTED_COUNT_MAX if filter else _LISTED_COUNT_MAX
+        begin, count = 0, _LISTED_COUNT_MIN if limit is None or filter else min(left, at_most)
         while begin < len(found) and left > 0:
             for thread, places in groupby(found[begin : begin + count], itemgetter(1)):
                 table, keys = self._table(thread), [key for *_, key in places]

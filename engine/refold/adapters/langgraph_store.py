@@ -30,7 +30,7 @@ from langgraph.store.base import (
     tokenize_path,
 )
 
-from refold import ANY, NO_STREAM, Memory, WrongVersion
+from refold import ANY, NO_STREAM, Memory, ReadOnly, WrongVersion
 from refold.adapters.keys import part, text
 from refold.index.ranking import Ranking
 from refold.memory import Table, TableItem
@@ -266,7 +266,7 @@ class RefoldStore(BaseStore):
         ending = [item for item in items if item.expires_ns and item.seq > 0]
         if not ending:
             return
-        with self.memory.acting(_ACTOR):
+        with self.memory.acting(_ACTOR), suppress(ReadOnly):  # A past moment stays as it was.
             prolong = partial(self._prolong, ending)
             prolong() if len(ending) == 1 else self.memory.transact(prolong)
 

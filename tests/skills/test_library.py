@@ -460,12 +460,14 @@ def test_from_detection_to_a_skill_of_ones_own_recorded_and_replayed(project: Pa
         assert "skills" in {change.view for change in memory.diff(chosen.stamp.seq, memory.head)}
 
 
-def test_selections_and_uses_are_counted_each_once(project: Path) -> None:
+@pytest.mark.parametrize("block", ["batch", "acting"])
+def test_selections_and_uses_are_counted_each_once(project: Path, block: str) -> None:
     with remembering() as memory:
         skills = skills_in(memory, project)
-        for _ in range(2):
-            chosen = skills.choose("deploy it", conversation="chat", request_id="r1")
-            skills.library.use("deploy", conversation="chat", request_id="r2")
+        with memory.batch() if block == "batch" else memory.acting("tool"):
+            for _ in range(2):
+                chosen = skills.choose("deploy it", conversation="chat", request_id="r1")
+                skills.library.use("deploy", conversation="chat", request_id="r2")
         assert memory.stats().usage == {"skill_matched": len(chosen), "skill_used": 1}
         skills.library.use("deploy")
         assert memory.stats().usage["skill_used"] == 2

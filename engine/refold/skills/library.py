@@ -11,7 +11,7 @@ from msgspec.structs import force_setattr, replace
 from refold import checks
 from refold.engine import batch as batches
 from refold.engine.keys import KeyDecision, KeyMap
-from refold.engine.transaction import Decide
+from refold.engine.transaction import Decide, place_of
 from refold.errors import InvalidInput, NotFound
 from refold.event import Event, Stamp
 from refold.fold import State
@@ -295,13 +295,19 @@ class SkillLibrary(Handle):
         key, cited = checks.key(name, "name"), self._cited(options)
         outcome = None if succeeded is None else checks.flag(succeeded, "succeeded")
         where = None if conversation is None else checks.name(conversation, "conversation")
-        head = self._core.engine.reader.current_head()
+        is_new = self._newness()
         noted = self._write(SkillUsed(cited, key, outcome, where), ("use", key, outcome, where), options)
-        if noted is not None and not 0 < noted[1].seq <= head:
+        if noted is not None and is_new(noted.stamp):
             self._count("skill_used", 1, where or "", name=key)
 
+    def _newness(self) -> Callable[[Stamp], bool]:
+        """Return what tells an event that is yet to be written from that of a request that was answered before."""
+        head, batch = self._core.engine.reader.current_head(), batches.active(self._core.engine)
+        count = 0 if batch is None else len(batch.transaction.events)
+        return lambda stamp: stamp.seq > head or (stamp.seq < 0 and place_of(stamp.seq) >= count)
+
     def _count(self, kind: str, count: int, conversation: str, **fields: Any) -> None:
-        """Count a use for the statistics; a request that was answered before is not counted again."""
+        """Count a use for the statistics."""
         Settings(self._core, self._at).count_usage(kind, count, conversation=conversation, **fields)
 
     def usage(self, name: str) -> SkillUsage:
@@ -339,12 +345,12 @@ class SkillLibrary(Handle):
             last = state.part(SKILLS).selections.get(where)
             return SkillsSelected(cited, 0 if last is None else last.seq, *fields, *columns)
 
-        head = self._core.engine.reader.current_head()
+        is_new = self._newness()
         noted = self._write(decide, ("record", *fields, *columns), options)
         assert noted is not None, "a selection is always written"
         event, stamp = noted
         assert isinstance(event, SkillsSelected), event
-        if not 0 < stamp.seq <= head:
+        if is_new(stamp):
             self._count("skill_matched", len(matches), where)
         selection = selection_of(event, stamp)
         self._settle_later(selection, stamp.seq, ("time_ns",))

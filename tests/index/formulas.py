@@ -8,7 +8,7 @@ from functools import cache
 from math import log, sqrt
 
 from refold.index.ranking import Ranking
-from refold.index.terms import terms_of
+from refold.index.terms import forms_of, terms_of
 
 DAY_NS = 86_400 * 10**9
 
@@ -83,9 +83,19 @@ def idf_cosine(rows: Rows, row: int, query: str, ranking: Ranking) -> float:
     return sum(idf**2 for term, idf in weights.items() if term in own) / lengths if lengths else 0.0
 
 
+def covered(query: str, rows: Rows, ranking: Ranking) -> dict[tuple[str, ...], float]:
+    """The words of a query, each as the terms that count as it, with its idf."""
+    stemmer, weights = ranking.stemmer, dict[tuple[str, ...], float]()
+    for term in terms_of(query, stemmer)[0]:
+        forms = forms_of(term, stemmer) if ranking.irregular else (term,)
+        having = sum(any(form in terms(memory, stemmer)[0] for form in forms) for memory in rows.values())
+        weights[forms] = log(1 + (len(rows) - having + 0.5) / (having + 0.5))
+    return weights
+
+
 def coverage(rows: Rows, row: int, query: str, ranking: Ranking) -> float:
     """The share of the query's idf that a row or a neighbour of it has."""
-    weights = asked(query, rows, ranking)
+    weights = covered(query, rows, ranking)
     most = sum(weights.values())
     if not most:
         return 0.0
@@ -101,18 +111,20 @@ def coverage(rows: Rows, row: int, query: str, ranking: Ranking) -> float:
     def gate(other: int) -> float:
         return 1 / (1 + (length[other] / ranking.gate_terms) ** 2)
 
-    def mark(term: str) -> float:
-        if term in terms(memory, ranking.stemmer)[0]:
+    def has(other: int, forms: tuple[str, ...]) -> bool:
+        return any(form in terms(rows[other], ranking.stemmer)[0] for form in forms)
+
+    def mark(forms: tuple[str, ...]) -> float:
+        if has(row, forms):
             return 1.0
         marks = [0.0]
         for distance, share in enumerate(ranking.neighbours, 1):
             near = [session[at] for at in (place - distance, place + distance) if 0 <= at < len(session)]
-            having = [other for other in near if term in terms(rows[other], ranking.stemmer)[0]]
-            marks += [share * gate(row) * gate(other) for other in having]
+            marks += [share * gate(row) * gate(other) for other in near if has(other, forms)]
         return max(marks)
 
     damping = float(max(1, length[row] / ranking.pivot_terms) ** -ranking.damping)
-    return damping * sum(idf * mark(term) for term, idf in weights.items()) / most
+    return damping * sum(idf * mark(forms) for forms, idf in weights.items()) / most
 
 
 def question(rows: Rows, row: int, ranking: Ranking) -> float:

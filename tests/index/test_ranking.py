@@ -14,7 +14,7 @@ from refold.evaluation.retrieval import BASELINES
 from refold.index.columns import product
 from refold.index.ranking import RANKINGS, SIGNALS, Query, Ranking, ranking_of
 from refold.index.signals import Text, TextIndex, month_of
-from refold.index.terms import light, porter, question_share, terms_of
+from refold.index.terms import STEMMERS, forms_of, light, porter, question_share, terms_of
 from refold.text import keywords
 
 DAY_NS = 86_400 * 10**9
@@ -101,6 +101,19 @@ def test_coverage_with_neighbours_computed_by_hand() -> None:
     assert texts.score(Query(text="paint a sunset", ranking=ranking))[0].tolist() == pytest.approx(expected, abs=1e-6)
 
 
+def test_forms_of_an_irregular_word_count_for_the_same() -> None:
+    # Of two rows one has "go", in another form, and none has "sunset".
+    texts = texts_of("We went", "Tea")
+    go, sunset = numpy.log(1 + 1.5 / 1.5), numpy.log(1 + 2.5 / 0.5)
+
+    def found(*, irregular: bool) -> Any:
+        ranking = Ranking(coverage=1, irregular=irregular)
+        return texts.score(Query(text="Where did you go at sunset, and where go?", ranking=ranking))[0].tolist()
+
+    assert found(irregular=False) == [0, 0]
+    assert found(irregular=True) == pytest.approx([go / (go + sunset), 0], abs=1e-6)
+
+
 def test_a_preset_never_changes_under_its_name() -> None:
     own = Ranking(cosine=1).__struct_fields__[1:]
     shapes = {
@@ -114,7 +127,7 @@ def test_a_preset_never_changes_under_its_name() -> None:
         "seed-exponential": {**seed, "recency": 0.15, "recency_curve": "exponential"},
         "browse": {"cosine": 0.0, "importance": 0.80, "recency": 0.20},
         "window": {"cosine": 0.5, "coverage": 0.5, "stemmer": "light"},
-        "hybrid": {"cosine": 0.5, "coverage": 0.5, "question": -0.1, "pivot_terms": 50.0},
+        "hybrid": {"cosine": 0.5, "coverage": 0.5, "question": -0.1, "pivot_terms": 50.0, "irregular": True},
         "lexical": {"cosine": 0.0, "coverage": 1.0, "question": -0.1, "pivot_terms": 50.0},
         "bm25": {"cosine": 0.0, "bm25": 1.0, "stemmer": "light"},
         "idf-cosine": {"cosine": 0.40, "idf_cosine": 0.25, "stemmer": "light"},
@@ -293,6 +306,16 @@ def test_light_stems(word: str, stem: str) -> None:
     assert light(word) == stem
 
 
+@pytest.mark.parametrize("stemmer", ["porter", "light", "none"])
+def test_forms_of_an_irregular_word_are_the_same_from_any_of_them(stemmer: str) -> None:
+    stem = STEMMERS[stemmer]
+    groups = {forms_of(stem(word), stemmer) for word in ("go", "went", "gone")}
+    assert len(groups) == 1
+    assert {stem("go"), stem("went"), stem("gone")} <= set(*groups)
+    assert forms_of(stem("children"), stemmer)[0] == stem("child")
+    assert forms_of(stem("paint"), stemmer) == (stem("paint"),)
+
+
 def test_no_stems_are_made_of_other_scripts() -> None:
     for word in ("caf\u00e9s", "\u0441\u0442\u043e\u043b\u0438\u0446\u044b", "\u6771\u4eac"):
         assert (porter(word), light(word)) == (word, word)
@@ -324,6 +347,7 @@ BAD: dict[str, dict[str, Any]] = {
     "too many neighbours": {"cosine": 1, "neighbours": (0.5,) * 17},
     "damping": {"cosine": 1, "damping": -1},
     "pivot_terms": {"cosine": 1, "pivot_terms": 0},
+    "irregular": {"cosine": 1, "irregular": "yes"},
 }
 
 

@@ -17,8 +17,9 @@ RANKINGS = [
     Ranking(**ALL),
     Ranking(**ALL, stemmer="light", recency_curve="exponential", neighbours=(1.0, 0.3), gate_terms=5, pivot_terms=3),
     Ranking(**ALL, stemmer="none", neighbours=(), damping=0, bm25_saturation=1.2, bm25_length=1.0, question_terms=4),
+    Ranking(**ALL, irregular=True),
 ]
-WORDS = ["tea", "teas", "Ada", "likes", "the", "green", "\u732b\u304c\u597d\u304d", "\u0447\u0430\u0439", "2024", "may"]
+WORDS = ["tea", "teas", "Ada", "go", "went", "the", "green", "\u732b\u304c\u597d\u304d", "\u0447\u0430\u0439", "2024"]
 
 texts = st.builds(
     lambda words, ends: "".join(f"{word}{end}" for word, end in zip(words, ends, strict=False)),

@@ -26,7 +26,11 @@ _BOUNDS: Final = {signal: (float("-inf"), float("inf")) for signal in SIGNALS} |
     "damping": (0.0, 10.0),
     "question_terms": (0.0, 1e9),
 }
-_CHOICES: Final = {"stemmer": STEMMERS, "recency_curve": ("hyperbolic", "exponential")}
+_CHOICES: Final = {
+    "stemmer": STEMMERS,
+    "recency_curve": ("hyperbolic", "exponential"),
+    "irregular": (False, True),
+}
 _NEIGHBOURS_MAX: Final = 16
 _DECIMALS: Final = 6  # Floors are rounded to so many digits.
 _AT_ONCE: Final = 1e18  # The rate of a recency that is gone after a moment.
@@ -58,6 +62,7 @@ class Ranking(Struct, frozen=True, kw_only=True):
       directions; 0 lets all pass.
     - `pivot_terms` and `damping`: coverage is divided by (terms / `pivot_terms`) ** `damping` where a text
       has more terms, because a long one has every word by chance.
+    - `irregular`: whether coverage takes the forms of an irregular verb or noun for one word: go, went and gone.
     - `question_terms`: only texts with fewer terms are looked at as questions.
 
     Raises `InvalidInput` for a weight or a shape that cannot be, naming it.
@@ -86,6 +91,7 @@ class Ranking(Struct, frozen=True, kw_only=True):
     pivot_terms: float = 40.0
     damping: float = 0.8
     question_terms: int = 15
+    irregular: bool = False
 
     def __post_init__(self) -> None:
         given = asdict(self)  # Whatever the caller gave, of any type.
@@ -124,7 +130,7 @@ class Ranking(Struct, frozen=True, kw_only=True):
 
 
 _PRESETS: Final = (
-    Ranking(name="hybrid", cosine=0.5, coverage=0.5, question=-0.1, pivot_terms=50.0),
+    Ranking(name="hybrid", cosine=0.5, coverage=0.5, question=-0.1, pivot_terms=50.0, irregular=True),
     Ranking(name="window", cosine=0.5, coverage=0.5, stemmer="light"),
     Ranking(name="lexical", coverage=1.0, question=-0.1, pivot_terms=50.0),
     Ranking(name="seed", cosine=0.40, keywords=0.25, importance=0.20, recency=0.15),

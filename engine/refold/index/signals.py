@@ -14,7 +14,7 @@ from refold.errors import InvalidInput
 from refold.index.columns import DAY_NS, Array, Column, Posting, Rows, add_terms, postings_of, remove_terms
 from refold.index.packed import PackedTerms, refuse
 from refold.index.ranking import DEFAULT, RANKINGS, Query, Ranking
-from refold.index.terms import question_share, terms_of
+from refold.index.terms import forms_of, question_share, terms_of
 
 _Floats: TypeAlias = NDArray[float32]
 
@@ -198,8 +198,15 @@ class _Lexicon:
     def coverage(self, query: Query, size: int) -> _Floats:
         """Compute the share of the query's rarity that each row has, itself or through its neighbours."""
         chains = (self._sessions.before.values, self._sessions.after.values) if len(self._sessions) else ()
-        terms = [(None if found is None else found[0], idf) for found, idf in self._query_terms(query.text)]
-        return coverage_of(query.ranking, self._lengths.values[:size], chains, terms)
+        return coverage_of(query.ranking, self._lengths.values[:size], chains, self._covered(query))
+
+    def _covered(self, query: Query) -> Iterator[tuple[Rows | None, float]]:
+        """Yield the rows that have each term of a query, or a form of it that counts as the same, and its rarity."""
+        terms, stemmer = terms_of(query.text, self._stemmer)[0], self._stemmer
+        for forms in dict.fromkeys(forms_of(term, stemmer) if query.ranking.irregular else (term,) for term in terms):
+            found = [posting[0] for posting in map(self._find, forms) if posting is not None]
+            rows = _united(found) if len(found) > 1 else found[0] if found else None
+            yield rows, rarity(self._row_count, 0 if rows is None else len(rows))
 
     def question(self, query: Query, shares: _Floats) -> _Floats:
         scores: _Floats = shares * (self._lengths.values[: len(shares)] < query.ranking.question_terms)
@@ -240,6 +247,15 @@ def _merged(one: tuple[Rows, Array], other: tuple[Rows, Array]) -> tuple[Rows, A
     rows = np.concatenate([one[0], other[0]])
     order = np.argsort(rows)
     return rows[order], np.concatenate([one[1], other[1]])[order]
+
+
+def _united(found: Sequence[Rows]) -> Rows:
+    """Return the rows that are in any of several lists, in order; a mask is faster than sorting them."""
+    marks = np.zeros(1 + max(int(rows[-1]) for rows in found), np.bool_)
+    for rows in found:
+        marks[rows] = True
+    united: Rows = np.flatnonzero(marks)
+    return united
 
 
 def coverage_of(

@@ -274,6 +274,42 @@ def talk_terms() -> frozenset[str]:
     return frozenset(map(porter, _TALK.split()))
 
 
+# Verbs and nouns whose forms no stemmer brings together: the word itself, then the others. Forms that are better known
+# as another word are left out: bit, bound, ground, lay, leaves, lives, lit, rose, wound.
+
+_IRREGULAR: Final = (
+    "become became|begin began begun|bend bent|bleed bled|blow blew blown|break broke broken|bring brought|"
+    "build built|burn burnt|buy bought|catch caught|child children|choose chose chosen|come came|creep crept|"
+    "deal dealt|dig dug|draw drew drawn|dream dreamt|drink drank drunk|drive drove driven|eat ate eaten|"
+    "fall fell fallen|feed fed|feel felt|fight fought|find found|flee fled|fly flew flown|foot feet|"
+    "forget forgot forgotten|forgive forgave forgiven|freeze froze frozen|get got gotten|give gave given|"
+    "go goes went gone|grow grew grown|hang hung|hear heard|hide hid hidden|hold held|keep kept|knife knives|"
+    "know knew known|lead led|leap leapt|learn learnt|leave left|lend lent|lose lost|make made|man men|mean meant|"
+    "meet met|mouse mice|pay paid|person people|ride rode ridden|ring rang rung|run ran|say said|see saw seen|"
+    "seek sought|sell sold|send sent|shake shook shaken|shine shone|shoot shot|shrink shrank|sing sang sung|"
+    "sink sank sunk|sit sat|sleep slept|slide slid|speak spoke spoken|spend spent|spin spun|spring sprang|"
+    "stand stood|steal stole stolen|stick stuck|sting stung|strike struck|strive strove|swear swore sworn|"
+    "sweep swept|swim swam swum|swing swung|take took taken|teach taught|tear tore torn|tell told|think thought|"
+    "throw threw thrown|tooth teeth|understand understood|wake woke woken|wear wore worn|weep wept|wife wives|"
+    "win won|withdraw withdrew withdrawn|woman women|write wrote written"
+)
+
+
+@cache
+def _irregular_terms(stemmer: str) -> dict[str, tuple[str, ...]]:
+    groups = (tuple(dict.fromkeys(map(STEMMERS[stemmer], forms.split()))) for forms in _IRREGULAR.split("|"))
+    return {term: group for group in groups for term in group}
+
+
+def forms_of(term: str, stemmer: str) -> tuple[str, ...]:
+    """List the terms of all forms of an irregular word, given one of them, the word's own first; else the term alone.
+
+    >>> forms_of("wrote", "none"), forms_of("paint", "none")
+    (('write', 'wrote', 'written'), ('paint',))
+    """
+    return _irregular_terms(stemmer).get(term, (term,))
+
+
 _ASKING: Final = frozenset(("how", "what", "when", "where", "which", "who", "whom", "whose", "why"))
 
 

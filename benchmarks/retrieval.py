@@ -56,7 +56,7 @@ def print_presets(name: str, conversations: list[Embedded], count: int, *, by_ca
 
 # What is chosen from in the split-half: shapes of the coverage, and weights.
 SHAPES: Final = [
-    {"stemmer": stemmer, "gate_terms": gate, "pivot_terms": pivot, "neighbours": neighbours}
+    {"stemmer": stemmer, "gate_terms": gate, "pivot_terms": pivot, "neighbours": neighbours, "irregular": True}
     for stemmer in ("light", "porter")
     for gate in (60.0, 80.0, 120.0)
     for pivot in (30.0, 40.0, 50.0)

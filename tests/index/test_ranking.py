@@ -128,7 +128,7 @@ def test_a_preset_never_changes_under_its_name() -> None:
         "browse": {"cosine": 0.0, "importance": 0.80, "recency": 0.20},
         "window": {"cosine": 0.5, "coverage": 0.5, "stemmer": "light"},
         "hybrid": {"cosine": 0.5, "coverage": 0.5, "question": -0.1, "pivot_terms": 50.0, "irregular": True},
-        "lexical": {"cosine": 0.0, "coverage": 1.0, "question": -0.1, "pivot_terms": 50.0},
+        "lexical": {"cosine": 0.0, "coverage": 1.0, "question": -0.1, "pivot_terms": 50.0, "irregular": True},
         "bm25": {"cosine": 0.0, "bm25": 1.0, "stemmer": "light"},
         "idf-cosine": {"cosine": 0.40, "idf_cosine": 0.25, "stemmer": "light"},
         "idf-coverage": {"cosine": 0.40, "coverage": 0.25, "stemmer": "light", "neighbours": (), "damping": 0.0},

@@ -132,7 +132,7 @@ class Ranking(Struct, frozen=True, kw_only=True):
 _PRESETS: Final = (
     Ranking(name="hybrid", cosine=0.5, coverage=0.5, question=-0.1, pivot_terms=50.0, irregular=True),
     Ranking(name="window", cosine=0.5, coverage=0.5, stemmer="light"),
-    Ranking(name="lexical", coverage=1.0, question=-0.1, pivot_terms=50.0),
+    Ranking(name="lexical", coverage=1.0, question=-0.1, pivot_terms=50.0, irregular=True),
     Ranking(name="seed", cosine=0.40, keywords=0.25, importance=0.20, recency=0.15),
     Ranking(name="browse", importance=0.80, recency=0.20),
 )

@@ -524,6 +524,34 @@ def test_threads_end_are_copied_and_pruned_with_their_windows(memory: Memory) ->
     assert_sound(memory)
 
 
+def test_a_run_goes_on_from_a_checkpoint_that_a_restore_brought_along(memory: Memory) -> None:
+    grow(RefoldSaver(memory), [said(1)])
+    fork = memory.fork("elsewhere")
+    grow(RefoldSaver(fork), [said(1), said(2), said(3)], parent=cid_of(1))
+    memory.restore(fork.snapshot())
+    step = checkpoint(9, {"messages": [said(1), said(2), said(9)]}, {"messages": "9"})
+    RefoldSaver(memory).put(config(cid=cid_of(3)), step, {}, {"messages": "9"})
+    assert shown(memory) == [said(1).content, said(2).content, said(9).content]
+    assert_sound(memory)
+
+
+def test_a_copy_of_a_thread_is_of_one_moment(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    saver = RefoldSaver(memory)
+    grow(saver, [said(1), said(2)])
+    transact = RefoldSaver._transact
+
+    def late(self: RefoldSaver, function: Any) -> Any:
+        monkeypatch.undo()
+        grow(RefoldSaver(memory), [said(1), said(2), said(3)], parent=cid_of(2))
+        return transact(self, function)
+
+    monkeypatch.setattr(RefoldSaver, "_transact", late)
+    saver.copy_thread("t", "copy")
+    found = saver.get_tuple(config("copy"))
+    assert found is not None
+    assert shown(memory, "copy") == [each.content for each in found.checkpoint["channel_values"]["messages"]]
+
+
 def test_a_thread_may_begin_again(memory: Memory) -> None:
     saver = RefoldSaver(memory)
     grow(saver, [said(1), said(2)])

@@ -136,6 +136,16 @@ def test_a_read_that_prolongs_changes_nothing_else(memory: Memory, clock: Clock)
     assert memory.head == head  # Prolonged a moment ago.
 
 
+def test_a_read_leaves_an_end_that_no_time_to_live_set(memory: Memory) -> None:
+    store = RefoldStore(memory)
+    store.put(("n",), "a", {"v": 1})
+    memory.table(store.prefix).set_expires(("n", "a"), timedelta(hours=1))
+    head = memory.head
+    assert store.get(("n",), "a") is not None
+    assert len(store.search(("n",))) == 1
+    assert memory.head == head
+
+
 @pytest.mark.parametrize("value", [{"v": 2}, None])
 def test_a_read_that_prolongs_takes_back_nothing_that_was_put_since(
     memory: Memory, clock: Clock, monkeypatch: pytest.MonkeyPatch, value: Any

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from refold import Memory, Project, fold
+from refold import Memory, Project, StoreCorrupt, fold
 from refold.engine.streams import APPLIED_KEY, checkpoint_of, number_of
 from refold.event import FLAG_BASE, Cut, Recorded
 from refold.skills import SkillLibrary
@@ -54,6 +54,17 @@ def vector(number: int) -> list[float]:
 def fill(project: Project, begin: int, end: int) -> None:
     for number in range(begin, end):
         project.add(f"memory {number}", vector=vector(number), importance=0.5)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("broken", ["short key", "long key", "no value"])
+def test_a_row_that_cannot_be_read_is_reported_as_damage(memory: Memory, broken: str) -> None:
+    fill(memory.project("p"), 0, 20)
+    key, packed = next(row for row in log_of(memory).rows("checkpoints", b"", 100) if row[0] != APPLIED_KEY)
+    with pytest.raises(StoreCorrupt, match="run `refold verify`"):
+        checkpoint_of(
+            {"short key": key[:9], "long key": key + b"x"}.get(broken, key), b"" if broken == "no value" else packed
+        )
 
 
 def rows_of(memory: Memory) -> list[tuple[int, Any]]:

@@ -7,6 +7,7 @@ import os
 import tempfile
 import tracemalloc
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,7 @@ def fill(memory: Memory) -> None:
     table = memory.table("table")
     table.put("one", {"text": "1", "bytes": b"\x00\xff"})
     table.put(("two", "a"), 2)
+    table.set_expires("one", timedelta(days=30_000))
     table.delete("one")
     table.delete_prefix(("two",))
 

@@ -178,6 +178,16 @@ def test_an_item_gets_another_end_and_stays_what_it_is(
     assert table.keys() == []
 
 
+@pytest.mark.parametrize("span", [timedelta.max, timedelta.min, timedelta(days=106_751), timedelta(days=-30_000)])
+def test_an_end_that_no_log_holds_is_refused(memory: Memory, span: timedelta) -> None:
+    table = memory.table("t")
+    table.put("a", 1)
+    with pytest.raises(InvalidInput, match="expires is"):
+        table.put("b", 1, expires=span)
+    with pytest.raises(InvalidInput, match="expires is"):
+        table.set_expires("a", span)
+
+
 def test_a_table_goes_on_from_another_or_from_before(memory: Memory) -> None:
     table, copy = memory.table("t"), memory.table("copy")
     for number in range(50):
@@ -215,6 +225,20 @@ def test_only_a_table_of_this_store_is_gone_on_from(memory: Memory) -> None:
             memory.table("t").restore(wrong)  # type: ignore[arg-type]
     with Memory() as other, pytest.raises(InvalidInput, match="of another store"):
         memory.table("t").restore(other.table("t"))
+
+
+def test_a_batch_that_read_an_item_is_run_again_where_its_end_was_moved(memory: Memory) -> None:
+    table = memory.table("t")
+    table.put("a", 1, expires=timedelta(hours=1))
+
+    def late() -> None:
+        table.put("seen", table.get("a"))
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(table.set_expires, "a", timedelta(hours=-1)).result()
+
+    with pytest.raises(WrongVersion):
+        memory.transact(late, attempts=1)
+    assert table.keys() == []
 
 
 def test_what_was_put_last_comes_first(memory: Memory) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from hashlib import blake2b
 from itertools import groupby
@@ -29,7 +29,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from refold import ANY, EXISTS, NO_STREAM, Conversation, Memory, Message, Snapshot, WrongVersion
+from refold import ANY, EXISTS, NO_STREAM, Conversation, Memory, Message, NotFound, Snapshot, WrongVersion
 from refold.adapters.keys import part
 from refold.adapters.langchain_messages import SeenMessages, are_messages, show
 from refold.adapters.langgraph_items import (
@@ -299,15 +299,15 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         """Copy a thread in the place of another; the conversation of that goes on from where the source's is now."""
         if source_thread_id == target_thread_id:
             return
-        source, target = self._table(source_thread_id), self._table(target_thread_id)
-        origin, chat = self._chat(source_thread_id), self._chat(target_thread_id)
-        now = origin.snapshot()
+        target, chat = self._table(target_thread_id), self._chat(target_thread_id)
+        now = self._chat(source_thread_id).snapshot()
+        then, name = self.memory.at(now.cut), self._name(source_thread_id)  # Both as they are at one moment.
 
         def copy() -> None:
-            target.restore(source)
+            target.restore(then.table(name))
             target.delete(THREAD)
             self._name_thread(target, target_thread_id)
-            if self._channel is not None and origin.version:
+            if self._channel is not None and then.conversation(name).version:
                 chat.restore(now)
             elif self._channel is not None:
                 chat.drop()
@@ -437,16 +437,13 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         """Return the keys of the checkpoints whose metadata have the wanted values."""
         seqs = dict(zip(keys, table.seqs(keys), strict=True))
         known = {seq: self._described[seq] for seq in seqs.values() if seq in self._described}
-        for item in table.get_many([key for key, seq in seqs.items() if seq and seq not in known]):
-            known[item.seq] = cast("Mapping[str, Any]", self._metadata(item))
+        new = table.get_many([key for key, seq in seqs.items() if seq and seq not in known])
+        known |= {item.seq: cast("Mapping[str, Any]", self._metadata(item)) for item in new}
         if len(self._described) + len(known) > _VALUES_COUNT_MAX:
             self._described = {}
         self._described.update((seq, metadata) for seq, metadata in known.items() if seq > 0)
-        return [
-            key
-            for key, seq in seqs.items()
-            if (held := known.get(seq)) is not None and all(held.get(name) == value for name, value in wanted.items())
-        ]
+        fitting = {seq for seq, held in known.items() if all(held.get(name) == each for name, each in wanted.items())}
+        return [key for key, seq in seqs.items() if seq in fitting]
 
     def _tuples(self, thread: str, table: Table, held: Sequence[Held]) -> Iterator[CheckpointTuple]:
         """Yield checkpoints, without those that were deleted while their values were read."""
@@ -645,8 +642,10 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         return _Move(version, base.key, back, self._shown(base), after)
 
     def _is_copied(self, table: Table, base: Held) -> bool:
-        """Return whether a checkpoint is another thread's: the conversation of this one began with the copy."""
-        return base.seq > 0 and self.memory.event(base.seq).stamp.stream != f"table/{table.name}"
+        """Return whether a checkpoint is of another thread, or of a fork: this conversation did not show it then."""
+        with suppress(NotFound):  # Else a restore of the memory brought it along.
+            return base.seq > 0 and self.memory.event(base.seq).stamp.stream != f"table/{table.name}"
+        return True
 
     def _shown(self, base: Held) -> Names:
         """Return the digests of the messages that a conversation shows at a checkpoint."""

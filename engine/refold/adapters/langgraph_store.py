@@ -263,7 +263,8 @@ class RefoldStore(BaseStore):
 
     def _refresh(self, items: Sequence[TableItem]) -> None:
         """Let items that end live as long again from now on, unless that was done just now."""
-        ending = [item for item in items if item.expires_ns and item.seq > 0]
+        # An end that was set without a time to live is somebody else's.
+        ending = [item for item in items if item.expires_ns and item.seq > 0 and item.value["ttl"] is not None]
         if not ending:
             return
         with self.memory.acting(_ACTOR), suppress(ReadOnly):  # A past moment stays as it was.

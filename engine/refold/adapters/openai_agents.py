@@ -15,7 +15,7 @@ _ACTOR: Final = "openai-agents"
 _UNBOUNDED_TOKENS: Final = 2**40
 _LETTERS_PER_TOKEN: Final = 4
 _ROLES: Final = frozenset(("assistant", "developer", "system", "user"))
-_CALL_TYPES: Final = frozenset(("function_call", "function_call_output"))
+_CALL_TYPES: Final = ("function_call", "function_call_output")
 _ITEM: Final = "item"  # The key of metadata that holds an item that no message can hold,
 _REST: Final = "rest"  # and the one for what a message has no field for.
 

@@ -288,7 +288,7 @@ def checkpoint_of(key: bytes, packed: bytes) -> Checkpoint:
     """Return the checkpoint of a stored row."""
     try:
         return Checkpoint(SEQ.unpack(key[4:])[0], *msgspec.structs.astuple(_DECODE_CHECKPOINT(packed)))
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise StoreCorrupt(
             f"the checkpoint row {key.hex()} cannot be read ({error}); run `refold verify` and restore a backup"
         ) from error

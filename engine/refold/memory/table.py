@@ -336,7 +336,8 @@ class Table(Handle):
     def history(self, key: Key) -> list[TableItem]:
         """Return all that was ever put under a key up to now, oldest first; what was erased is not among it.
 
-        What a restore brought along from another table, of another branch for example, is part of it.
+        What a restore brought along from another table, of another branch for example, is part of it; what an open
+        batch does is not.
         """
         joined = joined_key(key)
         found: dict[int, TableItem] = {}
@@ -413,7 +414,7 @@ class Table(Handle):
         if expires is None:
             return 0
         if isinstance(expires, dates.timedelta):
-            return self._core.engine.reader.now_ns() + expires // _MICROSECOND * 1_000
+            expires = self._core.engine.reader.now_ns() + expires // _MICROSECOND * 1_000
         end_ns = nanoseconds(expires, "expires")
         if end_ns <= 0:
             checks.invalid(f"expires is {checks.shown(expires)}; give a moment after 1970, or a span from now on")

@@ -129,8 +129,8 @@ class Items:
         return self
 
     def prior(self, key: str) -> tuple[int, int]:
-        """Return the seq that holds a key's value and the place in that event, (0, 0) where there is none."""
-        return self.seqs.get(key, 0), 0
+        """Return the seq that holds a key's value and when it ends: another end is a change of the key, too."""
+        return self.seqs.get(key, 0), self.expires.get(key, 0)
 
     def put(self, key: str, seq: int, expires_ns: int) -> None:
         before = self.seqs.get(key)

@@ -223,7 +223,7 @@ class Forked(Event, frozen=True, tag=13):
 
 
 class Restored(Event, frozen=True, tag=14):
-    """A conversation went on from an earlier state, its own or another's."""
+    """A stream went on from an earlier state, its own or that of another stream of its kind."""
 
     sentence: ClassVar[str] = "it went on from the state at seq {base_seq!s}"
 

@@ -143,7 +143,8 @@ class Table(Handle):
     ) -> bool:
         """Let an item end at another time, or never with ``None``; return whether that changed anything.
 
-        Its value, seq and time stay. Nothing is written where the end would move by less than ``slack``.
+        Its value, seq and time stay. Nothing is written, and ``False`` returned, where there is no item, where it has
+        ended, and where the end would move by less than ``slack``.
         """
         joined, end_ns = joined_key(key), self._end(expires)
         if not isinstance(slack, dates.timedelta):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -159,8 +160,7 @@ class Table(Handle):
             is_there = next(self._shown(_only(joined), items), None) is not None
             return ItemEndSet(cited, items.prior(joined)[0], end_ns, joined) if is_there and not is_near else None
 
-        ends = (None if expires is None else str(expires), str(slack))
-        call = ("set_expires", joined, *ends)
+        call = ("set_expires", joined, None if expires is None else str(expires), str(slack))
         return self._write(KeyDecision(ITEMS, joined, end), call, _of_key(options)) is not None
 
     @mutation
@@ -212,7 +212,8 @@ class Table(Handle):
         """Hold what another table of this memory holds, or this one held at an earlier seq.
 
         One event; nothing is copied: the items stay those that were put there, so that erasing them there takes them
-        out here. Of a live handle it is what is committed. ``expected`` is the version of the table.
+        out here. It leaves their keys in what was written here about them, such as a deletion; ``memory.erase(text=)``
+        reaches these, too. Of a live handle it is what is committed. ``expected`` is the version of the table.
 
         >>> from refold import Memory
         >>> memory = Memory()
@@ -225,7 +226,7 @@ class Table(Handle):
             checks.invalid(f"restore takes a Table, not {type(table).__name__} ({checks.shown(table)})")
         if table._core.engine is not self._core.engine:  # noqa: SLF001 - it is one of these, too
             checks.invalid(f"{table!r} is of another store; put its items one by one, in a batch")
-        cited, base = self._cited(options), table._place()  # noqa: SLF001 - it is one of these, too
+        cited, base = self._cited(options), table._last_event()  # noqa: SLF001 - it is one of these, too
 
         def decide(state: State) -> Event | None:
             event = Restored(cited, *base, 0)
@@ -234,15 +235,16 @@ class Table(Handle):
 
         self._write(decide, ("restore", table._key, table._at), options)  # noqa: SLF001 - it is one of these, too
 
-    def _place(self) -> tuple[int, int]:
+    def _last_event(self) -> tuple[int, int]:
         """Return number and seq of the last event of the table, zeros for none."""
         return snapshot.pointer(self._core, self._stream, self._at)
 
     def erase(self, prefix: Key = "", *, derived: str = "erase", forks: str = "refuse") -> Receipt:
         """Erase the bytes of all that was ever put under keys that begin so, and of the whole table without ``prefix``.
 
-        What was derived from it goes too, unless ``derived="keep"``; ``forks`` is of a whole table. What a restore
-        brought along from another table, of another branch for example, is erased there as well.
+        What was derived from it goes too, unless ``derived="keep"``. With a prefix, what a restore brought along from
+        another table, of another branch for example, is erased there as well. Without one, it stays, under
+        the name ``erased-N`` that the table gets: erase it by prefixes first. ``forks`` is of a whole table.
         """
         if not prefix:
             return store.erase_stream(self._core, self._stream, self._at, derived, forks)

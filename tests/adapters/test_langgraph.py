@@ -431,6 +431,37 @@ def test_what_is_encrypted_is_shown_nowhere(tmp_path: Path, *, late: bool) -> No
     assert CODE.encode() not in (tmp_path / "store" / "data.mdb").read_bytes()
 
 
+def test_a_thread_may_be_encrypted_for_a_while(memory: Memory) -> None:
+    """Its conversation shows what the newest checkpoint is, and nothing twice."""
+    saver = RefoldSaver(memory)
+    plain = saver.serde
+    grow(saver, [said(1), said(2)])
+    saver.serde = EncryptedSerializer(Reverse())
+    version: dict[str, Any] = {"messages": f"{3:032}.0"}
+    saver.put(config(cid=cid_of(2)), checkpoint(3, {"messages": [said(1), said(2), said(3)]}, version), {}, version)
+    assert shown(memory) == []
+    saver.serde = plain
+    version = {"messages": f"{4:032}.0"}
+    messages: list[AnyMessage] = [said(1), said(2), said(3), said(4)]
+    saver.put(config(cid=cid_of(3)), checkpoint(4, {"messages": messages}, version), {}, version)
+    assert shown(memory) == [message.content for message in messages]
+    saver.serde = EncryptedSerializer(Reverse())
+    saver.delete_thread("t")
+    assert shown(memory) == []
+
+
+def test_a_thread_is_copied_within_a_batch(memory: Memory) -> None:
+    saver = RefoldSaver(memory)
+    grow(saver, [said(1), said(2)])
+    with memory.batch():
+        saver.copy_thread("t", "copy")
+    assert shown(memory, "copy") == shown(memory) != []
+    found, copied = saver.get_tuple(config()), saver.get_tuple(config("copy"))
+    assert found is not None
+    assert copied is not None
+    assert copied.checkpoint == found.checkpoint
+
+
 def test_an_erased_secret_is_in_no_file_and_no_checkpoint(tmp_path: Path) -> None:
     call = {"name": "look_up", "args": {}, "id": "c1"}
     messages = [

@@ -146,6 +146,18 @@ def test_a_read_leaves_an_end_that_no_time_to_live_set(memory: Memory) -> None:
     assert memory.head == head
 
 
+def test_a_read_gives_back_no_end_that_was_taken_away(memory: Memory, clock: Clock) -> None:
+    store = RefoldStore(memory)
+    store.put(("n",), "a", {"v": 1}, ttl=10)
+    assert store.get(("n",), "a") is not None  # It is remembered, end and all.
+    memory.table(store.prefix).set_expires(("n", "a"), None)
+    head = memory.head
+    clock.advance(5 * 60 * 10**6)
+    assert store.get(("n",), "a") is not None
+    assert len(store.search(("n",))) == 1
+    assert memory.head == head
+
+
 @pytest.mark.parametrize("value", [{"v": 2}, None])
 def test_a_read_that_prolongs_takes_back_nothing_that_was_put_since(
     memory: Memory, clock: Clock, monkeypatch: pytest.MonkeyPatch, value: Any

@@ -164,6 +164,25 @@ def test_what_was_erased_leaves_items_that_a_model_takes(memory: Memory) -> None
     run(main())
 
 
+@pytest.mark.parametrize("erased", range(1, 64))
+def test_what_was_erased_is_not_popped(memory: Memory, erased: int) -> None:
+    """Whatever of a dialogue was erased, items leave from the end as they are shown."""
+
+    async def main() -> None:
+        session = RefoldSession("s", memory)
+        others = CALL | {"call_id": "c2"}, RESULT | {"call_id": "c2"}
+        await session.add_items([ITEMS[0], CALL, RESULT, others[0], ITEMS[0], others[1]])
+        window = memory.conversation("s").window()
+        memory.erase([each for place, each in enumerate(window) if erased >> place & 1], derived="keep")
+        left = await session.get_items()
+        while left:
+            assert await session.pop_item() == left.pop()
+            assert await session.get_items() == left
+        assert await session.pop_item() is None
+
+    run(main())
+
+
 class Scripted(Model):
     """A model that looks the port up once, and answers with what it was shown."""
 

@@ -361,8 +361,11 @@ class Log:
     def erase_stream(self, stream: str, renamed: str) -> None:
         """Blank all that a stream of this branch holds, and give it another name."""
         own = [row.seq for row in self.rows if (row.stream, row.branch) == (stream, self.branch)]
+        is_based = any(row.change.base is not None and row.change.base[2] for row in self.rows if row.seq in own)
         self.rows = [replace(row, stream=renamed) if row.seq in own else row for row in self.rows]
         self.erase(own)
+        if is_based:  # What it holds of others is not erased; it is shown no more.
+            self.append(renamed, Change(nothing, base=(self.branch, renamed, 0)))
 
     # The whole memory.
 

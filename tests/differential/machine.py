@@ -101,6 +101,7 @@ GONE = (
     Operation("Project.upsert", "gone", ("tea",), {"draft": PLAIN, "threshold": None}),
     Operation("Board.set_working_history", Whose("gone"), ("one",)),
     Operation("Table.put", "gone", ("k", b"one"), {"expires": None}),
+    Operation("Table.restore", "gone", ("work",), {"at": None}),
 )
 """What is erased as a whole."""
 
@@ -607,7 +608,7 @@ class DifferentialMachine(RuleBasedStateMachine):
         """Erase a conversation, a project or a board that nothing else goes on from, so that nothing refuses it."""
         self.do(op)
         kind, own = op.verb.partition(".")[0], stream_of(op.resolved(self.model, self.kept))
-        first = min(row.seq for row in self.model.rows if row.stream == own)
+        first = min((row.seq for row in self.model.rows if row.stream == own), default=self.model.head)
         for stream in handle(self.memory, kind, op.resolved(self.model, []).where).erase(derived="keep").streams:
             self.model.erase_stream(own, stream)
         self._look_elsewhere()

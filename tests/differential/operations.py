@@ -375,7 +375,7 @@ tables = st.sampled_from(["work", "work", "spare"])
 items = st.sampled_from(["k", "k", "kk", "\u00e9", ("k", "a"), ("k", "a"), ("k", "b"), ("\u00e9", "a", "b")])
 prefixes = st.sampled_from(["", (), "k", "kk", ("k",), ("k", "a"), ("\u00e9",)])
 item_values = st.one_of(values, st.sampled_from([b"", b"\x00\xff", {"b": [b"raw", "text"]}, {"$bytes": "AA=="}]))
-slacks = st.sampled_from([timedelta(), timedelta(hours=1)])
+slacks = st.sampled_from([None, timedelta(), timedelta(hours=1)])
 ends = st.sampled_from([None, None, None, timedelta(seconds=2), timedelta(seconds=-1), timedelta(hours=30)])
 
 OPERATIONS: dict[str, st.SearchStrategy[Operation]] = {

@@ -75,7 +75,7 @@ class Tables(Shelves):
         self.note(f"table/{where}", asked, decide, replace(options, expected="any"))
 
     def table_set_expires(
-        self, where: str, key: Any, expires: timedelta | None, *, slack: timedelta, **given: Any
+        self, where: str, key: Any, expires: timedelta | None, *, slack: timedelta | None, **given: Any
     ) -> bool:
         """Let an item end at another time; return whether that changed anything."""
         options = Options(**given)
@@ -85,7 +85,9 @@ class Tables(Shelves):
             held, end = drawer.ends.get(key, 0), 0
             if expires is not None:
                 end = self.now_ns() + expires // timedelta(microseconds=1) * 1_000
-            near = held and end and abs(held - end) < slack // timedelta(microseconds=1) * 1_000
+            near = slack is not None and not held
+            if slack is not None and held and end:
+                near = abs(held - end) < slack // timedelta(microseconds=1) * 1_000
             if key not in drawer.shown(self.now_ns()) or held == end or near:
                 return None
             put_at = drawer.items[key][1]

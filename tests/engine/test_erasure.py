@@ -3,7 +3,7 @@
 import base64
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -236,6 +236,49 @@ def test_a_dropped_fork_refuses_nothing(memory: Memory, path: Path) -> None:
     chat.fork("child").close(drop=True)
     assert len(chat.erase().streams) == 1
     assert occurrences(path, "a text that is long enough") == 0
+
+
+def _forked(memory: Memory) -> None:
+    chat = memory.conversation("parent").fork("child")
+    chat.append("user", "a text of the child")
+    memory.board(session="child").set_working_history("work of the child")
+
+
+def _restored(memory: Memory) -> None:
+    chat = memory.conversation("child")
+    chat.append("user", "a text of the child")
+    memory.board(session="child").set_working_history("work of the child")
+    chat.restore(memory.conversation("parent").snapshot())
+
+
+def _of_a_branch(memory: Memory) -> None:
+    memory.fork("branch").conversation("parent").append("user", "a text of the child")
+    memory.conversation("child").append("user", "soon replaced")
+    memory.conversation("child").restore(memory.fork("branch").conversation("parent").snapshot())
+
+
+@pytest.mark.parametrize("begin", [_forked, _restored, _of_a_branch])
+def test_one_that_went_on_from_another_is_erased_and_stops_nobody(
+    memory: Memory, path: Path, begin: Callable[[Memory], None]
+) -> None:
+    """Neither the conversation nor its board shows anything of the other one any more."""
+    chat = memory.conversation("parent")
+    chat.append("user", "a text of the parent")
+    memory.board(session="parent").set_working_history("work of the parent")
+    begin(memory)
+    streams = memory.conversation("child").erase().streams
+    assert "child" not in memory.conversations()
+    for stream in streams:
+        name = stream.partition("/")[2]
+        assert (memory.conversation(name).window(), memory.board(session=name).get("working_history")) == ([], "")
+    assert [message.content for message in chat.window()] == ["a text of the parent"]
+    assert_sound(memory)
+    assert chat.erase(forks="erase" if begin is _of_a_branch else "refuse").streams
+    for text in ("a text of the parent", "work of the parent", "a text of the child", "work of the child"):
+        assert occurrences(path, text) == 0
+    assert_sound(memory)
+    with Memory(path, readonly=True) as other:
+        assert other.state_hash() == memory.state_hash()
 
 
 def test_what_was_restored_from_it_is_reached_through_its_base(memory: Memory, path: Path) -> None:

@@ -172,6 +172,7 @@ def test_an_item_gets_another_end_and_stays_what_it_is(
     table = reopen().table("t")
     assert table.item("a") == longer
     assert table.set_expires("a", None)
+    assert not table.set_expires("a", timedelta(hours=1), slack=timedelta())
     clock.advance(30 * 3_600 * 10**6)
     assert table.get("a") == "value"
     table.erase("a")
@@ -371,6 +372,73 @@ def test_what_a_restore_brought_along_is_erased_where_it_was_put(memory: Memory)
     assert receipt.occurrences == 0
 
 
+def test_a_table_that_was_filled_by_a_restore_is_erased_whole(tmp_path: Path) -> None:
+    """What it shows is another table's, so it shows nothing any more, and does not keep that one from being erased."""
+    memory = Memory(tmp_path / "store")
+    table, copy = memory.table("t"), memory.table("copy")
+    table.put("a", "the secret of t")
+    copy.restore(table)
+    copy.put("b", "the secret of the copy")
+    gone = copy.erase()
+    (erased,) = gone.streams
+    assert (copy.keys(), memory.table(erased.removeprefix("table/")).keys()) == ([], [])
+    assert (table.get("a"), gone.occurrences) == ("the secret of t", 0)
+    assert_sound(memory)
+    assert table.erase().occurrences == 0
+    assert_sound(memory)
+    memory.close()
+    for file in (tmp_path / "store").iterdir():
+        assert b"the secret" not in file.read_bytes()
+    with Memory(tmp_path / "store") as memory:
+        assert_sound(memory)
+
+
+def _delete(table: Table) -> None:
+    table.delete("my secret")
+
+
+def _delete_all(table: Table) -> None:
+    table.delete_prefix("my")
+
+
+def _end(table: Table) -> None:
+    table.set_expires("my secret", timedelta(days=1))
+
+
+def _restored(memory: Memory) -> Table:
+    memory.table("copy").restore(memory.table("t"))
+    return memory.table("copy")
+
+
+def _forked(memory: Memory) -> Table:
+    return memory.fork("elsewhere").table("t")
+
+
+@pytest.mark.parametrize("change", [_delete, _delete_all, _end])
+@pytest.mark.parametrize("other", [_restored, _forked])
+def test_what_others_say_of_an_erased_item_is_erased_too(
+    tmp_path: Path, other: Callable[[Memory], Table], change: Callable[[Table], None]
+) -> None:
+    memory = Memory(tmp_path / "store")
+    table = memory.table("t")
+    table.put("my secret", 1)
+    table.put("yours", 2)
+    copy = other(memory)
+    change(copy)
+    copy.put("my secret", "another one's")
+    mine = copy.put("my own", 3)
+    receipt = table.erase("my secret")
+    assert (len(receipt.seqs), table.keys()) == (2, ["yours"])
+    assert [item.value for item in copy.scan("my")] == [3, "another one's"]
+    assert copy.item("my own") is not None
+    assert copy.seqs(["my own"]) == [mine.seq]
+    assert_sound(memory)
+    copy.erase("my secret")
+    memory.close()
+    for file in (tmp_path / "store").iterdir():
+        assert b"my secret" not in file.read_bytes()
+
+
 def test_a_prefix_is_erased_from_its_whole_past(tmp_path: Path) -> None:
     memory = Memory(tmp_path / "store")
     table = memory.table("threads")
@@ -400,6 +468,16 @@ def test_time_travel_moves_a_table(memory: Memory, table: Table) -> None:
     assert [(item.key, item.value) for item in table.scan()] == [("a", 1)]
     assert memory.tables() == ["jobs"]
     assert [item.value for item in table.history("a")] == [1, {"now": [2]}]
+
+
+def test_another_end_is_a_change(memory: Memory, table: Table) -> None:
+    table.put("a", 1, expires=timedelta(hours=1))
+    item, before = table.item("a"), memory.head
+    assert item is not None
+    table.set_expires("a", None)
+    assert [str(change) for change in memory.diff(before, memory)] == [
+        f"table/jobs expires.a: {item.expires_ns} -> None"
+    ]
 
 
 def test_the_history_of_what_another_branch_brought_is_known(memory: Memory) -> None:

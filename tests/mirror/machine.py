@@ -47,6 +47,7 @@ class MirrorMachine(RuleBasedStateMachine):
         self.changed: set[str] = set()
         """Days of which a hand changed or removed something that was there."""
         self.erased: set[str] = set()
+        self.was_erased_from = False
 
     def opened(self) -> Rounds:
         """Open the directory as a process would that starts anew."""
@@ -98,6 +99,7 @@ class MirrorMachine(RuleBasedStateMachine):
         if hasattr(event, "seqs"):
             return  # That is an erasure itself.
         self.memory.erase([stamp.seq])
+        self.was_erased_from = True
         words = str(getattr(event, "text", getattr(event, "value", ""))).split()
         self.erased |= {word for word in words if word.startswith("word")}
 
@@ -206,7 +208,11 @@ class MirrorMachine(RuleBasedStateMachine):
         assert {key: conflict.hand for key, conflict in told.items()} == conflicts
         for key, conflict in told.items():
             assert conflict.log == log.get(key)
-            assert json.loads(kept(self.directory)[conflict.kept])[key] == conflict.hand
+            side = json.loads(kept(self.directory)[conflict.kept]) if conflict.kept else {}
+            if self.was_erased_from and key not in side:  # What was there before may be what was erased.
+                assert conflict.hand in {None, *(facts.get(key) for facts in self.past)}
+            else:
+                assert side[key] == conflict.hand
 
     def check_older(self, conflict: Any, hand: dict[str, str]) -> None:
         """Only what was there before is taken for an older copy, and only beside another edit."""

@@ -159,10 +159,6 @@ class RefoldSaver(BaseCheckpointSaver[str]):
     def _splits(self) -> bool:
         return isinstance(self.serde, JsonPlusSerializer)
 
-    @property
-    def _channel(self) -> str | None:
-        return self._projected if self._splits else None
-
     # Reading.
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
@@ -274,7 +270,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
 
         def drop() -> None:
             table.delete_prefix(())
-            if self._channel is not None:
+            if self._projected is not None:
                 chat.drop()
 
         self._transact(drop)
@@ -296,20 +292,20 @@ class RefoldSaver(BaseCheckpointSaver[str]):
                 self._drop(thread, self._needed)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Copy a thread in the place of another; the conversation of that goes on from where the source's is now."""
+        """Copy what is committed of a thread in the place of another, and its conversation with it."""
         if source_thread_id == target_thread_id:
             return
         target, chat = self._table(target_thread_id), self._chat(target_thread_id)
-        now = self._chat(source_thread_id).snapshot()
-        then, name = self.memory.at(now.cut), self._name(source_thread_id)  # Both as they are at one moment.
+        then, name = self.memory.at(self.memory.head), self._name(source_thread_id)  # Both as they are at one moment.
+        now = then.conversation(name).snapshot()
 
         def copy() -> None:
             target.restore(then.table(name))
             target.delete(THREAD)
             self._name_thread(target, target_thread_id)
-            if self._channel is not None and then.conversation(name).version:
+            if self._projected is not None and then.conversation(name).version:
                 chat.restore(now)
-            elif self._channel is not None:
+            elif self._projected is not None:
                 chat.drop()
 
         self._transact(copy)
@@ -622,8 +618,10 @@ class RefoldSaver(BaseCheckpointSaver[str]):
             "lists": lists,
         }
         move: _Move | None = None
-        if self._channel is not None and not ns:
-            move = self._move(self._chat(thread), table, base, digests.get(self._channel, []))
+        chat = self._chat(thread)
+        # What is not split is not shown; it takes the place of what the conversation has shown so far.
+        if self._projected is not None and not ns and (self._splits or chat.version):
+            move = self._move(chat, table, base, digests.get(self._projected, []))
         kept |= {channel for channel in others.values() if channel in given}
         made = Held(0, checkpoint_key(ns, checkpoint["id"]), record, versions, digests, kept)
         return _Step(_config(thread, ns, checkpoint["id"]), thread, base, made, values, messages, move)
@@ -649,7 +647,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
 
     def _shown(self, base: Held) -> Names:
         """Return the digests of the messages that a conversation shows at a checkpoint."""
-        return base.digests.get(self._channel or "", [])
+        return base.digests.get(self._projected or "", [])
 
     def _put(self, step: _Step) -> Any:
         """Write a step within the open batch; return the stamp of its checkpoint."""
@@ -723,7 +721,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
             for key in gone:
                 table.delete(key)
                 table.delete_prefix((WRITES, *key[1:]))
-            if self._channel is not None:
+            if self._projected is not None:
                 self._show(chat, table, _Move(chat.version, None, None, before, self._newest_shown(table)), {})
             self._sweep(table, kept)
 

@@ -61,7 +61,7 @@ class RefoldSession:
             settings = self.session_settings
             is_plain = isinstance(settings, dict)
             limit = cast("Item", settings).get("limit") if is_plain else getattr(settings, "limit", None)
-        items = _items_of(self._chat.window())
+        items = [*map(_item_of, _shown(self._chat.window()))]
         return items if limit is None else items[max(len(items) - max(limit, 0), 0) :]
 
     async def add_items(self, items: list[Any]) -> None:
@@ -77,7 +77,7 @@ class RefoldSession:
         """Take the newest item out and return it; the log keeps it. `None` where there is none."""
         version, newest = self._chat.version, self._chat.window(last=1)
         with self.memory.acting(_ACTOR):
-            if newest and newest[0].tool_call_id is None:
+            if newest and newest[0].tool_call_id is None and not newest[0].erased:
                 with suppress(WrongVersion):
                     await self._async_chat.pop(expected=version)
                     return _item_of(newest[0])
@@ -90,17 +90,17 @@ class RefoldSession:
 
     async def _pop(self) -> Item | None:
         messages = self._chat.window()
-        if not messages:
+        shown = _shown(messages)
+        if not shown:
             return None
-        newest = messages[-1]
         # A result leaves together with its call, so all since the first call that leaves is appended again without it.
-        begin = len(messages) - 1
-        while begin and not _answered_by(messages[begin:]) <= _calls_of(messages[begin:]):
+        begin = len(shown) - 1
+        while begin and not _answered_by(shown[begin:]) <= _calls_of(shown[begin:]):
             begin -= 1
-        for message in reversed(messages[begin:]):
+        for message in reversed(messages[messages.index(shown[begin]) :]):
             await self._async_chat.remove(message)
-        await self._append([_item_of(message) for message in messages[begin:-1]])
-        return _item_of(newest)
+        await self._append([_item_of(message) for message in shown[begin:-1]])
+        return _item_of(shown[-1])
 
     async def _append(self, items: Sequence[Item]) -> None:
         known = _calls_of(self._chat.window()) if any(map(_is_of_a_call, items)) else set[str]()
@@ -149,11 +149,11 @@ def _fields_of(item: Item, known: set[str]) -> dict[str, Any]:
     return fields | {"metadata": {_REST: rest}} if rest else fields
 
 
-def _items_of(messages: Sequence[Message]) -> list[Item]:
-    """Return the items of messages, such that a model takes them though some were erased."""
+def _shown(messages: Sequence[Message]) -> list[Message]:
+    """Return the messages that are items, such that a model takes them though some were erased."""
     known = _calls_of(messages)
     there = (message.tool_call_id in known if message.tool_call_id else not message.erased for message in messages)
-    return [_item_of(message) for message in compress(messages, there)]
+    return [*compress(messages, there)]
 
 
 def _item_of(message: Message) -> Item:

@@ -477,7 +477,9 @@ def _take_turn(engine: Engine, plan: Callable[[Sequence[Base]], Plan], turn: Log
     stale = _stale_rows(engine, begins, seqs)
     gaps = CheckpointGaps(covered := covered_seq(reader.log), _uncovered(engine, begins, covered))
     left = list(left_of(engine, seqs))
-    group = _group(engine, seqs, left)
+    based = {base.number for base in known if base.base_seq}
+    emptied = [engine.reader.streams.at_number(number).key for number in sorted(based.intersection(renamed))]
+    group = _group(engine, seqs, left, emptied)
     seed = CommitSeed(checked_time(reader.clock_ns()), reader.random_bytes(SEED_BYTES))
     commit = build_commit(group, seed, first_seq=reader.head + 1, after_ns=reader.time_ns, link=reader.link)
     tags = sorted(reader.tags | {fold.TAGS[type(event)] for event in group.events})
@@ -501,8 +503,11 @@ def _take_turn(engine: Engine, plan: Callable[[Sequence[Base]], Plan], turn: Log
     return _Step(reached, markers, len(stale), gaps)
 
 
-def _group(engine: Engine, seqs: Sequence[int], left: Sequence[Sealed]) -> Group:
-    """Return the events that say what is erased, with the digest of what is left of each record."""
+def _group(engine: Engine, seqs: Sequence[int], left: Sequence[Sealed], emptied: Iterable[str]) -> Group:
+    """Return the events that say what is erased, with the digest of what is left of each record.
+
+    A stream that is erased whole, and went on from another one, is emptied: what it holds of that one is not erased.
+    """
     digests = {last: digest_of(record[HASH_BYTES:]) for last, record in left}
     group = Group(engine.reader)
     for begin in range(0, max(len(seqs), 1), ERASED_SEQS_COUNT):
@@ -511,6 +516,9 @@ def _group(engine: Engine, seqs: Sequence[int], left: Sequence[Sealed]) -> Group
         until = seqs[begin + ERASED_SEQS_COUNT] if begin + ERASED_SEQS_COUNT < len(seqs) else engine.reader.head + 1
         proofs = tuple((last, digests.pop(last)) for last in list(digests) if last < until)
         group.apply(Mutation(STORE_STREAM, Erased((), named, proofs), origin=origin_in(engine.reader)))
+        group.starts.append(group.command)
+    for key in emptied:
+        group.apply(Mutation(key, Restored((), 0, 0, 0), origin=origin_in(engine.reader)))
         group.starts.append(group.command)
     return group
 

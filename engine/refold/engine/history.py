@@ -156,16 +156,22 @@ def diff(engine: Engine, a: Side, b: Side) -> list[Change]:
 
 
 def _valued(engine: Engine, *sides: dict[str, Any]) -> tuple[dict[str, Any], ...]:
-    """Return the plain states of a table with values in the place of where they are, those that differ alone."""
+    """Return the plain states of a table, values in the place of where they are, and ends: those that differ alone."""
     held: list[dict[str, Pointer]] = [side.get(TABLE.name, {}) for side in sides]
     shared = dict(set(held[0].items()) & set(held[1].items()))
-    left = [{key: at.seq for key, at in side.items() if key not in shared} for side in held]
-    seqs = sorted({seq for side in left for seq in side.values()})
+    left = [{key: at for key, at in side.items() if key not in shared} for side in held]
+    seqs = sorted({at.seq for side in left for at in side.values()})
     values = {
         seq: unpack_json(getattr(event, "item"))  # noqa: B009 - a put has one
         for seq, (event, _) in zip(seqs, engine.reader.loader.recorded(seqs), strict=True)
     }
-    return tuple({TABLE.name: {key: values[seq] for key, seq in side.items()}} for side in left)
+    return tuple(
+        {
+            TABLE.name: {key: values[at.seq] for key, at in side.items()},
+            "expires": {key: at.expires_ns for key, at in side.items() if at.expires_ns},
+        }
+        for side in left
+    )
 
 
 def stats(engine: Engine, branch: int, path: str | None, at: int | None) -> Stats:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from refold import fold
 from refold.engine.reader import Reader, record_at
 from refold.engine.streams import Stream, key_of, records_of, reports_damage
-from refold.event import Event, Recorded
+from refold.event import Event, Forked, Recorded, Restored
 from refold.limits import PAGE_EVENTS
 from refold.log.record import Record
 
@@ -30,6 +30,23 @@ class Sought(NamedTuple):
     texts: Sequence[bytes] = ()
     types: Sequence[type[Event]] = ()
     flags: int = 0
+
+
+class Start(NamedTuple):
+    """A state from which a stream went on: the seq of the event that says so, the key of whose state it is, its seq."""
+
+    seq: int
+    key: str
+    base_seq: int
+
+
+def starts_of(reader: Reader, recorded: Recorded) -> Iterator[Start]:
+    """Yield the state from which a stream goes on by an event, if it does: of another one, or its own."""
+    event = recorded.event
+    if isinstance(event, (Forked, Restored)) and event.base_stream:
+        names = reader.names()
+        base = key_of(names.branch_of(event.base_stream), names.stream(event.base_stream))
+        yield Start(recorded.stamp.seq, base, event.base_seq)
 
 
 def events_with(

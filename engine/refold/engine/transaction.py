@@ -649,7 +649,7 @@ class Group(Draft):
         for what, place in transaction.changed.items():
             event: Any = transaction.events[place]
             prior, index = self._prior(what)
-            if event.prior != prior or getattr(event, "place", 0) != index:
+            if event.prior != prior or getattr(event, "place", index) != index:
                 settled[place] = with_prior(event, prior, index)
         return settled
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from refold.engine import vectors
 from refold.engine.packed import known_key, page_of
 from refold.engine.reader import Reader
+from refold.engine.scan import Start, starts_of
 from refold.engine.streams import key_of, split_key
 from refold.engine.transaction import erased_count
 from refold.engine.vectors import Model
@@ -45,14 +46,6 @@ _EMBEDDING: Final = frozenset((ConversationOpened, EmbeddingChanged, ForkDropped
 """The events with which the messages of a conversation may begin or cease to be embedded."""
 
 
-class Base(NamedTuple):
-    """A state from which a conversation went on: the seq of the event that says so, whose state it is, its seq."""
-
-    seq: int
-    key: str
-    base_seq: int
-
-
 class Replacement(NamedTuple):
     """A message that got another content: by the event at a seq, in a stream; its id, and where it first came."""
 
@@ -71,7 +64,7 @@ class _Filled:
     def __init__(self, *, is_branch: bool) -> None:
         self.index = MessageIndex()
         self.seq = 0
-        self.bases: list[Base] = []
+        self.bases: list[Start] = []
         self.replacements: list[Replacement] = []
         self.drops: list[tuple[int, str]] = []
         """Seq and stream of each conversation that was dropped."""
@@ -302,7 +295,7 @@ class MessageIndexes:
             if isinstance(recorded.event, ForkDropped):
                 filled.drops.append((recorded.stamp.seq, recorded.stamp.stream))
             if filled.embedded is None:
-                filled.bases += bases_of(reader, recorded)
+                filled.bases += starts_of(reader, recorded)
             elif type(recorded.event) in _EMBEDDING and recorded.stamp.stream.startswith("conversation/"):
                 stream = recorded.stamp.stream
                 (filled.embedded.add if _embeds(reader, branch, recorded) else filled.embedded.discard)(stream)
@@ -320,15 +313,6 @@ class MessageIndexes:
 def branch_key(branch: int) -> str:
     """Return the key of the index of all conversations of a branch, which is no key of a stream."""
     return f"{branch}:"
-
-
-def bases_of(reader: Reader, recorded: Recorded) -> Iterator[Base]:
-    """Yield the state from which a conversation goes on by an event, if it does: of another one, or its own."""
-    event = recorded.event
-    if isinstance(event, (Forked, Restored)) and event.base_stream:
-        names = reader.names()
-        base = key_of(names.branch_of(event.base_stream), names.stream(event.base_stream))
-        yield Base(recorded.stamp.seq, base, event.base_seq)
 
 
 def _embeds(reader: Reader, branch: int, recorded: Recorded) -> bool:

@@ -9,7 +9,7 @@ from refold import checks
 from refold.embedders import NotEmbedded
 from refold.engine import batch as batches
 from refold.engine.observer import SEARCH, within
-from refold.engine.scan import Sought
+from refold.engine.scan import Sought, Start, starts_of
 from refold.engine.streams import name_of, split_key
 from refold.engine.transaction import place_of
 from refold.errors import LimitExceeded, StoreBusy
@@ -21,9 +21,7 @@ from refold.index.project import unit
 from refold.limits import REDO_COUNT_MAX
 from refold.memory.message_indexes import (
     ROLE_NUMBERS,
-    Base,
     Replacement,
-    bases_of,
     branch_key,
     replacements_of,
     rows_of,
@@ -58,7 +56,7 @@ def search(
         fresh.extend(list(rows_of(recorded, _placed(recorded.stamp.seq))))
         fresh_replacements += replacements_of(recorded, core.recorded, _placed)
         if stream is not None:
-            starts += [(base.key, base.base_seq) for base in bases_of(reader, recorded)]
+            starts += [(base.key, base.base_seq) for base in starts_of(reader, recorded)]
     embeds = stream is None or core.read_lightly(stream, is_embedded, at)
     model = model_of(core) if embeds else None
     contents = None if stream is None else _contents(core, stream, at)
@@ -255,12 +253,12 @@ def _newest_first(core: Core, stream: str, at: int | None, after: int, until: in
     if stream not in gone:
         begin(core.key(stream), reader.current_head() if at is None else at)
     for recorded in pending:
-        for base in bases_of(reader, recorded):
+        for base in starts_of(reader, recorded):
             begin(base.key, base.base_seq)
     while upcoming:
         _, key, recorded, events = heappop(upcoming)
         yield from _came(core, recorded, contents)
-        for base in bases_of(reader, recorded):
+        for base in starts_of(reader, recorded):
             begin(base.key, base.base_seq)
         add(key, events)
 
@@ -278,13 +276,13 @@ def _came(core: Core, recorded: Recorded, contents: dict[str, int]) -> Iterator[
             yield replaced(each, event, stamp)
 
 
-def _bases_between(core: Core, key: str, after: int, until: int) -> list[Base]:
+def _bases_between(core: Core, key: str, after: int, until: int) -> list[Start]:
     """Return the states from which a conversation went on behind one seq and up to another."""
     if after >= until:
         return []
     branch, stream = split_key(key)
     events = core.to(branch).events(Sought((), (Forked, Restored)), stream, after=after, until=until)
-    return [base for recorded in events for base in bases_of(core.engine.reader, recorded)]
+    return [base for recorded in events for base in starts_of(core.engine.reader, recorded)]
 
 
 class _DropsOf:

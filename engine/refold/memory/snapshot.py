@@ -239,7 +239,8 @@ def _body(event: MessageAppended, erased: bool) -> ImportedBody:  # noqa: FBT001
 def snapshot(core: Core, stream: str, name: str | None, at: int | None, options: Options) -> Snapshot:
     """Return a pointer to a stream's state; record a named one, once and for ever."""
     engine = core.engine
-    batches.refuse(engine, "a snapshot")
+    if at is None:
+        batches.refuse(engine, "a snapshot")
     if name is None:
         refuse_options(options)
         cut = engine.reader.current_head() if at is None else at

@@ -305,7 +305,8 @@ _WHOLE = 0  # The stream number of snapshots of a whole memory: that of no strea
 def snapshot(core: Core, name: str | None, at: int | None, options: Options) -> Snapshot:
     """Take a pointer to the state of a whole memory; with a name, record it."""
     engine = core.engine
-    batches.refuse(engine, "a snapshot")
+    if at is None:
+        batches.refuse(engine, "a snapshot")
     if name is None:
         memory_snapshot.refuse_options(options)
         return Snapshot("", engine.reader.current_head() if at is None else at, None, engine, core.branch)

@@ -5,8 +5,10 @@ What stays in RAM of an item is its key and the place of its value; values are r
 
 import datetime as dates
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 from itertools import islice, repeat, takewhile
+from types import NoneType
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, Unpack, cast
 
 from msgspec import Struct
@@ -16,11 +18,11 @@ from refold.engine import batch as batches
 from refold.engine import reader
 from refold.engine.conflicts import ANY, EXISTS, NO_STREAM
 from refold.engine.keys import KeyDecision, KeyMap
-from refold.engine.scan import Sought
+from refold.engine.scan import Sought, starts_of
 from refold.engine.streams import split_key as split_stream
 from refold.engine.transaction import place_of
 from refold.errors import WrongVersion
-from refold.event import Event, Recorded, Restored, Stamp, unpack_json
+from refold.event import BranchForked, Event, Recorded, Restored, Stamp, unpack_json
 from refold.fold import State
 from refold.limits import KEY_BYTES_MAX, PAGE_EVENTS
 from refold.memory import snapshot, store
@@ -138,29 +140,31 @@ class Table(Handle):
         key: Key,
         expires: "dates.datetime | dates.timedelta | None",
         *,
-        slack: dates.timedelta = dates.timedelta(),
+        slack: dates.timedelta | None = None,
         **options: Unpack[MutationOptions],
     ) -> bool:
         """Let an item end at another time, or never with ``None``; return whether that changed anything.
 
-        Its value, seq and time stay. Nothing is written, and ``False`` returned, where there is no item, where it has
-        ended, and where the end would move by less than ``slack``.
+        Its value, seq and time stay. Nothing is written, and ``False`` returned, where there is no item and where it
+        has ended. With ``slack`` an end is only moved, and by no less than that: an item that never ends stays so.
         """
         joined, end_ns = joined_key(key), self._end(expires)
-        if not isinstance(slack, dates.timedelta):  # pyright: ignore[reportUnnecessaryIsInstance]
-            checks.invalid(f"slack must be a timedelta, not {type(slack).__name__} ({checks.shown(slack)})")
-        slack_ns = slack // _MICROSECOND * 1_000
+        if not isinstance(slack, (dates.timedelta, NoneType)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            checks.invalid(f"slack must be a timedelta or None, not {type(slack).__name__} ({checks.shown(slack)})")
+        slack_ns = 0 if slack is None else slack // _MICROSECOND * 1_000
         cited, check = self._cited(options), self._expecting(joined, options)
 
         def end(items: Any) -> Event | None:
             if check is not None:
                 check(items)
             held_ns = items.expires.get(joined, 0)
-            is_near = held_ns == end_ns or (held_ns and end_ns and abs(held_ns - end_ns) < slack_ns)
+            is_near = held_ns == end_ns
+            if slack is not None and not is_near:
+                is_near = not held_ns or (bool(end_ns) and abs(held_ns - end_ns) < slack_ns)
             is_there = next(self._shown(_only(joined), items), None) is not None
             return ItemEndSet(cited, items.prior(joined)[0], end_ns, joined) if is_there and not is_near else None
 
-        call = ("set_expires", joined, None if expires is None else str(expires), str(slack))
+        call = ("set_expires", joined, None if expires is None else str(expires), None if slack is None else str(slack))
         return self._write(KeyDecision(ITEMS, joined, end), call, _of_key(options)) is not None
 
     @mutation
@@ -212,8 +216,7 @@ class Table(Handle):
         """Hold what another table of this memory holds, or this one held at an earlier seq.
 
         One event; nothing is copied: the items stay those that were put there, so that erasing them there takes them
-        out here. It leaves their keys in what was written here about them, such as a deletion; ``memory.erase(text=)``
-        reaches these, too. Of a live handle it is what is committed. ``expected`` is the version of the table.
+        out here. Of a live handle it is what is committed. ``expected`` is the version of the table.
 
         >>> from refold import Memory
         >>> memory = Memory()
@@ -243,8 +246,8 @@ class Table(Handle):
         """Erase the bytes of all that was ever put under keys that begin so, and of the whole table without ``prefix``.
 
         What was derived from it goes too, unless ``derived="keep"``. With a prefix, what a restore brought along from
-        another table, of another branch for example, is erased there as well. Without one, it stays, under
-        the name ``erased-N`` that the table gets: erase it by prefixes first. ``forks`` is of a whole table.
+        another table, of another branch for example, is erased there as well, and so are deletions of its items in the
+        tables that go on from this one; without one, it stays there. ``forks`` is of a whole table.
         """
         if not prefix:
             return store.erase_stream(self._core, self._stream, self._at, derived, forks)
@@ -255,7 +258,20 @@ class Table(Handle):
             for event, stamp in self._events(Sought((), (*_KEYED, Restored)))
             if not stamp.erased and any(first <= key and (end is None or key < end) for key in _keys_of(event))
         }
-        return store.erase(self._core, self._at, seqs, None, derived)
+        return store.erase(self._core, self._at, seqs.union(self._named_elsewhere(seqs)), None, derived)
+
+    def _named_elsewhere(self, seqs: AbstractSet[int]) -> Iterator[int]:
+        """Yield the seqs of events, of all tables and branches, that say no more than what became of items put at seqs.
+
+        An item that was put in its place is not among them: it is that table's own.
+        """
+        reader = self._core.engine.reader
+        if not seqs or reader.types_written.isdisjoint((Restored, BranchForked)):
+            return
+        for branch in range(len(reader.branches_at(None)) + 1):
+            for event, stamp in self._core.to(branch).events(Sought((), _NAMING), after=min(seqs)):
+                if not stamp.erased and not seqs.isdisjoint(_put_seqs_of(event)):
+                    yield stamp.seq
 
     # Reading.
 
@@ -350,8 +366,6 @@ class Table(Handle):
 
     def _events(self, sought: Sought) -> Iterator[Recorded]:
         """Yield events of the table, and of those that it goes on from by a restore; some of them several times."""
-        from refold.memory.message_indexes import bases_of  # noqa: PLC0415 - it loads numpy
-
         reader = self._core.engine.reader
         reached: dict[str, int] = {}
         waiting = [(self._key, reader.current_head() if self._at is None else self._at)]
@@ -362,7 +376,7 @@ class Table(Handle):
             reached[stream_key] = until
             branch, stream = split_stream(stream_key)
             for recorded in self._core.to(branch).events(sought, stream, until=until):
-                waiting += [(base.key, base.base_seq) for base in bases_of(reader, recorded)]
+                waiting += [(base.key, base.base_seq) for base in starts_of(reader, recorded)]
                 yield recorded
 
     def _look(self, query: Callable[[Items], T]) -> T:
@@ -511,7 +525,8 @@ def _newest(bounds: tuple[str, str | None], items: Items) -> Iterable[str]:
     return pending + ordered[: len(ordered) - len(pending)]
 
 
-_KEYED: Final = (ItemPut, ItemDeleted, ItemsDeleted, ItemEndSet)
+_NAMING: Final = (ItemDeleted, ItemsDeleted, ItemEndSet)
+_KEYED: Final = (ItemPut, *_NAMING)
 
 
 def _keys_of(event: Event) -> tuple[str, ...]:
@@ -519,6 +534,13 @@ def _keys_of(event: Event) -> tuple[str, ...]:
     if isinstance(event, (ItemPut, ItemDeleted, ItemEndSet)):
         return (event.key,)
     return event.keys if isinstance(event, ItemsDeleted) else ()
+
+
+def _put_seqs_of(event: Event) -> tuple[int, ...]:
+    """Return the seqs at which the items were put that an event is about."""
+    if isinstance(event, (ItemDeleted, ItemEndSet)):
+        return (event.prior,)
+    return event.seqs if isinstance(event, ItemsDeleted) else ()
 
 
 def _item(joined: str, event: Event, stamp: Stamp, expires_ns: int) -> TableItem:

@@ -98,9 +98,10 @@ def check_key(joined: str) -> str:
 
 
 class Pointer(Struct, frozen=True, gc=False):
-    """Where a value is: a ``diff`` shows the value itself."""
+    """Where a value is, and when its item ends (0: never): a ``diff`` shows the value itself."""
 
     seq: int
+    expires_ns: int
 
 
 class Items:
@@ -201,7 +202,7 @@ class Items:
         return self.seqs, self.expires
 
     def plain(self) -> dict[str, Any]:
-        return {key: Pointer(seq) for key, seq in sorted(self.seqs.items())}
+        return {key: Pointer(seq, self.expires.get(key, 0)) for key, seq in sorted(self.seqs.items())}
 
 
 def behind(prefix: str) -> str | None:

@@ -358,6 +358,19 @@ def test_where_it_cannot_be_asked_for(memory: Memory, path: Path) -> None:
     assert memory.head == 2
 
 
+def test_a_file_of_few_large_commits_is_sound_afterwards(path: Path) -> None:
+    """The clean copy is made in more transactions than the file had commits."""
+    with Memory(path) as memory:
+        with memory.batch():
+            for number in range(20):
+                memory.table("t").put(f"key {number}", bytes([number]) * 2_000_000)
+        memory.erase([5])
+        assert_sound(memory)
+    with Memory(path) as memory:
+        assert len(memory.table("t").keys()) == 19
+        assert_sound(memory)
+
+
 def test_in_ram() -> None:
     with Memory() as memory:
         fill(memory, SECRETS[0])

@@ -9,6 +9,7 @@ import errno
 import os
 from collections.abc import Iterator, Mapping
 from heapq import merge
+from itertools import chain
 from struct import Struct
 from types import MappingProxyType
 from typing import Final, TypeAlias
@@ -20,6 +21,7 @@ from refold.limits import RETRIES_COUNT_MAX
 from refold.log.disk import disk_error, remove
 from refold.log.environment import Environment
 from refold.log.lmdb_file import CLEAN, DATA_FILE, open_alone, translated
+from refold.log.slots import SLOTS, empty_row
 
 _COPYING: Final = "copying"
 """Where the file is until it is whole, so that no part of it is taken for a store."""
@@ -65,10 +67,15 @@ def copy(environment: Environment, into: str, changes: Changes = MappingProxyTyp
 
 def _copy(environment: Environment, place: str, changes: Changes) -> None:
     with environment.env.begin() as source:
-        rows = (
-            (name, row)
-            for name, database in environment.databases.items()
-            for row in _changed(source.cursor(database).iternext(), changes.get(name, {}))
+        rows = chain(
+            # Empty slots, before all others: what is in those of the file may be erased.
+            [(SLOTS, empty_row())],
+            (
+                (name, row)
+                for name, database in environment.databases.items()
+                if name != SLOTS
+                for row in _changed(source.cursor(database).iternext(), changes.get(name, {}))
+            ),
         )
         while _put_some(rows, list(environment.databases), place):
             pass
@@ -124,8 +131,10 @@ def _rewrite(environment: Environment, changes: Changes) -> None:
     try:
         os.mkdir(directory, 0o700)
         copy(environment, directory, changes)
-        _continue_commits(os.path.join(directory, DATA_FILE), environment.env)
+        _continue_commits(os.path.join(directory, DATA_FILE), environment)
         environment.replace(directory)
+    except lmdb.Error as error:
+        raise translated(error, "making a clean copy", environment.path) from error
     except OSError as error:
         raise disk_error(
             error, f"making a clean copy of {environment.path}", "check that the directory is writable"
@@ -143,15 +152,25 @@ _NUMBER: Final = Struct("@Q")
 """The last word of a description is the number of its commit."""
 
 
-def _continue_commits(file: str, old: lmdb.Environment) -> None:
-    """Give the last commit of a new file the number that the last one of the old file has."""
-    last, page_bytes = old.info()["last_txnid"], old.stat()["psize"]
+def _continue_commits(file: str, environment: Environment) -> None:
+    """Give the last commit of a new file the number that the last one of the old file has.
+
+    That may be no smaller than the number of transactions that made the new file: its list of free pages has them.
+    """
+    page_bytes = environment.env.stat()["psize"]
     with open(file, "r+b", buffering=0) as new:
         descriptions = [os.pread(new.fileno(), _META_BYTES, page * page_bytes + _META_BEGIN) for page in (0, 1)]
-        whole = max(descriptions, key=lambda each: _NUMBER.unpack_from(each, _META_BYTES - _NUMBER.size))
+        whole = max(descriptions, key=_number)
+        while environment.env.info()["last_txnid"] < _number(whole):
+            environment.count_commit()
+        last = environment.env.info()["last_txnid"]
         for number in (last - 1, last):
             description = whole[: -_NUMBER.size] + _NUMBER.pack(number)
             written = os.pwrite(new.fileno(), description, number % 2 * page_bytes + _META_BEGIN)
             if written != _META_BYTES:
                 raise OSError(errno.EIO, f"{written} of {_META_BYTES} bytes were written", file)
         os.fsync(new.fileno())
+
+
+def _number(description: bytes) -> int:
+    return int(_NUMBER.unpack_from(description, _META_BYTES - _NUMBER.size)[0])

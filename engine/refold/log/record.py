@@ -744,3 +744,39 @@ def erased_from(record: bytes, places: Sequence[int], blank: Callable[[bytes], b
         key_id=found.key_id,
     )
     return found.link + encode(head, columns)
+
+
+# A commit once more, as one run of bytes: what a slot of the data file holds, see ``slots``.
+
+_SLOT: Final = Struct("<QI")
+"""The number of a commit, and the length of its rows."""
+_SLOT_DIGEST_BYTES: Final = 16
+_SLOT_HEAD_BYTES: Final = _SLOT_DIGEST_BYTES + _SLOT.size
+SlotRow: TypeAlias = tuple[str, bytes, bytes | None]
+"""A row of any table, the log included; ``None`` for one that is deleted."""
+_ENCODE: Final = msgspec.msgpack.Encoder().encode
+_DECODE_ROWS: Final = msgspec.msgpack.Decoder(list[SlotRow]).decode
+
+
+def slot_of(key: bytes, number: int, records: Sequence[Sealed], rows: Sequence[SlotRow], bytes_max: int) -> bytes:
+    """Return a commit as a slot holds it: its digest, under the file's key, its number, its rows.
+
+    Nothing, where that takes more than so many bytes.
+    """
+    size = sum([len(record) for _, record in records]) + sum([len(value) for *_, value in rows if value is not None])
+    if size > bytes_max:
+        return b""
+    packed = _ENCODE([*[("log", SEQ.pack(last), record) for last, record in records], *rows])
+    packed = _SLOT.pack(number, len(packed)) + packed
+    slot = blake2b(key + packed, digest_size=_SLOT_DIGEST_BYTES).digest() + packed
+    return slot if len(slot) <= bytes_max else b""
+
+
+def rows_in(key: bytes, number: int, slot: bytes) -> list[SlotRow] | None:
+    """Return the rows of a commit, ``None`` where the slot does not hold it whole."""
+    if len(slot) < _SLOT_HEAD_BYTES:
+        return None
+    found, size = _SLOT.unpack_from(slot, _SLOT_DIGEST_BYTES)
+    packed = slot[_SLOT_DIGEST_BYTES : _SLOT_HEAD_BYTES + size]
+    is_whole = blake2b(key + packed, digest_size=_SLOT_DIGEST_BYTES).digest() == slot[:_SLOT_DIGEST_BYTES]
+    return _DECODE_ROWS(packed[_SLOT.size :]) if is_whole and found == number else None

@@ -15,7 +15,7 @@ from tests.rigs import judge
 from tests.rigs.power.workloads import witness_of
 from tests.support.bounds import Clock, seeded_bytes
 
-TEXT: Final = re.compile(rb"[0-9a-f]{8}x{5}")
+TEXT: Final = re.compile(rb"(?<![g-v])[g-v]{12}")
 """How every text of a workload begins."""
 
 ERASED_NAME: Final = f"/{ERASED_PREFIX}"

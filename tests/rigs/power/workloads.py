@@ -24,7 +24,9 @@ from tests.rigs.breaks import BUILDS
 from tests.support.bounds import Clock, lowered, seeded_bytes
 from tests.support.seams import log_of
 
-TEXT_CHARS: Final = (5, 80, 900, 5_000)
+TEXT_CHARS: Final = (5, 80, 900, 5_000, 20_000)
+LETTERS: Final = str.maketrans("0123456789abcdef", "ghijklmnopqrstuv")
+"""Digits as letters that no id has."""
 ERASE_SEQS_PROBABILITY: Final = 0.7
 SEEDS_APART: Final = 1_000
 RUN_SECONDS_MAX: Final = 60
@@ -108,8 +110,8 @@ class Worker:
         return self.memory.conversation(name, window_tokens=None if name in self.forks else 2_000)
 
     def text(self) -> str:
-        """Return a text that occurs once, short or longer than a page."""
-        return self.random.randbytes(4).hex() + "x" * self.random.choice(TEXT_CHARS)
+        """Return a text that occurs once, no part of it either, short or longer than a page, or than half a slot."""
+        return self.random.randbytes(self.random.choice(TEXT_CHARS) // 2 + 4).hex().translate(LETTERS)
 
 
 Done: TypeAlias = tuple[int, list[Message]]

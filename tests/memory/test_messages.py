@@ -228,6 +228,15 @@ def test_what_is_no_search_is_refused(options: dict[str, Any], says: str) -> Non
             chat.search(**options)
 
 
+def test_the_forms_of_an_irregular_word_are_one_word() -> None:
+    with remembering() as memory:
+        chat = memory.conversation("c")
+        for text in ("We went to the lake.", "I wrote to Ann.", "Nobody was there."):
+            chat.append("user", text)
+        assert texts(chat.search("where did you go?")) == ["We went to the lake."]
+        assert texts(chat.search("who writes and has written?")) == ["I wrote to Ann."]
+
+
 def test_a_word_finds_its_other_forms_and_scripts_without_spaces() -> None:
     index = MessageIndex()
     for row, text in enumerate(("Deploying on Fridays is forbidden.", "\u6771\u4eac\u90fd\u306b\u884c\u304f", "")):

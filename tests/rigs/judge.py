@@ -23,10 +23,10 @@ def unsound(memory: Memory) -> list[str]:
     return findings + [f"verify found {finding}" for finding in memory.verify().findings]
 
 
-def unwritable(memory: Memory) -> list[str]:
-    """Append to the store, which must take it behind the head and stay sound."""
-    head = memory.head
-    seq = memory.conversation(f"written behind {head}").append("user", "Is anybody there?").seq
+def unwritable(memory: Memory, head: int) -> list[str]:
+    """Append to the store, which must take it behind the head and stay sound; asked again, it says the same."""
+    request = f"written behind {head}"
+    seq = memory.conversation(request).append("user", "Is anybody there?", request_id=request).seq
     findings = [] if seq == head + 2 else [f"opening a conversation at seq {head} gave its message seq {seq}"]
     return findings + [f"after a write {finding}" for finding in unsound(memory)]
 

@@ -13,7 +13,7 @@ from refold.index.columns import Array, Column, Rows, normalised, product
 from refold.index.packed import pack, strings, unpack
 from refold.index.ranking import Ranking
 from refold.index.signals import coverage_of, rarity
-from refold.index.terms import STEMMERS, Words, question_share, terms_of, words_of
+from refold.index.terms import STEMMERS, Words, forms_of, question_share, terms_of, words_of
 
 _Floats: TypeAlias = NDArray[float32]
 
@@ -267,8 +267,9 @@ class Look(NamedTuple):
     lengths_of_codes: _Floats
 
     def rows_of(self, term: str) -> Rows:
-        """Return the rows that have a term."""
-        words = [_named(term), *self.words.having(term)]
+        """Return the rows that have a term, or another form of an irregular word."""
+        forms = forms_of(term, RANKING.stemmer)
+        words = [word for form in forms for word in (_named(form), *self.words.having(form))]
         found: list[Rows] = [self.hash_rows[self.hashes == hash(word)] for word in words]
         found = [rows for rows in found if len(rows)]
         if len(found) == 1:
@@ -353,14 +354,14 @@ def search(
 ) -> list[Match]:
     """Return the messages that have the most of a query's words, weighed by rarity; of equal ones, the newest first.
 
-    Words of neighbours count too, for messages that have `words_min` of the query's themselves. With the query's
-    `vector`, of length 1, so does the cosine of each message that has one; without such words it is found where its
-    score reaches the floor: `floor_rate`, which is that of one signal, times the logarithm of one and the rows.
-    How rare a word is, is counted among all rows of all looks, before the roles are looked at, and before `among`,
-    which marks the rows of each look that may be found. A message that is in several looks is found once. With
-    `explain`, a match also has the share of each of the query's words in it.
+    The forms of an irregular word are one word. Words of neighbours count too, for messages that have `words_min` of
+    the query's themselves. With the query's `vector`, of length 1, so does the cosine of each message that has one;
+    without such words it is found where its score reaches the floor: `floor_rate`, which is that of one signal, times
+    the logarithm of one and the rows. How rare a word is, is counted among all rows of all looks, before the roles are
+    looked at, and before `among`, which marks the rows of each look that may be found. A message that is in several
+    looks is found once. With `explain`, a match also has the share of each of the query's words in it.
     """
-    words = dict.fromkeys(terms_of(query, RANKING.stemmer)[0])
+    words = {forms_of(term, RANKING.stemmer): term for term in terms_of(query, RANKING.stemmer)[0]}.values()
     found = {word: [look.rows_of(word) for look in looks] for word in words}
     total = sum(len(look.seqs) for look in looks)
     weights = {word: rarity(total, sum(map(len, rows))) for word, rows in found.items()}

@@ -216,7 +216,8 @@ def _findings(loop: Loop, lines: list[Said], tally: Tally) -> Iterator[str]:
         yield from judge.remains(Path(copies or path), texts)
         if copies:
             yield from answered(lambda: list(_server_findings(path, texts)))
-        yield from answered(lambda: judge.unwritable(memory))
+        head = memory.head
+        yield from answered(lambda: judge.unwritable(memory, head))
     tally.events = len(events)
     made = (answer.beside for answer in answers.values() if answer.kind == "backup")
     backups, findings = judge.beside(Path(copies or path), made)

@@ -62,7 +62,7 @@ def _findings(path: Path, expected: Expected, acknowledged: Acknowledged) -> Ite
         yield from _erasure_findings(memory, acknowledged.erased)
         yield from judge.unsound(memory)
         yield from judge.remains(path, _erased_texts(expected, _erased(memory)))
-        yield from judge.unwritable(memory)
+        yield from judge.unwritable(memory, memory.head)
         head, state_hash = memory.head, memory.state_hash()
     with _opened(path) as again:
         if (again.head, again.state_hash()) != (head, state_hash):

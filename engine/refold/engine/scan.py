@@ -150,13 +150,14 @@ def _page(
 
 
 @reports_damage
-def seqs_with(reader: Reader, text: bytes) -> list[int]:
-    """Return the seqs of all events that hold a text, in every branch."""
+def seqs_with(reader: Reader, sought: Sought, *, after: int = 0) -> list[int]:
+    """Return the seqs of the events that are sought, in every branch and behind a seq."""
+    tags = frozenset(fold.TAGS[event_type] for event_type in sought.types)
     return [
         record.first_seq + place
-        for record in records_of(reader.log, 0, reader.current_head())
-        if text in record.packed
-        for place in sorted(_places(record, range(record.count), (text,), frozenset(), 0))
+        for record in records_of(reader.log, after, reader.current_head())
+        if tags or sought.flags or any(text in record.packed for text in sought.texts)
+        for place in sorted(_places(record, range(record.count), sought.texts, tags, sought.flags))
     ]
 
 

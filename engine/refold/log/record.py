@@ -778,5 +778,6 @@ def rows_in(key: bytes, number: int, slot: bytes) -> list[SlotRow] | None:
         return None
     found, size = _SLOT.unpack_from(slot, _SLOT_DIGEST_BYTES)
     packed = slot[_SLOT_DIGEST_BYTES : _SLOT_HEAD_BYTES + size]
-    is_whole = blake2b(key + packed, digest_size=_SLOT_DIGEST_BYTES).digest() == slot[:_SLOT_DIGEST_BYTES]
-    return _DECODE_ROWS(packed[_SLOT.size :]) if is_whole and found == number else None
+    if found != number or blake2b(key + packed, digest_size=_SLOT_DIGEST_BYTES).digest() != slot[:_SLOT_DIGEST_BYTES]:
+        return None
+    return _DECODE_ROWS(packed[_SLOT.size :])

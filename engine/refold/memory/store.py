@@ -123,7 +123,7 @@ def _sought(core: Core, seqs: object, text: object) -> set[int]:
                 f"text is {checks.shown(text)}; give at least ERASED_CHARS_MIN = {ERASED_CHARS_MIN} characters, or "
                 f"much is erased that only happens to hold it"
             )
-        checked.update(scan.seqs_with(core.engine.reader, cast("str", text).encode()))
+        checked.update(scan.seqs_with(core.engine.reader, scan.Sought((cast("str", text).encode(),))))
     return checked
 
 

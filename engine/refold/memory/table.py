@@ -18,7 +18,7 @@ from refold.engine import batch as batches
 from refold.engine import reader
 from refold.engine.conflicts import ANY, EXISTS, NO_STREAM
 from refold.engine.keys import KeyDecision, KeyMap
-from refold.engine.scan import Sought, starts_of
+from refold.engine.scan import Sought, seqs_with, starts_of
 from refold.engine.streams import split_key as split_stream
 from refold.engine.transaction import place_of
 from refold.errors import WrongVersion
@@ -268,8 +268,9 @@ class Table(Handle):
         reader = self._core.engine.reader
         if not seqs or reader.types_written.isdisjoint((Restored, BranchForked)):
             return
-        for branch in range(len(reader.branches_at(None)) + 1):
-            for event, stamp in self._core.to(branch).events(Sought((), _NAMING), after=min(seqs)):
+        found = seqs_with(reader, Sought((), _NAMING), after=min(seqs))
+        for begin in range(0, len(found), PAGE_EVENTS):
+            for event, stamp in self._recorded(found[begin : begin + PAGE_EVENTS]):
                 if not stamp.erased and not seqs.isdisjoint(_put_seqs_of(event)):
                     yield stamp.seq
 

@@ -28,7 +28,7 @@ import run_blocks
 
 import refold
 from refold import Memory, Snapshot, event, fold, limits
-from refold.log import lmdb_file, record, witness
+from refold.log import protocol, record, witness
 from tests.rigs.test_tamper import TABLE
 from tests.support.mixed import fill
 from tests.support.paths import NOT_HERE, ROOT
@@ -330,7 +330,7 @@ def test_the_flags_are_the_documented_ones() -> None:
 
 def test_the_tables_are_the_documented_ones() -> None:
     documented = [row[0] for row in table_after(FORMAT, "table", "key")]
-    assert sorted(documented) == sorted(lmdb_file.NAMES)
+    assert sorted(documented) == sorted([*protocol.TABLES, "log"])
 
 
 def test_the_kinds_of_stream_are_the_documented_ones() -> None:

@@ -35,7 +35,7 @@ class Drawer(State):
         return sorted((parts_of(key), seq, self.ends.get(key)) for key, (_, seq) in self.items.items())
 
     def plain(self) -> Any:
-        return {key: repr(value) for key, (value, _) in self.items.items()}
+        return {key: (repr(value), self.ends.get(key)) for key, (value, _) in self.items.items()}
 
     def keys(self, prefix: Key = "") -> list[Any]:
         """The keys that begin so, in order."""

@@ -22,7 +22,7 @@ from refold.engine import backup, erasure, fold_check, walk
 from refold.engine import witness as engine_witness
 from refold.engine.engine import Engine
 from refold.errors import StoreError
-from refold.log import clean_copy, delayed, directory, disk, environment, lmdb_log, record, slots, witness
+from refold.log import clean_copy, delayed, directory, disk, environment, lmdb_log, witness
 from refold.log.delayed import Tail
 from refold.log.lmdb_log import LmdbLog, LmdbTurn
 from refold.log.protocol import Durability, Files, Log
@@ -53,23 +53,6 @@ def open_with(**broken: bool) -> Callable[[], None]:
         lmdb.open = open_broken  # type: ignore[assignment]
 
     return change
-
-
-def leave_slots() -> None:
-    """Write no commit into a slot, and flush nothing but its pages."""
-    vars(lmdb_log)["slot_of"] = lambda *_: b""
-    setattr(environment.Environment, "flush_commit", method_of(lambda _: None))  # noqa: B010 - as it is done below
-
-
-def believe_slots() -> None:
-    """Take what a slot holds as it is, torn or not."""
-
-    def believed(_: bytes, number: int, slot: bytes) -> Any:
-        found, size = record._SLOT.unpack_from(slot, record._SLOT_DIGEST_BYTES)
-        rows = slot[record._SLOT_HEAD_BYTES : record._SLOT_HEAD_BYTES + size]
-        return record._DECODE_ROWS(rows) if found == number else None
-
-    vars(slots)["rows_in"] = believed
 
 
 def leave_directories() -> None:
@@ -201,7 +184,7 @@ class EarlyTurns:
             used.append(use(turn))
         finally:
             if not self._inside.turn:
-                turn.environment.writing.acquire()
+                turn._environment.writing.acquire()
             self._inside.turn = False
 
     def hold(self, turn: LmdbTurn, *arguments: Any, **options: Any) -> int:
@@ -209,7 +192,7 @@ class EarlyTurns:
         assert self._inside.turn, "a turn writes once"
         self._held.append(partial(self._write, self._inside.log, *arguments, **options))
         turn.txn, turn.is_open = None, False
-        shared = turn.environment
+        shared = turn._environment
         if shared.turnstile.is_held:
             shared.turnstile.unlock()
             shared.turnstile.is_held = False
@@ -428,8 +411,7 @@ def forget_requests() -> None:
 BUILDS: Final[Mapping[str, Callable[[], None]]] = {
     "sound": sound,
     "no_sync": open_with(sync=False),
-    "no_slots": leave_slots,
-    "believed_slots": believe_slots,
+    "no_meta_sync": open_with(metasync=False),
     "no_directory_flush": leave_directories,
     "no_copy_flush": leave_copies,
     "no_swap_flush": leave_swaps,
@@ -454,6 +436,3 @@ BUILDS: Final[Mapping[str, Callable[[], None]]] = {
     "skipped_fold": skip_folds,
     "forgotten_request": forget_requests,
 }
-
-BREAKING_REPAIR: Final = frozenset(("believed_slots",))
-"""The builds that write as they should, and mend wrongly what a loss of power has left."""

@@ -524,7 +524,7 @@ def test_seqs_that_another_process_took_are_no_acknowledgement(tmp_path: Path, m
             chat.scratchpad.note("cut off")
 
         def cut_off(turn: LmdbTurn, *_: Any) -> None:
-            turn.environment.turnstile.unlock()
+            turn._environment.turnstile.unlock()
             turn.txn = None  # Without lock and transaction: another process may write.
             with Child(OTHER, str(tmp_path / "store")) as child:
                 assert child.read() == "3"

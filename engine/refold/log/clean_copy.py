@@ -9,7 +9,6 @@ import errno
 import os
 from collections.abc import Iterator, Mapping
 from heapq import merge
-from itertools import chain
 from struct import Struct
 from types import MappingProxyType
 from typing import Final, TypeAlias
@@ -20,8 +19,7 @@ from refold.errors import StoreFull
 from refold.limits import RETRIES_COUNT_MAX
 from refold.log.disk import disk_error, remove
 from refold.log.environment import Environment
-from refold.log.lmdb_file import CLEAN, DATA_FILE, open_alone, translated
-from refold.log.slots import SLOTS, empty_row
+from refold.log.lmdb_file import CLEAN, DATA_FILE, FORMAT_KEY, open_alone, translated
 
 _COPYING: Final = "copying"
 """Where the file is until it is whole, so that no part of it is taken for a store."""
@@ -67,15 +65,10 @@ def copy(environment: Environment, into: str, changes: Changes = MappingProxyTyp
 
 def _copy(environment: Environment, place: str, changes: Changes) -> None:
     with environment.env.begin() as source:
-        rows = chain(
-            # Empty slots, before all others: what is in those of the file may be erased.
-            [(SLOTS, empty_row())],
-            (
-                (name, row)
-                for name, database in environment.databases.items()
-                if name != SLOTS
-                for row in _changed(source.cursor(database).iternext(), changes.get(name, {}))
-            ),
+        rows = (
+            (name, row)
+            for name, database in environment.databases.items()
+            for row in _changed(source.cursor(database).iternext(), changes.get(name, {}))
         )
         while _put_some(rows, list(environment.databases), place):
             pass
@@ -157,12 +150,13 @@ def _continue_commits(file: str, environment: Environment) -> None:
 
     That may be no smaller than the number of transactions that made the new file: its list of free pages has them.
     """
-    page_bytes = environment.env.stat()["psize"]
+    page_bytes, meta = environment.env.stat()["psize"], environment.databases["meta"]
     with open(file, "r+b", buffering=0) as new:
         descriptions = [os.pread(new.fileno(), _META_BYTES, page * page_bytes + _META_BEGIN) for page in (0, 1)]
         whole = max(descriptions, key=_number)
         while environment.env.info()["last_txnid"] < _number(whole):
-            environment.count_commit()
+            with environment.begin(write=True) as txn:  # What is there once more, for the number.
+                txn.put(FORMAT_KEY, txn.get(FORMAT_KEY, db=meta) or b"", db=meta)
         last = environment.env.info()["last_txnid"]
         for number in (last - 1, last):
             description = whole[: -_NUMBER.size] + _NUMBER.pack(number)

@@ -15,9 +15,8 @@ from typing import Final, TypeVar
 from refold.errors import Closed, InvalidInput, NotFound, StoreBusy, StoreError, StoreVersion
 from refold.limits import MAP_WAIT_SECONDS, OPEN_WAIT_SECONDS_MAX
 from refold.log.disk import building, disk_error, remove
-from refold.log.environment import TURN_LOCK, Environment
+from refold.log.environment import TURN_LOCK, Environment, open_lock
 from refold.log.lmdb_file import CLEAN, DATA_FILE, LOCK_FILE, create_databases, problems, unmap
-from refold.log.open_files import open_lock
 from refold.log.protocol import Found
 from refold.log.registry import share, unshare
 

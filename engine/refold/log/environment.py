@@ -3,6 +3,7 @@
 LMDB may open a file only once in a process, so read-only handles of the same process share the writer's environment.
 """
 
+import ctypes
 import fcntl
 import io
 import mmap
@@ -10,11 +11,11 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from struct import Struct
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 from weakref import WeakSet
 
 import lmdb
@@ -34,7 +35,6 @@ from refold.log.lmdb_file import (
     DATA_FILE,
     FORMAT_KEY,
     NAMES,
-    NO_TXNIDS,
     STOPPED_NEXT,
     check_end,
     check_format,
@@ -48,12 +48,9 @@ from refold.log.lmdb_file import (
     open_to_read,
     settle,
     translated,
-    txnids_of,
 )
-from refold.log.open_files import file_at, identity_at, open_environments
 from refold.log.protocol import Displaced, TurnLost
-from refold.log.slots import SLOTS, Slots, put_again
-from refold.threads import uninterrupted
+from refold.threads import free_lock, uninterrupted
 
 # The turnstile: a lock before LMDB's own, which whoever writes holds for its turn.
 #
@@ -66,12 +63,11 @@ from refold.threads import uninterrupted
 # Its file is mapped by everybody. A byte says that an I/O error has stopped a writer, until one has opened the store
 # and checked the end of the log: noting it takes no call that a broken disk could refuse. A number counts how often the
 # data file was replaced by a clean copy, twice each time: it is odd while that is being done. Whoever has the file open
-# compares it before each look at the log, and goes on in the new file. Two numbers say since when the system has kept
-# what was written to the data file, see ``slots.put_again``.
+# compares it before each look at the log, and goes on in the new file.
 
 TURN_LOCK: Final = "turn.lock"
 _SUSPECT: Final = 2
-_FILE_BYTES: Final = 32
+_FILE_BYTES: Final = 16
 REPLACED: Final = 1
 """Where the words of the file have the number."""
 _TURN, _QUEUE = 0, 1
@@ -197,7 +193,7 @@ class Turnstile:
 
     def close(self) -> None:
         """Give everything back; a thread that looks meanwhile sees zeros."""
-        self._flags, self.words = bytearray(_FILE_BYTES), [0] * 4
+        self._flags, self.words = bytearray(_FILE_BYTES), [0, 0]
         self._file.close()
 
 
@@ -206,7 +202,7 @@ class NoTurnstile:
 
     is_held = False
     is_suspect = False
-    words = (0, 0, 0, 0)
+    words = (0, 0)
 
     def close(self) -> None:
         """Do nothing: no file is open."""
@@ -229,6 +225,31 @@ def _allocate(file: int) -> None:
         os.posix_fallocate(file, 0, _FILE_BYTES)
     else:
         os.ftruncate(file, _FILE_BYTES)
+
+
+# The numbers of the last two commits, as the file has them.
+#
+# A writer puts the number of its commit into the file, and then into LMDB's table of readers, where everybody looks for
+# it. One that dies between the two leaves a commit that is durable and seen by nobody until the next turn at writing:
+# LMDB sees to its table when it finds that the owner of its mutex is dead.
+
+_META_PAGES: Final = 2
+_TXNID_BEGIN: Final = 144
+"""Where a page has the number of its commit, in LMDB 0.9 on a machine of 64 bits."""
+_Txnids: TypeAlias = tuple[Sequence[int], Sequence[int]]
+_NO_TXNIDS: Final[_Txnids] = ((0,), (0,))
+
+
+def _txnids_of(path: str, page_bytes: int) -> _Txnids:
+    """Map the file's first two pages, and return the number of each page's commit as it is at any moment."""
+    try:
+        with open(os.path.join(path, DATA_FILE), "rb") as file:
+            pages = mmap.mmap(file.fileno(), _META_PAGES * page_bytes, access=mmap.ACCESS_READ)
+    except OSError as error:
+        raise disk_error(error, f"mapping {DATA_FILE} in {path}", "check who owns it and open it again") from error
+    words = memoryview(pages).cast("Q")
+    first, second = (begin // words.itemsize for begin in (_TXNID_BEGIN, page_bytes + _TXNID_BEGIN))
+    return words[first : first + 1], words[second : second + 1]
 
 
 _COMMITS_MAX: Final = 2**48
@@ -273,9 +294,7 @@ class Environment:
         self.ballast = Ballast(path)
         """What a turn that meets a full disk may ask for room: it is lent to erasures."""
         self.turnstile = cast("Turnstile", NoTurnstile()) if is_sealed else Turnstile(path)
-        self._txnids = NO_TXNIDS
-        self.slots: Slots | None = None
-        """Those of the file, where the environment is one that writes."""
+        self._txnids = _NO_TXNIDS
         # The environment is opened last, and closed by whatever goes wrong from here: the process may not open the
         # file again as long as a traceback holds it.
         try:
@@ -290,17 +309,14 @@ class Environment:
             self.env.reader_check()
             self.databases = self._open_databases()
             if not is_sealed:  # Whose transactions are of the file's last commit in any case.
-                self._txnids = txnids_of(path, self.env.stat()["psize"])
-                if readonly and self._lacks_commit():
-                    self._write_commits()
+                self._txnids = _txnids_of(path, self.env.stat()["psize"])
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
         """Give everything back."""
-        self._txnids = NO_TXNIDS
-        self._leave_slots()
+        self._txnids = _NO_TXNIDS
         self.env.close()
         self.turnstile.close()
 
@@ -324,57 +340,7 @@ class Environment:
                 if not attempts or not self.recover(error):
                     raise translated(error, f"beginning to {'write' if write else 'read'}", self.path) from error
 
-    # What is durable: a commit whose slot was flushed with its pages, and each before that.
-
-    def _leave_slots(self) -> None:
-        if self.slots is not None:
-            self.slots.close()
-            self.slots = None
-
-    def flush_commit(self) -> None:
-        """Make a commit durable that is in no slot."""
-        self.env.sync(True)  # noqa: FBT003 - the binding takes it by its place
-
-    def count_commit(self) -> None:
-        """Commit what is there already, which gives LMDB's next commit another number; the caller has its turn."""
-        with self.begin(write=True) as txn:
-            txn.put(FORMAT_KEY, txn.get(FORMAT_KEY, db=self.databases["meta"]) or b"", db=self.databases["meta"])
-
-    def take_back(self, txnid: int) -> None:
-        """Take a commit that failed out of its slot, durably; where that fails, it may come back: writing stops."""
-        try:
-            if self.slots is not None:
-                self.slots.clear(txnid)
-            self.flush_commit()
-        except (OSError, lmdb.Error) as error:
-            self.stop(str(error))
-
-    def makes_room(self, error: lmdb.Error) -> bool:
-        """Return whether there is room now for what failed with an error; no transaction is open."""
-        if isinstance(error, lmdb.MapFullError):
-            return self.grow()
-        return is_full(error, self.path) and self.ballast.give()
-
-    def _lacks_commit(self) -> bool:
-        """Return whether a slot holds the commit behind the last one, which a loss of power may have taken."""
-        with (
-            self.begin(write=False) as txn,
-            closing(Slots(self._data_path, txn, self.databases[SLOTS], readonly=True)) as slots,
-        ):
-            return not slots.is_kept(self.turnstile.words) and slots.rows(txn.id() + 1) is not None
-
-    def _write_commits(self) -> None:
-        """Open LMDB's environment as one that writes, which puts such a commit again; not while somebody writes."""
-        try:
-            is_writable = os.access(self._data_path, os.W_OK) and self.turnstile.enter_now()
-            if is_writable and self._lacks_commit():
-                self._become_writable()
-        finally:
-            if self.turnstile.is_held:
-                self.turnstile.unlock()
-                self.turnstile.is_held = False
-
-    # What becomes of writing after an I/O error.
+    # What is durable, and what becomes of writing after an I/O error.
     #
     # After one it is unknown what has reached the disk: the system may have forgotten pages that it could not write,
     # and LMDB's last page may be there or not. So writing stops in this process until the store is opened again,
@@ -406,12 +372,13 @@ class Environment:
         A full disk is an end that is known, and writing goes on when there is space: unless LMDB failed at its last
         page and others see the commit all the same, which is unknown again.
         """
-        try:
-            if self.is_panicked():
+        is_visible = False
+        if self.is_panicked():
+            try:
                 self.renew()
-            is_visible = bool(self.stopped) or self.env.info()["last_txnid"] >= txnid
-        except (StoreError, lmdb.Error, OSError):
-            is_visible = True  # It cannot be read now; who reads next tries again.
+                is_visible = self.env.info()["last_txnid"] >= txnid
+            except (StoreError, lmdb.Error, OSError):
+                is_visible = True  # It cannot be read now; who reads next tries again.
         was_full, self.was_full = self.was_full, is_full(error, self.path, was_full=self.was_full)
         if is_visible or is_of_disk(error, self.path, was_full=was_full):
             self.stop(str(error))
@@ -491,7 +458,7 @@ class Environment:
                         return False
                     self._become_writable()
                 with suppress(lmdb.Error):
-                    self.flush_commit()
+                    self.env.sync(True)  # noqa: FBT003 - the binding takes it by its place
                     self.env.begin(write=True)
                 return True
             finally:
@@ -612,16 +579,15 @@ class Environment:
             raise self._displaced()
 
     def _is_at_place(self) -> bool:
+        device, number = self.identity
         # A `stat` of the file would have the next commit write its time anew, which takes as long as half a flush.
         with suppress(OSError), os.scandir(self.path) as entries:
-            for entry in entries:
-                if entry.name == DATA_FILE and entry.inode() == self.identity[1]:
-                    return True
-        try:  # Of a link, or without a file to open.
-            status = os.stat(self._data_path)
-        except OSError:  # Of a directory above that nobody may look into, say.
-            return False
-        return (status.st_dev, status.st_ino) == self.identity
+            if any(entry.inode() == number and entry.name == DATA_FILE for entry in entries):
+                return os.stat(self.path).st_dev == device
+        with suppress(OSError):  # Of a directory above that nobody may look into, say.
+            status = os.stat(self._data_path)  # Of a link, or where no more files may be open.
+            return (status.st_dev, status.st_ino) == self.identity
+        return False
 
     def _displaced(self) -> Displaced:
         return Displaced(
@@ -684,14 +650,13 @@ class Environment:
         self._is_map_changing = self._is_lost = True
         try:
             with self.copying:
-                self._leave_slots()
                 self.env.close()
             try:
                 if meanwhile is not None:
                     meanwhile()
             finally:
                 self._reopen()
-                self._txnids = txnids_of(self.path, self.env.stat()["psize"])
+                self._txnids = _txnids_of(self.path, self.env.stat()["psize"])
                 self._is_lost = False
         finally:
             self._map_changes += 1
@@ -772,10 +737,6 @@ class Environment:
                 check_structure(self.path, STRUCTURE_BYTES_MAX)
                 databases = {name: self.env.open_db(name.encode(), txn=txn, create=False) for name in NAMES}
                 check_format(txn.get(FORMAT_KEY, db=databases["meta"]), self.path)
-                last = txn.id() - 1
-                self._leave_slots()
-                self.slots = Slots(self._data_path, txn, databases[SLOTS], readonly=False)
-            put_again(self, databases, last)
         finally:
             if self.turnstile.is_held and not is_held:
                 self.turnstile.unlock()
@@ -791,3 +752,45 @@ class Environment:
         with self.begin(write=False) as txn:
             check_format(txn.get(FORMAT_KEY, db=databases["meta"]), self.path)
         return databases
+
+
+open_environments: Final[dict[tuple[int, int], Environment]] = {}
+"""Those of this process, by the identity of their files."""
+open_lock = threading.RLock()
+"""Held to open and to close; a thread may take it again: a handle that is collected then gives its share back."""
+
+
+_of_parent: Final[set[tuple[int, int]]] = set()
+"""The files that were open where this process forked off."""
+
+
+def _leave_to_parent() -> None:
+    """Keep what this process has of the parent's environments for ever.
+
+    Who lets go of one gives up the place of its reader in LMDB's table, which is the parent's.
+    """
+    free_lock(open_lock)
+    for identity, environment in open_environments.items():
+        _of_parent.add(identity)
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(environment.env))
+    open_environments.clear()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
+
+
+def identity_at(path: str) -> tuple[int, int]:
+    """Return the identity of the file; ``StoreBusy`` if the process that forked this one has it open."""
+    identity = file_at(path)
+    if identity in _of_parent:
+        raise StoreBusy(
+            f"the process that forked this one had the store at {path} open; fork before it is opened, or start "
+            f"processes with 'spawn'"
+        )
+    return identity
+
+
+def file_at(path: str) -> tuple[int, int]:
+    """Return the identity of the data file at a path."""
+    status = os.stat(os.path.join(path, DATA_FILE))
+    return status.st_dev, status.st_ino

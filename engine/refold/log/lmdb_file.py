@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - struct names its exception in lower case
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import lmdb
 import msgspec
@@ -29,11 +29,13 @@ from refold.limits import (
 from refold.log.disk import FULL, NO_FILES, NO_FILES_NEXT, disk_error, flush
 from refold.log.protocol import TABLES
 from refold.log.record import FORMAT, NO_LINK, SEQ, Record, link_after
-from refold.log.slots import HEADER_BYTES, SLOTS, empty_row
 
 FORMAT_KEY: Final = b"format"
-NAMES: Final = (SLOTS, "log", *TABLES)
+NAMES: Final = ("log", *TABLES)
 """The databases of a store."""
+
+_HEADER_BYTES: Final = 16
+"""The head of a page of LMDB 0.9 on a machine of 64 bits."""
 
 _DATABASES_MAX: Final = 16
 
@@ -133,12 +135,9 @@ _BLOCK_BYTES: Final = 512
 
 
 def open_lmdb(path: str) -> lmdb.Environment:
-    """Return the LMDB environment, with as much address space as the system grants.
-
-    It flushes the pages of a commit, and not the page that names them: see ``slots``.
-    """
+    """Return the LMDB environment, with as much address space as the system grants."""
     allocate_lock_file(path)
-    return _open(path, metasync=False, max_readers=READERS_MAX, max_spare_txns=1)
+    return _open(path, max_readers=READERS_MAX, max_spare_txns=1)
 
 
 def open_to_read(path: str) -> lmdb.Environment:
@@ -258,31 +257,6 @@ def _maps_of(path: str) -> Iterator[tuple[int, int]]:
                 assert permissions.endswith("s"), f"{path} is mapped privately"
                 begin, end = addresses.split("-")
                 yield int(begin, 16), int(end, 16)
-
-
-# The numbers of the last two commits, as the file has them.
-#
-# A writer puts the number of its commit into the file, and then into LMDB's table of readers, where everybody looks for
-# it. One that dies between the two leaves a commit that is durable and seen by nobody until the next turn at writing:
-# LMDB sees to its table when it finds that the owner of its mutex is dead.
-
-_META_PAGES: Final = 2
-_TXNID_BEGIN: Final = 144
-"""Where a page has the number of its commit, in LMDB 0.9 on a machine of 64 bits."""
-Txnids: TypeAlias = tuple[Sequence[int], Sequence[int]]
-NO_TXNIDS: Final[Txnids] = ((0,), (0,))
-
-
-def txnids_of(path: str, page_bytes: int) -> Txnids:
-    """Map the file's first two pages, and return the number of each page's commit as it is at any moment."""
-    try:
-        with open(os.path.join(path, DATA_FILE), "rb") as file:
-            pages = mmap.mmap(file.fileno(), _META_PAGES * page_bytes, access=mmap.ACCESS_READ)
-    except OSError as error:
-        raise disk_error(error, f"mapping {DATA_FILE} in {path}", "check who owns it and open it again") from error
-    words = memoryview(pages).cast("Q")
-    first, second = (begin // words.itemsize for begin in (_TXNID_BEGIN, page_bytes + _TXNID_BEGIN))
-    return words[first : first + 1], words[second : second + 1]
 
 
 # The end of a file after an I/O error: read from the disk, and checked whether its last records are what their links
@@ -459,7 +433,7 @@ def _verifier() -> Any:
 
         def _walk_leaf(self, ctx: dict[str, Any], pgno: int, buf: bytes) -> None:
             keys, floor = None, ctx.get("floor", b"")
-            if ctx["key_cmp"] is lexical and not ctx["is_free"] and self.hdrsz == HEADER_BYTES:
+            if ctx["key_cmp"] is lexical and not ctx["is_free"] and self.hdrsz == _HEADER_BYTES:
                 keys = plain_keys(buf, ctx["last_key"])
             if keys is not None and keys[0] >= floor:
                 ctx["last_key"] = keys[-1]
@@ -474,9 +448,9 @@ def _verifier() -> Any:
 
 def _separators(page: bytes) -> list[bytes]:
     """Return the keys of a page of branches as far as they lie within it, the first of which is empty."""
-    (lower,) = _BOUNDS.unpack_from(page, HEADER_BYTES - _BOUNDS.size)[:1]
-    count = (min(lower, len(page)) - HEADER_BYTES) // 2
-    places = _places(max(count, 0)).unpack_from(page, HEADER_BYTES)
+    (lower,) = _BOUNDS.unpack_from(page, _HEADER_BYTES - _BOUNDS.size)[:1]
+    count = (min(lower, len(page)) - _HEADER_BYTES) // 2
+    places = _places(max(count, 0)).unpack_from(page, _HEADER_BYTES)
     return [_key_at(page, place) for place in places]
 
 
@@ -488,17 +462,17 @@ def _key_at(page: bytes, place: int) -> bytes:
 
 
 def _first_key(page: bytes) -> bytes:
-    return _key_at(page, _places(1).unpack_from(page, HEADER_BYTES)[0])
+    return _key_at(page, _places(1).unpack_from(page, _HEADER_BYTES)[0])
 
 
 def plain_keys(page: bytes, before: bytes | None) -> list[bytes] | None:
     """Return the keys of a leaf page of plain rows behind the key ``before``; ``None`` where a closer look is due."""
-    lower, upper = _BOUNDS.unpack_from(page, HEADER_BYTES - _BOUNDS.size)
+    lower, upper = _BOUNDS.unpack_from(page, _HEADER_BYTES - _BOUNDS.size)
     size, unpack = len(page), _NODE.unpack_from
-    count = (lower - HEADER_BYTES) // 2
+    count = (lower - _HEADER_BYTES) // 2
     if count < 1 or not lower <= upper <= size:
         return None
-    places = _places(count).unpack_from(page, HEADER_BYTES)
+    places = _places(count).unpack_from(page, _HEADER_BYTES)
     if min(places) < upper or max(places) + _NODE.size > size:
         return None
     keys: list[bytes] = []
@@ -521,7 +495,6 @@ def create_databases(path: str, seed: dict[bytes, bytes]) -> None:
     try:
         with env.begin(write=True) as txn:
             databases = {name: env.open_db(name.encode(), txn=txn) for name in NAMES}
-            txn.put(*empty_row(), db=databases[SLOTS])  # Before all others.
             txn.put(FORMAT_KEY, msgspec.msgpack.encode(FORMAT), db=databases["meta"])
             for key, value in seed.items():
                 txn.put(key, value, db=databases["meta"])

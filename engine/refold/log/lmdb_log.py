@@ -1,29 +1,24 @@
 """The log on LMDB: one directory with ``data.mdb``, ``lock.mdb``, ``turn.lock`` and ``writer.lock``.
 
-It promises that what a turn's ``write`` returned from survives a power cut (a flush for each commit, see ``slots``;
-never ``sync=False``, never ``writemap``) and that no transaction outlives a call. Of a record it reads head and columns
-at most, never an event.
+It promises that what a turn's ``write`` returned from survives a power cut (two flushes per commit, never
+``sync=False``, never ``writemap``) and that no transaction outlives a call. Of a record it reads head and columns at
+most, never an event.
 """
 
-import os
 import threading
 from collections.abc import Callable, Sequence
-from functools import partial
 from itertools import islice
-from operator import call
-from typing import Any, Final, NoReturn, TypeAlias, TypeVar
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import lmdb
-import msgspec
 
 from refold.errors import ReadOnly, StoreCorrupt, StoreError, StoreFull
 from refold.limits import BALLAST_BYTES_MIN, RETRIES_COUNT_MAX, SEQ_BYTES
 from refold.log.directory import Directory
 from refold.log.environment import REPLACED, Environment
-from refold.log.lmdb_file import is_full, translated
+from refold.log.lmdb_file import translated
 from refold.log.protocol import Row, Table, TurnLost
-from refold.log.record import FIRST_SEQ, FIRST_SEQ_BEGIN, SEQ, EventBytes, Record, Sealed, events_in, slot_of
-from refold.log.slots import SLOT_BYTES, SlotError
+from refold.log.record import FIRST_SEQ, FIRST_SEQ_BEGIN, SEQ, EventBytes, Record, Sealed, events_in
 
 # Reads of the log inside a transaction, which is given and ends with the call.
 
@@ -92,12 +87,11 @@ def located(txn: "lmdb.Transaction[Any]", database: _Database, seqs: Sequence[in
 
 # Turns at writing.
 
-_call: Final[Callable[..., Any]] = call
 _AnyRow: TypeAlias = tuple[str, bytes, bytes | None]
 """A row of any database, the log included."""
 
 
-class LmdbTurn(msgspec.Struct, eq=False):
+class LmdbTurn:
     """A write transaction; see ``protocol.LogTurn`` for what it promises, and ``LmdbLog.in_turn`` for how it ends.
 
     The transaction is aborted by dropping the only reference to it, so it may stand in no variable, which a traceback
@@ -105,12 +99,15 @@ class LmdbTurn(msgspec.Struct, eq=False):
     all the time let it wait for ever.
     """
 
-    environment: Environment
-    txn: "lmdb.Transaction[bytes] | None" = None
-    is_open: bool = False
-    txnid: int = 0
-    """LMDB gives the next number to the turn's own transaction, unless that changes nothing."""
-    last_commit: int = 0
+    __slots__ = ("_environment", "is_open", "last_commit", "txn", "txnid")
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self.txn: lmdb.Transaction[bytes] | None = None
+        self.is_open = False
+        self.txnid = 0
+        """LMDB gives the next number to the turn's own transaction, unless that changes nothing."""
+        self.last_commit = 0
 
     def is_current(self) -> bool:
         """Return ``True``: an open turn keeps all other writers out."""
@@ -133,7 +130,7 @@ class LmdbTurn(msgspec.Struct, eq=False):
         """
         if not self.is_open:
             raise AssertionError("a turn is open once and writes once; take another turn")
-        environment = self.environment
+        environment = self._environment
         puts: Sequence[_AnyRow] = rows
         if erased:
             puts = [*(("log", SEQ.pack(last), record) for last, record in erased), *rows]
@@ -144,13 +141,9 @@ class LmdbTurn(msgspec.Struct, eq=False):
                 try:
                     return self._put(records, puts, is_clean=is_clean)
                 except lmdb.MapFullError as error:
-                    environment.take_back(self.txnid)
                     if not environment.grow():
                         raise translated(error, _doing(records, puts), environment.path) from error
                 except lmdb.Error as error:
-                    # A full disk that refused the slot has taken nothing of it.
-                    if not (isinstance(error, SlotError) and is_full(error, environment.path)):
-                        environment.take_back(self.txnid)
                     failure = environment.failure(error, _doing(records, puts), self.txnid)
                     if not (isinstance(failure, StoreFull) and environment.ballast.give()):
                         raise failure from error
@@ -164,15 +157,15 @@ class LmdbTurn(msgspec.Struct, eq=False):
                 turnstile.is_held = False
 
     def _begin_again(self) -> None:
-        self.txn = self.environment.begin(write=True)
+        self.txn = self._environment.begin(write=True)
         if self.txn.id() != self.txnid:
-            path = self.environment.path
+            path = self._environment.path
             raise TurnLost(f"another process wrote to {path} while this one made room; nothing was written, call again")
 
     def _put(self, records: Sequence[Sealed], rows: Sequence[_AnyRow], *, is_clean: bool) -> int:
         """Put everything and commit the transaction; return the number of the last commit then."""
         assert self.txn is not None
-        databases = self.environment.databases
+        databases = self._environment.databases
         try:
             if records:
                 # No cursor in a variable: like the transaction, it would live on in a traceback.
@@ -194,19 +187,9 @@ class LmdbTurn(msgspec.Struct, eq=False):
                 else:
                     is_changed |= self.txn.put(key, value, db=databases[table])
             if is_changed:
-                environment, slots = self.environment, self.environment.slots
-                assert slots is not None, "whoever writes has the slots open"
-                slot = slot_of(slots.key, self.txnid, records, rows, SLOT_BYTES)
-                fill = partial(os.pwrite, slots.file, slot, slots.places[self.txnid & 1])
-                try:
-                    # Two calls of C in one step, which no signal splits: a commit that was cut off could come back.
-                    written_bytes, _ = map(_call, (fill, self.txn.commit))
-                except OSError as error:
-                    raise SlotError(error) from error
-                if not slot or written_bytes < len(slot):
-                    environment.flush_commit()
-                environment.was_full = False
-                ballast = environment.ballast
+                self.txn.commit()
+                self._environment.was_full = False
+                ballast = self._environment.ballast
                 ballast.written_bytes += sum(len(record) for _, record in records)
                 if ballast.written_bytes >= BALLAST_BYTES_MIN:
                     ballast.fill()
@@ -219,7 +202,7 @@ class LmdbTurn(msgspec.Struct, eq=False):
         from refold.log.clean_copy import rewrite  # noqa: PLC0415 - loaded only by those who erase
 
         self.txn = None
-        environment, before = self.environment, self.environment.commits_before
+        environment, before = self._environment, self._environment.commits_before
         changes: dict[str, dict[bytes, bytes | None]] = {}
         for table, key, value in (*(("log", SEQ.pack(last), record) for last, record in records), *rows):
             changes.setdefault(table, {})[key] = value
@@ -236,7 +219,7 @@ class LmdbTurn(msgspec.Struct, eq=False):
     def _refuse(self, what: str) -> NoReturn:
         """Raise, because LMDB did not append; no ``assert``: a check of a write must not go away with ``python -O``."""
         raise StoreCorrupt(
-            f"{what} is not behind the last one of {self.environment.path}; run `refold verify` and restore a backup"
+            f"{what} is not behind the last one of {self._environment.path}; run `refold verify` and restore a backup"
         )
 
 

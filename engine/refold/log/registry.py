@@ -7,8 +7,7 @@ from contextlib import suppress
 
 from refold.errors import StoreBusy
 from refold.limits import MAP_WAIT_SECONDS, OPEN_WAIT_SECONDS_MAX
-from refold.log.environment import REPLACED, Environment
-from refold.log.open_files import file_at, identity_at, open_environments, open_lock
+from refold.log.environment import REPLACED, Environment, file_at, identity_at, open_environments, open_lock
 from refold.log.protocol import TurnLost
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from tests.rigs.breaks import BREAKING_REPAIR, BUILDS
 from tests.rigs.power.disk import Disk
 from tests.rigs.power.judge import judged
 from tests.rigs.power.recording import Recording, Run, record, scratch
@@ -119,8 +118,6 @@ class _Child:
 
 
 def _judge_all(recording: Recording, queue: list[tuple[int, int]], place: Path, results: Path) -> None:
-    if recording.run.build in BREAKING_REPAIR:
-        BUILDS[recording.run.build]()
     disk = recording.start()
     done = 0
     with results.open("wb", buffering=0) as file:

@@ -6,7 +6,7 @@ import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import lmdb
 import msgspec
@@ -532,3 +532,43 @@ class TestAStoreThatIsNotWhereItWas:
                     chat.append("user", "lost", tokens=1)
             assert [message.content for message in chat.window()] == ["hello"]
         assert {path.name: path.read_bytes() for path in store.glob("*.mdb")} == left
+
+    def test_another_device_with_the_same_number_is_another_file(
+        self, store: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Something was mounted over the directory."""
+        stat = os.stat
+
+        def mounted(path: Any, **options: Any) -> os.stat_result:
+            found = stat(path, **options)
+            numbers = list(found[:10])
+            numbers[2] += str(path).startswith(str(store))
+            return os.stat_result(numbers)
+
+        with Memory(store) as memory:
+            with monkeypatch.context() as patched:
+                patched.setattr(os, "stat", mounted)
+                with pytest.raises(StoreError, match="was moved, removed or replaced"):
+                    memory.conversation("c").append("user", "lost", tokens=1)
+            assert_sound(memory)
+
+    def test_a_file_at_its_place_is_not_asked_for_its_times(self, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The system would write them anew with the next commit."""
+        stat, asked = os.stat, list[str]()
+
+        def counted(path: Any, **options: Any) -> os.stat_result:
+            asked.append(str(path))
+            return stat(path, **options)
+
+        with Memory(store) as memory, monkeypatch.context() as patched:
+            patched.setattr(os, "stat", counted)
+            memory.conversation("c").append("user", "kept", tokens=1)
+        assert str(store / "data.mdb") not in asked
+
+    def test_a_link_is_followed(self, tmp_path: Path, store: Path) -> None:
+        (tmp_path / "linked").mkdir()
+        for name in ("data.mdb", "lock.mdb", "turn.lock", "writer.lock"):
+            (tmp_path / "linked" / name).symlink_to(store / name)
+        with Memory(tmp_path / "linked") as memory:
+            memory.conversation("c").append("user", "through a link", tokens=1)
+            assert_sound(memory)

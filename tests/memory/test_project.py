@@ -10,6 +10,7 @@ from refold import RANKINGS, EmbeddingMismatch, InvalidInput, Memory, Project, R
 from refold.index.ranking import Ranking
 from tests.support.bounds import Clock
 from tests.support.embedder import BETWEEN, ONE, TWO, Told
+from tests.support.memories import assert_sound
 
 DAY_NS = 86_400 * 10**9
 
@@ -251,6 +252,22 @@ class TestSearching:
         assert len(memory.at(0).project("acme").search("tea")) == 0
         with pytest.raises(ReadOnly):
             then.add("x")
+
+    def test_of_two_memories_that_an_erasure_made_equal_the_other_is_still_known(self, memory: Memory) -> None:
+        project = memory.project("p")
+        first = project.add("red lamp")
+        assert project.upsert("red lamp shade", threshold=0.1).outcome == "merged"
+        merge = memory.head
+        second = project.add("red lamp")
+        memory.erase([merge], derived="keep")
+        assert [entry.content for entry in project.list()] == ["red lamp", "red lamp"]
+        assert project.add("red lamp").id == first.id
+        project.update(first, content="blue lamp")
+        assert project.add("red lamp").id == second.id
+        assert [entry.content for entry in project.list()] == ["blue lamp", "red lamp"]
+        project.delete(second)
+        assert project.add("red lamp").id not in {first.id, second.id}
+        assert_sound(memory)
 
     def test_a_request_whose_memory_was_erased_is_answered_with_an_erased_one(self, memory: Memory) -> None:
         project = memory.project("p")

@@ -153,14 +153,16 @@ class Facts:
     """The memories by id, in the order of their adding, and the ids of those that were erased."""
 
     __slots__ = (
-        *("_by_content", "_entries", "_packed"),
+        *("_by_content", "_doubled", "_entries", "_packed"),
         *("coming", "dim", "erased", "model", "recent", "seq", "unmerged"),
     )
 
     def __init__(self) -> None:
         self._entries: dict[str, Entry] = {}
         self._by_content: dict[str, str] = {}
-        """Content -> id; where an erasure left two memories of the same content, one of them."""
+        """Content -> id, of those that one memory has."""
+        self._doubled: set[str] = set()
+        """Contents that several memories had: an erased merge, or an update, leaves its memory as another one is."""
         self._packed: Memories | None = None
         """Where the memories are until somebody asks for all of them or changes one."""
         self.erased: dict[str, None] = {}
@@ -183,7 +185,7 @@ class Facts:
         if self._packed is not None:
             for entry in self._packed.all():
                 self._entries[entry.id] = entry
-                self._by_content.setdefault(entry.content, entry.id)
+                self._note_content(entry)
             self._packed = None
         return self._entries
 
@@ -200,7 +202,7 @@ class Facts:
         if existing is None or existing.content != entry.content:
             if existing is not None:
                 self._forget_content(existing)
-            self._by_content.setdefault(entry.content, entry.id)
+            self._note_content(entry)
         if existing is not None and existing.vector_seq != entry.vector_seq:
             self.coming.forget(entry.id)
         entries[entry.id] = entry
@@ -222,11 +224,14 @@ class Facts:
         self._packed = None
         self._entries.clear()
         self._by_content.clear()
+        self._doubled.clear()
         self.coming.clear()
 
     def with_content(self, content: str) -> Entry | None:
-        """Return the live memory of exactly this content."""
+        """Return the live memory of exactly this content, the first one that was added."""
         entries = self.entries
+        if content in self._doubled:
+            return next((entry for entry in entries.values() if entry.content == content), None)
         entry_id = self._by_content.get(content)
         return None if entry_id is None else entries[entry_id]
 
@@ -239,6 +244,10 @@ class Facts:
         """Take the seq of an event, and the ids that it touches."""
         self.recent.append((self.seq, stamp.seq, touched(event)))
         self.seq = stamp.seq
+
+    def _note_content(self, entry: Entry) -> None:
+        if self._by_content.setdefault(entry.content, entry.id) != entry.id:
+            self._doubled.add(entry.content)
 
     def _forget_content(self, entry: Entry) -> None:
         if self._by_content.get(entry.content) == entry.id:

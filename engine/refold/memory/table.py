@@ -246,8 +246,9 @@ class Table(Handle):
         """Erase the bytes of all that was ever put under keys that begin so, and of the whole table without ``prefix``.
 
         What was derived from it goes too, unless ``derived="keep"``. With a prefix, what a restore brought along from
-        another table, of another branch for example, is erased there as well, and so are deletions of its items in the
-        tables that go on from this one; without one, it stays there. ``forks`` is of a whole table.
+        another table, of another branch for example, is erased there as well, and so is what tables that go on from
+        this one say of its items: that they were deleted, or end at another time. Without one, it stays there.
+        ``forks`` is of a whole table.
         """
         if not prefix:
             return store.erase_stream(self._core, self._stream, self._at, derived, forks)
@@ -538,7 +539,7 @@ def _keys_of(event: Event) -> tuple[str, ...]:
 
 
 def _put_seqs_of(event: Event) -> tuple[int, ...]:
-    """Return the seqs at which the items were put that an event is about."""
+    """Return the seqs at which the items were put that an event deletes, or gives another end."""
     if isinstance(event, (ItemDeleted, ItemEndSet)):
         return (event.prior,)
     return event.seqs if isinstance(event, ItemsDeleted) else ()

@@ -110,7 +110,7 @@ class Worker:
         return self.memory.conversation(name, window_tokens=None if name in self.forks else 2_000)
 
     def text(self) -> str:
-        """Return a text that occurs once, no part of it either, short or longer than a page, or than half a slot."""
+        """Return a text that occurs once, and so does each part of it, short or longer than a page."""
         return self.random.randbytes(self.random.choice(TEXT_CHARS) // 2 + 4).hex().translate(LETTERS)
 
 

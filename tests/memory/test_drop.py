@@ -3,12 +3,15 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from refold import Closed, Conversation, InvalidInput, Memory, Message, ReadOnly
+from tests.support.bounds import Clock
 from tests.support.memories import assert_sound
+from tests.support.other_process import Elsewhere
 
 
 def texts(messages: Sequence[Message]) -> list[Any]:
@@ -188,6 +191,27 @@ def test_many_drop_and_begin_at_once(memory: Memory) -> None:
         list(threads.map(run, range(100)))
     assert memory.verify().ok
     assert memory.state_hash() == memory.replay_hash()
+
+
+def test_a_handle_taken_behind_a_drop_of_another_process_begins_anew(tmp_path: Path) -> None:
+    with Memory(tmp_path / "store") as memory, Elsewhere(Clock()) as elsewhere:
+        older = memory.conversation("a")
+        older.append("user", "before")
+        elsewhere.opened(tmp_path / "store", {}, 2).conversation("a").drop()
+        later = memory.conversation("a")
+        later.scratchpad.set("key", "value")
+        later.append("user", "after")
+        assert (texts(later.window()), later.scratchpad.keys()) == (["after"], ["key"])
+        with pytest.raises(Closed, match="after this handle was taken"):
+            older.append("user", "late")
+        elsewhere.shut()
+
+
+def test_a_handle_on_a_closed_memory_can_be_taken(tmp_path: Path) -> None:
+    with Memory(tmp_path / "store") as memory:
+        memory.conversation("a").append("user", "hello")
+    with pytest.raises(Closed, match="open the store again"):
+        memory.conversation("a").append("user", "late")
 
 
 def test_a_batch_sees_what_it_dropped(memory: Memory, chat: Conversation) -> None:

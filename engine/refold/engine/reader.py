@@ -577,6 +577,15 @@ class Reader:
             self.notice()
             return self.head
 
+    def stored_head(self) -> int:
+        """Return the seq of the last event, those of another process included, and fold nothing.
+
+        Of a closed memory it is the last one that was known.
+        """
+        if self.closed or self.log.last_commit() == self.last_commit:
+            return self.head
+        return max(self.head, self.log.head())
+
     # What a commit looks up.
 
     def answered(self, request: Request) -> Recorded | None:

@@ -736,7 +736,7 @@ class Handle:
         self._at = at
         self._opening = opening
         self._claims = claims
-        self._since = core.engine.reader.head if opening is not None else 0
+        self._since = core.engine.reader.stored_head() if opening is not None and at is None else 0
 
     def _read(self, query: Callable[[State], T]) -> T:
         return self._core.read(self._stream, query, self._at)

@@ -357,8 +357,8 @@ def rates(logs: Logs, rounds: int) -> None:
     address = logs.address()
     with Memory(address, cache=":memory:") as memory:
         jobs: dict[str, tuple[Callable[[], float], Callable[[], float]]] = {
-            "64 writers": (lambda: ours(memory, 64, 20), lambda: bare.written(64, 20)),
-            "batches of 100": (lambda: ours_batched(memory, 10, 100), lambda: bare.batched(10, 100)),
+            "64 writers": (lambda: ours(memory, 64, 200), lambda: bare.written(64, 200)),
+            "batches of 100": (lambda: ours_batched(memory, 50, 100), lambda: bare.batched(50, 100)),
         }
         for name, pair in jobs.items():
             found: list[tuple[float, float]] = []

@@ -91,8 +91,16 @@ def test_every_block_of_a_page_says_its_language(name: str) -> None:
     ids=lambda path: f"{path.parent.name}/{path.name}",
 )
 def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
-    links = re.findall(r"\]\((?!https://)([^)#]+)", page.read_text(encoding="utf-8"))
-    assert [link for link in links if not (page.parent / link).is_file()] == []
+    links = re.findall(r"\]\((?!https://)([^)#]*)#?([^)]*)\)", page.read_text(encoding="utf-8"))
+    targets = [(page.parent / link if link else page, anchor) for link, anchor in links]
+    assert [str(target) for target, _ in targets if not target.is_file()] == []
+    assert [f"{target}#{anchor}" for target, anchor in targets if anchor and anchor not in anchors(target)] == []
+
+
+def anchors(page: Path) -> list[str]:
+    """The names under which the headings of a page can be reached."""
+    headings = re.findall(r"(?m)^#+ (.+)$", page.read_text(encoding="utf-8"))
+    return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
 
 
 # The quickstart.

@@ -179,3 +179,27 @@ def test_what_was_told_in_a_month_is_there_when_it_is_asked_for(tokens: int | No
         assert all(entry.importance > 0.55 for entry in entries), "what is used does not fade"
         assert memory.project("acme").stats().episodes == 60
         assert_sound(memory)
+
+
+def test_memories_that_were_not_used_for_days_lose_importance_at_the_end_of_a_session() -> None:
+    clock = Clock()
+    with Memory(clock_ns=clock) as memory:
+        default_hooks(memory)
+        project = memory.project("acme")
+        project.add("The database listens on port 6543.", importance=0.8)
+        project.add("Ferries leave from pier nine.", importance=0.8)
+
+        def importance() -> dict[str, float]:
+            return {entry.content.split()[1]: entry.importance for entry in project.list()}
+
+        loop = AgentLoop(memory, memory.conversation("first", project="acme"), Script(Reply("Yes."), Reply("Good.")))
+        loop.run("Hello.")
+        clock.advance(21 * 86_400)
+        loop.end()
+        assert importance() == {"database": pytest.approx(0.8 * 0.95**3), "leave": pytest.approx(0.8 * 0.95**3)}
+        memory.settings.set("memory_enabled", value=False)
+        clock.advance(21 * 86_400)
+        loop.run("Hello again.")
+        loop.end()
+        assert importance()["leave"] == pytest.approx(0.8 * 0.95**3)
+        assert_sound(memory)

@@ -8,7 +8,20 @@ from hypothesis import strategies as some
 
 from refold import Conversation, LimitExceeded, Memory
 from refold.evaluation.cases import cases_of, conversations, item_of
-from refold.evaluation.eviction import POLICIES, Need, Piece, Policy, SimulatedWindow, Trace, bounds, replay, whole
+from refold.evaluation.eviction import (
+    POLICIES,
+    Eviction,
+    Need,
+    Piece,
+    Policy,
+    SimulatedWindow,
+    Trace,
+    bounds,
+    recommendation,
+    replay,
+    whole,
+)
+from refold.evaluation.retrieval import Interval
 from refold.importers import import_file, transcript
 from refold.memory.options import core_of
 from refold.views.window import POLICIES as RELEASED
@@ -206,6 +219,50 @@ def test_pinned_roles_stay_and_what_does_not_fit_beside_them_is_refused() -> Non
     outcome = replay(trace, NAMED["bare-pinned"], 20)
     assert (outcome.survived, outcome.evicted, outcome.refused) == ((0.5,), 1, 1)
     assert replay(trace, NAMED["bare"], 20).evicted == 3
+
+
+def measured(policy: str, survival: float | None, low: float = 0.0, high: float = 1.0, budget: int = 100) -> Eviction:
+    """A result of which only what a recommendation reads is drawn up."""
+    within = None if survival is None else Interval(low, high)
+    regret = None if survival is None else 1 - survival
+    return Eviction(policy, budget, 9, survival, within, survival, regret, 50.0, 3, 0, 0, 100.0)
+
+
+FIFO = measured("fifo", 0.5, 0.4, 0.6)
+
+
+@pytest.mark.parametrize(
+    ("results", "policy"),
+    [
+        ([FIFO, measured("least-recalled", 0.61)], "least-recalled"),
+        (
+            [FIFO, measured("least-recalled", 0.59)],
+            "fifo",
+        ),  # Within the interval it may be chance.
+        ([FIFO, measured("least-recalled", 0.7), measured("summary", 0.8)], "summary"),
+        (
+            [FIFO, measured("bare", 0.9), measured("least-recalled", 0.3)],
+            "fifo",
+        ),  # Not selectable.
+        (
+            [FIFO, measured("least-recalled", 0.9, budget=200)],
+            None,
+        ),  # Nothing to compare it with.
+        ([measured("fifo", None), measured("least-recalled", None)], None),
+        ([], None),
+    ],
+)
+def test_a_policy_is_recommended_where_it_is_clearly_better(results: list[Eviction], policy: str | None) -> None:
+    found = recommendation(results)
+    assert (found and found.eviction) == policy
+
+
+def test_a_recommendation_says_what_each_policy_lost() -> None:
+    found = recommendation([FIFO, measured("least-recalled", 0.75)])
+    assert found is not None
+    (reason,) = found.reasons
+    assert reason.startswith("in 100 tokens, 25 of 100 things that were needed later had left")
+    assert reason.endswith("with fifo, 50")
 
 
 def test_no_need_is_no_survival() -> None:

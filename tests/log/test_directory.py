@@ -533,6 +533,21 @@ class TestAStoreThatIsNotWhereItWas:
             assert [message.content for message in chat.window()] == ["hello"]
         assert {path.name: path.read_bytes() for path in store.glob("*.mdb")} == left
 
+    def test_what_waits_to_be_written_is_kept_until_the_store_is_back(self, store: Path, tmp_path: Path) -> None:
+        """A delayed append is acknowledged from memory: who flushes or closes learns what became of it."""
+        memory = Memory(store, durability="delayed")
+        memory.flush()
+        store.rename(tmp_path / "elsewhere")
+        memory.conversation("c").append("user", "waits", tokens=1)
+        for write in (memory.flush, memory.close):
+            with pytest.raises(StoreError, match=r"was moved, removed or replaced, .* kept in RAM"):
+                write()
+        (tmp_path / "elsewhere").rename(store)
+        memory.close()
+        with Memory(store) as memory:
+            assert [message.content for message in memory.conversation("c").window()] == ["hello", "waits"]
+            assert_sound(memory)
+
     def test_another_device_with_the_same_number_is_another_file(
         self, store: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

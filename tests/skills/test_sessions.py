@@ -1,5 +1,6 @@
 """Skills in a session of an agent: what they allow it, and what it learns at its end."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,19 @@ def test_each_selected_skill_is_shown_by_whole_sections_and_only_what_is_shown_i
         selected = memory.skills.selected("s1")
         assert selected is not None
         assert selected.names == ("deploy-alpha",)
+
+
+def test_a_configuration_bounds_the_lines_that_are_shown_of_a_skill(tmp_path: Path) -> None:
+    body = "".join(f"- step {number}\n" for number in range(60))
+    (tmp_path / "external-skills.json").write_text('{"settings": {"max_content_lines": 5}}', encoding="utf-8")
+    with remembering() as memory:
+        texts = {"deploy": f"---\nname: deploy\ndescription: Deploy the servers.\n---\n{body}"}
+        hooks = default_hooks(memory, skills_below(memory, tmp_path, **texts))
+        ((_, shown, _),) = hooks.fire_user_message(
+            hooks.context(memory.conversation("s1")), "deploy the servers"
+        ).skills
+        assert re.findall(r"step \d+", shown) == [f"step {number}" for number in range(shown.count("step"))]
+        assert 0 < shown.count("step") <= 5
 
 
 def test_a_skill_is_learned_from_what_was_said_and_done() -> None:

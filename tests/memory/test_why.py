@@ -248,7 +248,7 @@ class TestTexts:
         memory.journal().append("learned of port 6543")
         entry = memory.project("p").add("it is port 6543")
         answer = memory.why("port 6543")
-        assert [step.seq for step in answer.of("came")] == [said.seq, said.seq + 1, said.seq + 2, entry.seq]
+        assert [step.seq for step in answer.of("came")] == [said.seq + 1, said.seq + 2, entry.seq, said.seq]
         assert {step.subject.split(" ")[0] for step in answer.steps} == {"message", "scratchpad", "journal", "memory"}
         assert not memory.why("nowhere").is_there
         assert "holds 'nowhere'" in memory.why("nowhere").steps[0].text
@@ -390,11 +390,11 @@ class TestText:
         answer = memory.why("6543")
         head, *rest = str(answer).splitlines()
         assert "there in" in head
-        assert rest[0].startswith(
+        assert rest[0].startswith(f"  memory of seq {entry.seq} in project/p: it is there since seq {entry.seq}")
+        assert rest[1].startswith(
             f"  message of seq {first.seq} in conversation/c: it is not there since seq {pusher.seq}"
         )
-        assert "another thing" in rest[0]
-        assert rest[1].startswith(f"  memory of seq {entry.seq} in project/p: it is there since seq {entry.seq}")
+        assert "another thing" in rest[1]
         assert answer.present[0] == f"memory of seq {entry.seq} in project/p"
 
     def test_the_newest_steps_that_showed_it_are_printed_and_all_are_data(self, memory: Memory) -> None:
@@ -406,6 +406,45 @@ class TestText:
         printed = [line for line in str(answer).splitlines() if line.startswith("  shown")]
         assert "6 earlier not printed" in printed[0]
         assert [f"seq {seq} " in line for seq, line in zip(seqs[-3:], printed[1:], strict=True)] == [True] * 3
+
+    def test_a_context_is_told_with_the_part_that_showed_it_and_the_rank_of_a_memory(self, memory: Memory) -> None:
+        chat = memory.conversation("c", project="p")
+        said = chat.append("user", "Is the port 6543?")
+        memory.profile().set("port", "6543")
+        entry = memory.project("p").add("The port of the database is 6543.")
+        memory.project("p").add("The logo is a heron.")
+        for _ in range(2):
+            memory.show(memory.context(chat, query="Which port?"))
+
+        def shown(x: Any) -> list[str]:
+            return [step.text for step in memory.why(x).of("shown")]
+
+        assert shown(said) == ["a context showed it in its part window, for 'Which port?'"] * 2
+        assert shown("port") == ["a context showed it in its part profile, for 'Which port?'"] * 2
+        first, last = shown(entry)
+        assert first == "a context showed it in its part memories, for 'Which port?'"
+        assert last.startswith(f"{first}: it was ranked 1 of 2, with a score of 0.")
+        assert last.endswith(", and up to 200 are shown")
+        other = memory.conversation("d", project="p")
+        memory.show(memory.context(other, query="Which port was it, 6543?"))
+        assert shown(said)[-1] == "a context showed it in its part messages, for 'Which port was it, 6543?'"
+        memory.erase([memory.head])
+        assert "was erased" in shown(entry)[-1]
+
+    def test_of_many_places_only_the_first_ones_are_printed_with_their_steps(self, memory: Memory) -> None:
+        chat = memory.conversation("c")
+        for number in range(5):
+            chat.append("user", f"Heron {number}.")
+        memory.profile().set("bird", "Heron")
+        answer = memory.why("Heron")
+        text = str(answer)
+        assert [text.count(f"in conversation/c: it is there since seq {message.seq}") for message in chat.window()] == [
+            1
+        ] * 5
+        assert text.count("  came") == 3
+        assert text.splitlines()[1].startswith("  profile 'bird'")
+        assert text.splitlines()[-1].startswith("the steps of 3 more are not printed")
+        assert len(answer.of("came")) == 6
 
     def test_things_are_answered_for_before_contexts_that_quote_the_words(self, memory: Memory) -> None:
         chat = memory.conversation("c")

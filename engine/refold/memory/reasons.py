@@ -12,6 +12,7 @@ from refold import fold
 from refold.event import Event, Recorded, Stamp, unpack_json
 
 _SHOWN_CHARS: Final = 60
+_DETAILED_COUNT: Final = 3  # Places of a text whose steps are printed unless all are wanted.
 _LISTED_COUNT: Final = 3  # Contexts and recalls of one subject that are printed unless all are wanted, the newest ones.
 _ERASED_TEXT: Final = "; what it said was erased"
 _JSON_TEXTS: Final = frozenset(("arguments", "result"))
@@ -78,7 +79,10 @@ def rows_of(answer: Why, *, full: bool = False) -> Iterator[str | Reason]:
     else:
         subject = subjects[0] if subjects else ""
         yield _verdict(answer, subject, chains.get(subject, []))
+    detailed = subjects if full else subjects[:_DETAILED_COUNT]
     for subject, steps in chains.items():
+        if subject and subject not in detailed:
+            continue
         if subject and subject != answer.about:
             yield subject
         shown = [step for step in steps if step.relation == "shown" and step.seq]
@@ -88,6 +92,9 @@ def rows_of(answer: Why, *, full: bool = False) -> Iterator[str | Reason]:
                 yield Reason("shown", f"{left_out} earlier not printed; to_json() and --full have them")
             if step not in shown[:left_out]:
                 yield step
+    if len(subjects) > len(detailed):
+        count = len(subjects) - len(detailed)
+        yield f"the steps of {count} more are not printed: ask for one of their seqs; to_json() and --full have all"
 
 
 def _verdict(answer: Why, subject: str, steps: list[Reason]) -> str:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from refold.memory.memory import Memory
 
 _IMPORTANCE_MIN: Final[float] = DEFAULTS.get("min_importance", 0.0)
+_RANKS: Final = {"message": 1, "event": 2}
 _EVERY: Final = 1_000_000  # More hits than a search has.
 _SUBJECTS_COUNT_MAX: Final = 20  # Subjects of a text that are answered for, the newest ones.
 _SHOWN_COUNT_MAX: Final = 20  # Contexts and recalls that are listed of one subject, the newest ones.
@@ -69,10 +70,12 @@ def answer(memory: "Memory", x: object, conversation: object, missing_from: obje
 
 
 def _foremost(found: Sequence[Subject]) -> list[Subject]:
-    """Return the newest subjects that are answered for: things first, then events that merely hold the words."""
-    things = [subject for subject in found if subject.kind != "event"][-_SUBJECTS_COUNT_MAX:]
-    events = [subject for subject in found if subject.kind == "event"]
-    return things + events[max(len(events) - _SUBJECTS_COUNT_MAX + len(things), 0) :]
+    """Return the newest subjects that are answered for: things, then messages, then events that just have the words."""
+    chosen: list[Subject] = []
+    for rank in range(3):
+        own = [subject for subject in found if _RANKS.get(subject.kind, 0) == rank]
+        chosen += own[max(len(own) + len(chosen) - _SUBJECTS_COUNT_MAX, 0) :]
+    return chosen
 
 
 # Lives: what brought a subject, what changed it, what took it away.
@@ -94,7 +97,33 @@ def _life(memory: "Memory", core: Core, subject: Subject, at: int) -> Iterator[R
         yield Reason(
             "shown", f"{len(shown) - _SHOWN_COUNT_MAX} earlier contexts and recalls showed it too; ask `influence`"
         )
-    yield from (reason_of("shown", recorded) for recorded in shown[-_SHOWN_COUNT_MAX:])
+    for recorded in shown[-_SHOWN_COUNT_MAX:]:
+        yield reason_of("shown", recorded, text=_shown_text(memory, subject, recorded, is_last=recorded is shown[-1]))
+
+
+def _shown_text(memory: "Memory", subject: Subject, recorded: Recorded, *, is_last: bool) -> str:
+    """Say in which part a context showed a subject, and of the last one by what rank; empty for other events."""
+    event = recorded.event
+    if not isinstance(event, ContextShown) or recorded.stamp.erased:
+        return ""
+    display = Display.of(memory, recorded)
+    part = "messages" if subject.kind == "message" and display.quotes(subject.seq) else PARTS[subject.kind]
+    text = f"a context showed it in its part {part}" + (f", for {shortened(event.query)!r}" if event.query else "")
+    if subject.kind != "memory" or not is_last or not event.query:
+        return text
+    place, hits = _placing(memory, subject, display)
+    most = display.budget.get("memories_count") or 0
+    if not place:
+        return text
+    score = f"{hits[place - 1].score:.3g}"
+    return f"{text}: it was ranked {place} of {len(hits)}, with a score of {score}, and up to {most} are shown"
+
+
+def _placing(memory: "Memory", subject: Subject, display: Display) -> tuple[int, Hits]:
+    """Return the rank that a memory had for the query of a context, 0 for none, and all hits."""
+    past = memory.at(display.event.origin).project(display.event.project)
+    hits = past.search(display.event.query or "", top_k=_EVERY, floor=0.0)
+    return next((place for place, hit in enumerate(hits, 1) if hit.entry.id == subject.key), 0), hits
 
 
 def _came(core: Core, recorded: Recorded, at: int, relation: str = "came") -> Iterator[Reason]:
@@ -386,8 +415,7 @@ def _memory_absence(memory: "Memory", subject: Subject, display: Display, room: 
         return f"it was not in the project at seq {event.origin}"
     if event.query is None:
         return f"{most} memories at most are taken, and the part memories has room for {room} tokens"
-    hits = past.search(event.query, top_k=_EVERY, floor=0.0)
-    place = next((place for place, hit in enumerate(hits, 1) if hit.entry.id == subject.key), 0)
+    place, _ = _placing(memory, subject, display)
     query = shortened(event.query)
     if not place:
         return f"a search for {query!r} does not find it: its status or its importance is filtered out"

@@ -37,6 +37,15 @@ def sha256(content: bytes) -> bytes:
     return digest
 
 
+def counted(count: int, one: str, many: str = "") -> str:
+    """Return a count with its noun, whose plural takes an s unless it is given.
+
+    >>> counted(1, "memory", "memories"), counted(0, "memory", "memories"), counted(1_000, "event")
+    ('1 memory', '0 memories', '1000 events')
+    """
+    return f"{count} {one if count == 1 else many or f'{one}s'}"
+
+
 _LETTERS: Final = bytes(range(65, 91)) + bytes(range(97, 123))
 _UPPERCASE: Final = bytes(range(65, 91))
 _DIGITS: Final = bytes(range(48, 58))

@@ -33,6 +33,27 @@ REMEMBERED = [
     ("remember that it works. ! \u3002\uff1f ", "it works"),
     ("remember that he said \u201cnever\u201d", "he said \u201cnever\u201d"),
     ("remember that we stop remembering logs", "we stop remembering logs"),
+    # Without "that", what is stated of oneself and of what one has.
+    ("Remember my birthday is on May 3.", "my birthday is on May 3"),
+    ("remember my wife's birthday is May 3", "my wife's birthday is May 3"),
+    ("Remember, our tests need Docker!", "our tests need Docker"),
+    ("Remember the staging server is in Oslo.", "the staging server is in Oslo"),
+    ("Remember the password of the wifi is on the fridge.", "the password of the wifi is on the fridge"),
+    ("Remember my wife and I are vegan.", "my wife and I are vegan"),
+    ("Remember the meeting time is 5 pm.", "the meeting time is 5 pm"),
+    ("Remember my dog never eats fish.", "my dog never eats fish"),
+    ("Remember my son can swim.", "my son can swim"),
+    ("Remember the door code doesn\u2019t change.", "the door code doesn\u2019t change"),
+    ("Remember I'm allergic to nuts.", "I'm allergic to nuts"),
+    ("Remember I\u2019d like short answers.", "I\u2019d like short answers"),
+    ("remember I always use pnpm", "I always use pnpm"),
+    ("Remember we deploy on Fridays.", "we deploy on Fridays"),
+    ("Remember I was born in Oslo.", "I was born in Oslo"),
+    ("Remember I have a dog.", "I have a dog"),
+    ("Please also remember my birthday is on May 3.", "my birthday is on May 3"),
+    ("Also, please remember my birthday is on May 3, please.", "my birthday is on May 3"),
+    ("Can you remember my birthday is on May 3?", "my birthday is on May 3"),
+    ("Hi! Remember my birthday is on May 3. What is for lunch?", "my birthday is on May 3. What is for lunch"),
     # A rule keeps its verb.
     ("always use pnpm", "always use pnpm"),
     ("Always use pnpm.", "Always use pnpm"),
@@ -121,6 +142,27 @@ NOTHING = [
     ),
     # A part of a story.
     "Do you remember this amulet? Whenever I come here, I bring it with me.",
+    # No statement, but a question, a task or a tale.
+    *(
+        "Remember my name?",
+        "Remember my name",
+        "remember my birthday",
+        "Remember the milk is",
+        "Remember I",
+        "Remember my",
+    ),
+    *("Remember my birthday is on May 3?", "Remember my name is Ada, right? It is.", "Can you remember my name?"),
+    *("I remember my name is Ada.", "Do they remember my name is Ada?", "He said: remember my name is Ada."),
+    *("Remember to say my name is Ada.", "Remember when my dog was small", "Remember how my dog was as a pup."),
+    *(
+        "Remember the time we were in Oslo.",
+        "Remember the first time Anna was drunk.",
+        "Remember the day my dog was ill.",
+    ),
+    *("Remember the guy who is always late.", "Remember the server we use.", "Remember the song she likes so much."),
+    *("Remember I told you so.", "Remember I have told you so.", "Remember we talked.", "Remember I never said so."),
+    *("Remember the good use of commas.", "Remember the trash can in the yard.", "Remember. My name is Ada."),
+    *("Remember the friend of the man we will meet.", "Remember it is late.", "Rememberthe door is open."),
     # What only looks like a rule.
     *("never mind", "Never mind, it works", "nevermind"),
     *(
@@ -218,3 +260,10 @@ def test_forgetting_takes_all_that_is_meant_and_says_what(memory: Memory) -> Non
 def test_what_is_remembered_is_said(memory: Memory) -> None:
     assert asked(memory, "Remember that the tests need Docker.")[1] == ("Remembered: the tests need Docker",)
     assert asked(memory, "Remember that the password is hunter22!")[1] == ()
+    assert asked(memory, "Remember my birthday is on May 3.")[1] == ("Remembered: my birthday is on May 3",)
+    assert asked(memory, "Remember my password is hunter22!")[1] == ()
+
+
+def test_one_memory_that_is_forgotten_is_one(memory: Memory) -> None:
+    memory.add("The port is 5432.")
+    assert asked(memory, "forget about the port")[1] == ("Forgot 1 memory: The port is 5432.",)

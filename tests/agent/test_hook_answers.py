@@ -6,14 +6,17 @@ from typing import Any
 
 import pytest
 
-from refold import InvalidInput, Memory
+from refold import EmbedderFailed, InvalidInput, Memory, StoreBusy, StoreCorrupt, StoreUnreachable
 from refold.agent import (
     AfterLlmResult,
     AfterToolResult,
     AgentLoop,
     Call,
     HookContext,
+    NoJson,
+    ProviderFailed,
     Reply,
+    ToolFailed,
     ToolResult,
     UserMessageResult,
 )
@@ -61,6 +64,54 @@ def test_a_hook_cannot_end_the_process(memory: Memory, hook: Any, caplog: pytest
     memory.hooks.register("session_start", hook)
     memory.hooks.fire_session_start(begun(memory))
     assert f"hook {hook.__name__} raised" in caplog.text
+
+
+EXPECTED: list[Exception] = [
+    ProviderFailed("later"),
+    NoJson("later"),
+    EmbedderFailed("later"),
+    StoreBusy("later"),
+    StoreUnreachable("later"),
+]
+UNEXPECTED: list[Exception] = [
+    ConnectionError("later"),
+    InvalidInput("later"),
+    StoreCorrupt("later"),
+    ToolFailed("later"),
+]
+
+
+@pytest.mark.parametrize("error", EXPECTED + UNEXPECTED, ids=lambda error: type(error).__name__)
+def test_what_a_hook_may_expect_is_told_in_one_line_and_all_else_with_its_traceback(
+    memory: Memory, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any) -> None:
+        raise error
+
+    def ask(context: HookContext, text: str) -> None:
+        context.write(text, fail)
+        fail()
+
+    memory.hooks.register("user_message", ask)
+    with caplog.at_level(logging.WARNING, logger="refold"):
+        AgentLoop(memory, memory.conversation("s1"), Script(Reply("done"))).run("go")
+    expected = error in EXPECTED
+    told = [record.getMessage() for record in caplog.records]
+    if expected:
+        assert told == ["hook ask failed in conversation 's1': later", "hook fail failed in conversation 's1': later"]
+    else:
+        assert told == ["hook ask raised in conversation 's1'", "hook fail raised in conversation 's1'"]
+    assert [record.exc_info is None for record in caplog.records] == [expected] * 2
+
+
+def test_a_hook_without_a_name_of_its_own_is_named_by_where_it_was_made(
+    memory: Memory, caplog: pytest.LogCaptureFixture
+) -> None:
+    memory.hooks.register("session_start", lambda _: 1 // 0)
+    with caplog.at_level(logging.WARNING, logger="refold"):
+        memory.hooks.fire_session_start(begun(memory))
+    name = "test_a_hook_without_a_name_of_its_own_is_named_by_where_it_was_made.<locals>.<lambda>"
+    assert [record.getMessage() for record in caplog.records] == [f"hook {name} raised in conversation 's1'"]
 
 
 def test_a_time_out_within_a_hook_is_its_error_and_not_ours(memory: Memory, caplog: pytest.LogCaptureFixture) -> None:

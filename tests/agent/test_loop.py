@@ -1,9 +1,11 @@
 """The loop: what a session records, and the same session again without its model and its tools."""
 
 import json
+import re
 import socket
 from collections import deque
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -55,6 +57,33 @@ def described(chat: Conversation) -> list[Any]:
         (type(event).__name__, {field: getattr(event, field) for field in event.__struct_fields__})
         for event, _ in chat.events()
     ]
+
+
+WRONG: list[tuple[int, Any, str]] = [
+    (0, "zz", "AgentLoop takes a Memory, not str ('zz'); make one with Memory() or Memory(path)"),
+    (1, "zz", "AgentLoop takes a Conversation, not str ('zz'); make one with memory.conversation('chat-42')"),
+    (2, "zz", "AgentLoop takes a model with a method reply(messages, tools), not str; give an object of yours "),
+    (2, object(), "AgentLoop takes a model with a method reply(messages, tools), not object; give an object of yours "),
+    (2, SimpleNamespace(reply=5), "AgentLoop takes a model with a method reply(messages, tools), not SimpleNamespace;"),
+]
+
+
+@pytest.mark.parametrize(("place", "wrong", "says"), WRONG)
+def test_a_loop_of_something_else_is_refused_at_once_by_its_name(
+    memory: Memory, place: int, wrong: Any, says: str
+) -> None:
+    given: list[Any] = [memory, memory.conversation("c"), Script()]
+    given[place] = wrong
+    with pytest.raises(InvalidInput, match=f"^{re.escape(says)}"):
+        AgentLoop(*given)
+    assert memory.head == 0
+
+
+def test_a_loop_has_no_attributes_but_its_own(memory: Memory) -> None:
+    loop: Any = AgentLoop(memory, memory.conversation("c"), SimpleNamespace(reply=lambda *_: Reply("hi")))
+    with pytest.raises(AttributeError):
+        loop.model = Script()
+    assert loop.run("hi").text == "hi"
 
 
 def test_a_turn_calls_tools_until_the_model_answers(memory: Memory) -> None:

@@ -1,11 +1,12 @@
 """The end of a session: what is learned, recorded and said, and what later sessions have of it."""
 
+import logging
 from typing import Any
 
 import pytest
 
 from refold import Memory
-from refold.agent import AgentLoop, Call, CallableProvider, Reply, default_hooks
+from refold.agent import AgentLoop, Call, CallableProvider, ProviderFailed, Reply, default_hooks
 from refold.limits import EXTRACTED_CONTEXT_CHARS_MAX
 from tests.agent.test_loop import Script
 from tests.support.memories import Clock, assert_sound
@@ -75,6 +76,39 @@ def test_a_session_becomes_an_episode_once_and_its_hooks_say_what_they_did(memor
     AgentLoop(memory, memory.conversation("e", project="acme"), Script(Reply("x"))).run("Go on.")
     assert project.stats().episodes == 2
     assert_sound(memory)
+
+
+def test_a_provider_out_of_reach_is_one_line_that_names_who_failed_and_the_next_end_learns(
+    memory: Memory, caplog: pytest.LogCaptureFixture
+) -> None:
+    editor = {"content": "The editor is vim.", "category": "fact", "keywords": [], "importance": 0.6}
+    answers: list[Any] = [ProviderFailed("tiny could not be asked\n(refused); try again later"), "no JSON", [editor]]
+
+    def answer(*_: Any) -> Any:
+        found = answers.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    default_hooks(memory, provider=CallableProvider(answer, id="tiny"))
+    chat = memory.conversation("s1", project="acme")
+    AgentLoop(memory, chat, Script(Reply("I see."))).run("My editor is vim.")
+    with caplog.at_level(logging.WARNING, logger="refold"):
+        AgentLoop(memory, chat, Script()).end()
+        AgentLoop(memory, chat, Script()).end()
+    first, second = caplog.records
+    assert first.exc_info is second.exc_info is None
+    assert first.getMessage() == (
+        "hook extract_at_end failed in conversation 's1': tiny could not be asked (refused); try again later; the "
+        "messages that were not learnt from are read again at the next end() or extract() of this conversation"
+    )
+    assert "extract_at_end failed in conversation 's1': Failed to parse memory extraction JSON" in second.getMessage()
+    assert memory.project("acme").count() == 0
+    loop = AgentLoop(memory, chat, Script())
+    loop.end()
+    assert [entry.content for entry in memory.project("acme").list()] == [editor["content"]]
+    assert loop.notices == ("Learned 1 new fact about this project",)
+    assert len(caplog.records) == 2
 
 
 def test_a_memory_quotes_what_it_came_from(memory: Memory) -> None:

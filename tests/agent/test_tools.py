@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 import pytest
@@ -399,6 +400,10 @@ class Place(Struct):
     country: str = "Norway"
 
 
+class Odd:
+    """What JSON does not have."""
+
+
 def test_a_typed_function_is_a_tool(memory: Memory) -> None:
     tools: ToolRegistry = memory.tools
 
@@ -445,8 +450,26 @@ def test_a_function_that_no_json_can_call_is_refused(memory: Memory) -> None:
     def odd(city: "Nowhere") -> str:  # type: ignore[name-defined]  # noqa: F821
         return str(city)
 
+    def made(city: Odd) -> str:
+        return str(city)
+
+    def either(city: str | complex) -> str:
+        return str(city)
+
     names = memory.tools.names()
-    for function in (untyped, many, odd, lambda city: city, 1):
-        with pytest.raises(InvalidInput):
+    for function, says in (
+        (untyped, "the parameter city of untyped lacks a type; write it like untyped(city: str)"),
+        (many, "the parameter *cities: str of many lacks a name for models; write it like many(cities: str)"),
+        (odd, "no schema can be made for odd: name 'Nowhere' is not defined; give its parameters other types"),
+        (made, f"no schema can be made for made: type {Odd!r} is not supported; give its parameters other types"),
+        (either, "no schema can be made for either: Type unions containing a custom type may not contain any"),
+        (lambda city: city, "the parameter city of <lambda> lacks a type; write it like <lambda>(city: str)"),
+        (1, "a tool is made of a function, not int; define one, with def"),
+        (partial(odd, "Oslo"), "a tool is made of a function, not partial; define one, with def"),
+    ):
+        with pytest.raises(InvalidInput) as refused:
             memory.tools.tool(function)
+        assert str(refused.value).startswith(says)
+        assert "\n" not in str(refused.value)
+        assert "0x" not in str(refused.value)
     assert memory.tools.names() == names

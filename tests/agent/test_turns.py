@@ -86,7 +86,9 @@ def test_only_what_waits_for_an_answer_can_be_resumed(memory: Memory) -> None:
     assert [content for _, content in said(memory)] == ["Hello!", "Hi.", "Hello!", "Hi again."]
 
 
-def test_a_call_that_was_recorded_before_the_end_is_answered_with_its_result(memory: Memory) -> None:
+def test_a_call_that_was_recorded_before_the_end_is_answered_with_its_result(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Ended(BaseException):
         """The end of a process."""
 
@@ -100,16 +102,17 @@ def test_a_call_that_was_recorded_before_the_end_is_answered_with_its_result(mem
     chat = memory.conversation("c")
     calls = (Call("c1", "pay"), Call("c2", "pay"), Call("c3", "memory_write", json.dumps({"action": "set"})))
     loop = AgentLoop(memory, chat, Script(Reply(None, calls)))
-    append = loop._append
+    append = AgentLoop._append
 
-    def cut_off(role: str, content: str | None, **fields: Any) -> Any:
+    def cut_off(self: AgentLoop, role: str, content: str | None, **fields: Any) -> Any:
         if role == "tool":
             raise Ended
-        return append(role, content, **fields)
+        return append(self, role, content, **fields)
 
-    loop._append = cut_off  # type: ignore[method-assign]
-    with pytest.raises(Ended):
-        loop.run("Pay.")
+    with monkeypatch.context() as patch:
+        patch.setattr(AgentLoop, "_append", cut_off)
+        with pytest.raises(Ended):
+            loop.run("Pay.")
     assert AgentLoop(memory, chat, Script(Reply("Paid."))).resume().text == "Paid."
     outputs = [content for role, content in said(memory) if role == "tool"]
     assert outputs == ['{"paid":7}'] + ["Error: the session was interrupted before this call came back"] * 2

@@ -170,7 +170,10 @@ def test_a_failed_import_leaves_nothing_or_says_what_it_took(refold: Run, tmp_pa
     assert "what comes before that was taken: 6 events with 3 messages, in 3 streams" in ended.err
     assert sorted(path.name for path in tmp_path.iterdir()) == [file.name, "store"]
     file.write_text(good + '[{"role": "user", "content": "Hi 3"}]\n')
-    assert "1 messages" in refold("import", file, "--db", tmp_path / "store").out
+    assert (
+        "4 conversations, 1 message, 2 events, 3 messages known before"
+        in refold("import", file, "--db", tmp_path / "store").out
+    )
     assert refold("verify", "--db", tmp_path / "store").code == 0
 
 
@@ -316,6 +319,39 @@ def test_replay_steps_through_events_and_evictions(store: Path, refold: Run) -> 
     assert len(shown) == 1 + 7
     assert "evicted 9  tool get_reservation_details" in shown[-1]
     assert len(refold("replay", CHAT, "--to", 1).out.splitlines()) > 1
+    assert refold("replay", CHAT).err == "", "between its events there are no others"
+
+
+def test_replay_says_at_its_end_how_many_events_between_its_own_are_of_others(tmp_path: Path, refold: Run) -> None:
+    with Memory(tmp_path / "store") as memory:
+        memory.add("Seq 1 is before it.")
+        chat = memory.conversation("c")
+        for others in (0, 2, 1, 0):
+            chat.append("user", "x")
+            for _ in range(others):
+                memory.add(f"The seq is {memory.head + 1}.")
+        chat.append("user", "x")
+        memory.add("The last one is behind it.")
+        assert [stamp.seq for _, stamp in chat.events()] == [2, 3, 4, 7, 9, 10]
+    of_others = " of other streams or of forks; see `refold log`\n"
+    own = ("replay", "c", "--db", tmp_path / "store")
+    assert refold(*own).err == f"between these lie 3 events{of_others}"
+    assert refold(*own, "--from", 7).err == f"between these lie 1 event{of_others}"
+    assert [refold(*own, *rest).err for rest in (["--from", 9], ["--json"], ["--from", 11])] == ["", "", ""]
+
+
+def test_a_list_counts_one_message_as_one(tmp_path: Path, refold: Run) -> None:
+    with Memory(tmp_path / "store") as memory:
+        for number, name in enumerate("abc"):
+            for _ in range(number):
+                memory.conversation(name).append("user", "x")
+            memory.conversation(name).scratchpad.set("k", "v")
+    lines = refold("list", "--db", tmp_path / "store").out.splitlines()
+    assert [line.partition("tokens  ")[2] for line in lines[:3]] == [
+        "0 messages in the window",
+        "1 message in the window",
+        "2 messages in the window",
+    ]
 
 
 def test_diff_compares_seqs_times_and_conversations(store: Path, refold: Run) -> None:

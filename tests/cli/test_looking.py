@@ -88,6 +88,19 @@ class TestWholeTexts:
             assert refold("show", *wrong).code == 2
 
     @pytest.mark.usefixtures("store")
+    def test_what_cannot_be_shown_together_is_named(self, refold: Run) -> None:
+        given = {
+            ("three", "--context", 35): "CONVERSATION and --context were given together; ",
+            ("--context", 35, "--seq", 3): "--seq and --context were given together; ",
+            ("three", "--seq", 3, "--context", 35): "CONVERSATION and --seq and --context were given together; ",
+            (): "",
+        }
+        advice = "give a CONVERSATION, or --seq and that of an event, or --context and that of a context"
+        for arguments, found in given.items():
+            shown = refold("show", *arguments)
+            assert (shown.code, shown.err.splitlines()[-1]) == (2, f"Error: {found}{advice}")
+
+    @pytest.mark.usefixtures("store")
     def test_the_log_and_a_replay_can_be_full(self, refold: Run) -> None:
         for verb in (("log",), ("replay", "chat-42")):
             assert "word59" not in refold(*verb).out
@@ -228,7 +241,7 @@ class TestWhatOutlivesConversations:
         assert refold("review", *own).out == ""
         assert refold("delete", guess["id"], *own).out == f"{guess['id']} deleted\n"
         assert "          The port is 9090.\n" in refold("memories", *own, "--full").out
-        assert refold("clear", "--yes", *own).out == "acme: 1 memories deleted\n"
+        assert refold("clear", "--yes", *own).out == "acme: 1 memory deleted\n"
         assert refold("memories", "--at", 8, *own, "--json").json["count"] == 1
 
 

@@ -71,7 +71,7 @@ def test_importing_facts_says_what_it_did(store: Path, refold: Run, tmp_path: Pa
     file = tmp_path / "more.jsonl"
     file.write_text('{"content": "Ada has a dog."}\n{"content": "Bob has none."}\n')
     told = refold("import", "--facts", file, "--project", "talk-1")
-    assert told.out == f"{file} (memories): 1 projects, 2 memories, 0 messages, 2 events\n"
+    assert told.out == f"{file} (memories): 1 project, 2 memories, 0 messages, 2 events\n"
     imported = refold("import", "--facts", file, "--json").json["files"][0]
     assert (imported["projects"], imported["memories"], imported["known"]) == (["default"], 2, 0)
     assert refold("list", "--json", "--db", store).json["projects"] == ["default", "talk-1", "talk-2"]

@@ -107,7 +107,7 @@ def test_a_skill_is_shown_without_what_steers_a_terminal_and_its_hooks_are_not_r
     assert "Ask ?[31mfirst." in shown.out
     assert "hooks, never run: at the end: rm -rf /" in shown.out
     assert "file: checks.md" in shown.out
-    assert "used: 1 times, last at 2" in shown.out
+    assert "used: 1 time, last at 2" in shown.out
     assert "success rate 1.00" in shown.out
     document = refold("skills", "show", "deploy", "--json").json
     assert (document["version"], document["resources"], document["success_rate"]) == ("1.10", ["checks.md"], 1.0)

@@ -1,8 +1,8 @@
 """Memory commands: a user's message that asks to remember, to forget or to look up, found without a model. Pure.
 
 A message is a command only if it begins with one of the phrases below, after a polite word at most; in Japanese, if it
-ends with one. Forgetting comes before recalling, and recalling before remembering, so that "stop remembering" is never
-taken for "remember".
+ends with one. "Remember" without "that" is one before a plain statement alone. Forgetting comes before recalling, and
+recalling before remembering, so that "stop remembering" is never taken for "remember".
 """
 
 import re
@@ -72,7 +72,39 @@ _NO_RULE: Final = re.compile(
     r"their|quite|really|very|pretty|just|nobody|anything|nothing)\b|\W",
     re.IGNORECASE,
 )
+# What is stated behind "remember" without "that": what I, we, or something of ours is or does. Tales and questions
+# begin in other ways: "remember the time we", "remember I told you", "remember my name".
+_OUR_VERBS: Final = (
+    r"(?:am|are|have(?!\s+(?:been|told|said|asked|mentioned|shown|given|seen|done|met|had)\b)|was\s+born|own|like|love|"
+    r"hate|prefer|want|need|use|live|work|eat|drink|speak|meet|run|build|test|write|keep|store|host|support|release|"
+    r"ship|deploy|follow|can|cannot|must|should|will|do\s+not|would\s+(?:like|prefer|rather)|"
+    r"(?:are|do|ca|wo|should|must)n['\u2019]t)\b"
+)
+_VERBS: Final = (
+    r"(?:(?:is|are|was|were|has|have|cannot|should|always|never|(?:do|does)\s+not|"
+    r"(?:is|are|was|were|do|does|ca|wo|should|must|has|have)n['\u2019]t)\b|"
+    r"(?:can|must|will)\b(?!\s+(?:of|for|in|on|at|by|with|to)\b)|"
+    r"(?:needs?|uses?|prefers|likes|loves|hates|wants|lives|works|runs|starts|ends|opens|closes|costs|expires)\b"
+    r"(?!\s+(?:of|for)\b))"
+)
+_NOUN: Final = (
+    r"(?!(?:i|you|he|she|it|we|they|me|us|him|her|them|my|your|his|our|their|its|the|an?|th(?:is|at|ese|ose)|who|whom|"
+    r"whose|which|what|when|where|why|how|if)\b)[\w'\u2019-]+"
+)
+# "The meeting time is" states something; "the first time Anna was" begins a tale.
+_MOMENT: Final = (
+    r"(?:time|moment|occasion|day|night|morning|evening|afternoon|week|weekend|month|summer|winter|year)s?\b"
+)
+_STATED: Final = re.compile(
+    r"remember[\s,]+(?:(?:i|we)(?:['\u2019](?:m|re|ll|d\s+(?:like|prefer|rather))|"
+    rf"\s+(?:(?:always|never|usually|only|also|still|now|just|really)\s+){{0,2}}{_OUR_VERBS})|"
+    r"(?:my|our|the)\s+(?:(?:(?:and|of|for|in|on|at|to|from|with|by)\s+(?:my|our|your|the|an?)|"
+    rf"(?!{_MOMENT}){_NOUN})\s+){{0,6}}{_NOUN}(?:\s+and\s+i)?\s+{_VERBS})\s+\w",
+    re.IGNORECASE,
+)
+_FIRST_STOP: Final = re.compile(r"[?\uff1f]|[.!](?=\s|\Z)|[\u3002\uff01\uff0e\uff61]")
 _STOPS: Final = ".?!\u3002\uff1f\uff01\uff0e\uff61"
+_QUESTION_MARKS: Final = "?\uff1f"
 _COLONS: Final = ":\uff1a"
 _SEPARATORS: Final = f"{_COLONS},\uff0c\u3001"
 _NEXT: Final = re.compile(rf"[{_STOPS}]\s*\S")
@@ -166,28 +198,38 @@ def detect_memory_command(text: str) -> MemoryCommand | None:
     """Parse a message as a memory command, `None` if it is none.
 
     The message has to begin with the phrase, in any case, after spaces and polite words; behind a quotation mark it is
-    no command. The text behind the phrase loses the spaces and full stops at its end. English, Chinese and Japanese
+    no command. The text behind the phrase loses the spaces and full stops at its end. "Remember" does without "that"
+    before a statement of what I, we, or my, our and the things are, which is no question. English, Chinese and Japanese
     are known. Raises `InvalidInput` if the message is no text, `LimitExceeded` over `VALUE_BYTES_MAX`.
 
     >>> detect_memory_command("Please remember that the tests need Docker.")
     RememberCommand(content='the tests need Docker', importance=0.95)
+    >>> detect_memory_command("Remember my birthday is on May 3.")
+    RememberCommand(content='my birthday is on May 3', importance=0.95)
     >>> detect_memory_command("always use pnpm")
     RememberCommand(content='always use pnpm', importance=0.95)
     >>> detect_memory_command("What are my preferences?")
     RecallCommand(query='', category='preference')
     """
-    whole = _ended(checks.text(text, "text").lstrip())
+    said = checks.text(text, "text").lstrip()
+    whole = _ended(said)
     if whole[-len(_PLEASE) :].lower() == _PLEASE:
         # No pattern for it: a search for spaces in front of a word takes the square of their number.
         request = whole[: -len(_PLEASE)]
         whole = _ended(request, also=",") if request[-1:].isspace() or request[-1:] == "," else whole
     polite = _POLITE.match(whole)
     if polite is not None:
-        whole = whole[polite.end() :]
+        said, whole = said[polite.end() :], whole[polite.end() :]
     for pattern, command in _COMMANDS:
         match = pattern.match(whole)
         if match is not None:
             return command(match.group(), _GAP.sub("", whole[match.end() :], count=1), whole)
+    if _STATED.match(whole):
+        stop = _FIRST_STOP.search(said)
+        # "Can you remember my birthday is on May 3?" asks for it all the same.
+        is_asked = polite is not None and "you" in polite.group().lower()
+        if is_asked or stop is None or stop.group() not in _QUESTION_MARKS:
+            return RememberCommand(_GAP.sub("", whole[len("remember") :], count=1))
     return _foreign(whole)
 
 

@@ -25,6 +25,7 @@ from refold.memory.options import core_of
 from refold.memory.project import Project
 from refold.message import Message, MessageAppended
 from refold.results import SessionSummary
+from refold.text import counted
 from refold.text import keywords as keywords_of
 from refold.views.episodes import EPISODES
 
@@ -129,8 +130,7 @@ def load_memories(context: HookContext) -> None:
 
 def _say_learned(context: HookContext, extracted: Extracted) -> None:
     if extracted.ids:
-        count = len(extracted.ids)
-        context.notify(f"Learned {count} new {'fact' if count == 1 else 'facts'} about this project")
+        context.notify(f"Learned {counted(len(extracted.ids), 'new fact')} about this project")
 
 
 def record_session(context: HookContext, summary: SessionSummary) -> None:
@@ -194,7 +194,8 @@ def obey_command(context: HookContext, text: str) -> UserMessageResult | None:
 
         context.write(text, forget)
         contents = "; ".join(entry.content for entry in entries)
-        context.notify(f"Forgot {len(entries)} memories: {contents}" if entries else "Nothing was found to forget")
+        count = counted(len(entries), "memory", "memories")
+        context.notify(f"Forgot {count}: {contents}" if entries else "Nothing was found to forget")
     elif isinstance(command, RecallCommand):
         return UserMessageResult(injected_context=_answer(project, command))
     return None

@@ -5,9 +5,9 @@ from.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import chain
 from math import isfinite
 from typing import Any, Final, NamedTuple, cast
@@ -304,6 +304,10 @@ def _line(message: Message) -> str:
 _IDLE_SECONDS_MAX: Final = 10**9
 _ERASED: Final = "some of what it was learnt from was erased while the model read it; the model read what is left"
 
+_UNREAD: Final = (
+    "the messages that were not learnt from are read again at the next end() or extract() of this conversation"
+)
+
 
 class Extracted(Struct, frozen=True):
     """The result of an extraction: ids of memories that are new or changed, and the reasons why others were dropped.
@@ -350,47 +354,58 @@ def extract(
     result = Extracted()
     pages = list(_pages(fresh))
     waiting = pages[:EXTRACTION_PAGES_COUNT_MAX]
-    while waiting:
-        page = waiting.pop(0)
-        question = [{"role": "user", "content": prompt(session, page, known_memories(store))}]
-        answer = provider.complete_json(question, [SYSTEM], SCHEMA, timeout_seconds=timeout_seconds)
-        if not isinstance(cast("object", answer), JsonResult):
-            raise ProviderFailed(
-                f"{provider.id} returned {checks.shown(answer)}, not a JsonResult; nothing of this page was written"
+    with _noting_unread():
+        while waiting:
+            page = waiting.pop(0)
+            question = [{"role": "user", "content": prompt(session, page, known_memories(store))}]
+            answer = provider.complete_json(question, [SYSTEM], SCHEMA, timeout_seconds=timeout_seconds)
+            if not isinstance(cast("object", answer), JsonResult):
+                raise ProviderFailed(
+                    f"{provider.id} returned {checks.shown(answer)}, not a JsonResult; nothing of this page was written"
+                )
+            lessons = parse_lessons(answer.value, is_cut_off=answer.is_cut_off, echoes=echoes)
+            cut = (
+                f"message {message.seq}: only its ends were read, for it is over {EXTRACTION_CHARS_MAX = }"
+                for message in page
+                if len(_line(message)) > EXTRACTION_CHARS_MAX
             )
-        lessons = parse_lessons(answer.value, is_cut_off=answer.is_cut_off, echoes=echoes)
-        cut = (
-            f"message {message.seq}: only its ends were read, for it is over {EXTRACTION_CHARS_MAX = }"
-            for message in page
-            if len(_line(message)) > EXTRACTION_CHARS_MAX
-        )
-        lessons = replace(lessons, dropped=(*cut, *lessons.dropped))
-        seqs = [message.seq for message in page]
-        noted = [stamp.seq for event, stamp in chat.events(read) if isinstance(event, _NOTED)]
-        ids = _write(
-            memory,
-            store,
-            chat,
-            lessons,
-            erased=erased,
-            sources=[*noted, *seqs][-SOURCES_COUNT_MAX:],
-            until=max(seqs, default=0),
-            provider=provider.id,
-            page=page,
-        )
-        if ids is None:
-            erased, ids, lessons = _erased_seqs(chat), (), Lessons((), (_ERASED,))
-            session = _summary(chat, summary)
-            rest = ([message for message in each if message.seq not in erased] for each in (page, *waiting))
-            waiting = [each for each in rest if each]
-        result = Extracted(
-            tuple(dict.fromkeys([*result.ids, *ids])),
-            (*result.dropped, *lessons.dropped),
-            answer.channel,
-            result.input_tokens + answer.usage.input_tokens,
-            result.output_tokens + answer.usage.output_tokens,
-        )
+            lessons = replace(lessons, dropped=(*cut, *lessons.dropped))
+            seqs = [message.seq for message in page]
+            noted = [stamp.seq for event, stamp in chat.events(read) if isinstance(event, _NOTED)]
+            ids = _write(
+                memory,
+                store,
+                chat,
+                lessons,
+                erased=erased,
+                sources=[*noted, *seqs][-SOURCES_COUNT_MAX:],
+                until=max(seqs, default=0),
+                provider=provider.id,
+                page=page,
+            )
+            if ids is None:
+                erased, ids, lessons = _erased_seqs(chat), (), Lessons((), (_ERASED,))
+                session = _summary(chat, summary)
+                rest = ([message for message in each if message.seq not in erased] for each in (page, *waiting))
+                waiting = [each for each in rest if each]
+            result = Extracted(
+                tuple(dict.fromkeys([*result.ids, *ids])),
+                (*result.dropped, *lessons.dropped),
+                answer.channel,
+                result.input_tokens + answer.usage.input_tokens,
+                result.output_tokens + answer.usage.output_tokens,
+            )
     return replace(result, unread=sum(len(page) for page in pages[EXTRACTION_PAGES_COUNT_MAX:]))
+
+
+@contextmanager
+def _noting_unread() -> Generator[None]:
+    """Let an exception say what becomes of the messages."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(_UNREAD)
+        raise
 
 
 def _check(chat: object, provider: object, memory: object, messages: object, summary: object) -> None:

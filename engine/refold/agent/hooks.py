@@ -1,7 +1,8 @@
 """Hooks: functions at eight points of a session, called in the order of their registration.
 
-A hook that raises or hangs is logged and changes nothing: the next hook runs, and the session goes on. The hooks of
-`before_llm` and `before_tool` are guards: where one of them fails or is late, nothing goes to the model or to the tool.
+A hook that raises or hangs is logged and changes nothing: the next hook runs, and the session goes on. Of a provider or
+a store that is out of reach one line is logged, of any other exception its traceback. The hooks of `before_llm` and
+`before_tool` are guards: where one of them fails or is late, nothing goes to the model or to the tool.
 """
 
 import contextvars
@@ -20,11 +21,11 @@ from msgspec.structs import asdict, replace
 
 from refold import checks
 from refold.agent.context import INJECTED, NamedSkill
-from refold.agent.providers import Usage
-from refold.agent.tools import ToolResult, actor_of
+from refold.agent.providers import NoJson, ProviderFailed, Usage
+from refold.agent.tools import ToolResult, actor_of, one_line
 from refold.engine.origin import origin_in
 from refold.engine.subscriptions import Subscription
-from refold.errors import RefoldError
+from refold.errors import EmbedderFailed, RefoldError, StoreBusy, StoreUnreachable
 from refold.event import Recorded
 from refold.limits import HOOK_SECONDS_DEFAULT, HOOK_SECONDS_MAX
 from refold.memory.conversation import Conversation
@@ -43,6 +44,8 @@ BEFORE_TOOL: Final = "before_tool"
 AFTER_TOOL: Final = "after_tool"
 SESSION_END: Final = "session_end"
 COMPACTION: Final = "compaction"
+# What passes by, and whose message says all: a traceback adds nothing.
+_EXPECTED: Final = (ProviderFailed, NoJson, EmbedderFailed, StoreBusy, StoreUnreachable)
 POINTS: Final = (SESSION_START, USER_MESSAGE, BEFORE_LLM, AFTER_LLM, BEFORE_TOOL, AFTER_TOOL, SESSION_END, COMPACTION)
 
 
@@ -248,7 +251,7 @@ class Hooks:
     def fire_deferred(self, context: HookContext, sources: Sequence[Any]) -> None:
         """Do the writes of hooks that waited for the user's message."""
         while context.deferred:
-            self._call(context.deferred.pop(0), sources)
+            self._call(_with_sources(context.deferred.pop(0), sources), context)
 
     def fire_before_llm(self, context: HookContext, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the messages for the model; a hook that changes its argument in place changes a copy.
@@ -339,9 +342,9 @@ class Hooks:
 
     # Calling.
 
-    def _call_all(self, point: str, *arguments: Any) -> None:
+    def _call_all(self, point: str, context: HookContext, *arguments: Any) -> None:
         for hook in tuple(self._hooks[point]):
-            self._call(hook, *arguments)
+            self._call(hook, context, *arguments)
 
     def _chain(
         self,
@@ -364,32 +367,58 @@ class Hooks:
                 break
         return result
 
-    def _call(self, hook: Hook, *arguments: Any, cause: int | None = None) -> None:
-        self._heard(hook, *arguments, cause=cause)
+    def _call(self, hook: Hook, context: HookContext, *arguments: Any, cause: int | None = None) -> None:
+        self._heard(hook, context, *arguments, cause=cause)
 
-    def _heard(self, hook: Hook, *arguments: Any, cause: int | None = None) -> tuple[Any, str | None]:
+    def _heard(
+        self, hook: Hook, context: HookContext, *arguments: Any, cause: int | None = None
+    ) -> tuple[Any, str | None]:
         """Call a hook; return its answer, or why there is none: it raised, took too long, or said what no log holds."""
         seconds = cast("object", self.timeout_seconds)
         if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not 0 < seconds <= HOOK_SECONDS_MAX:
             checks.invalid(f"timeout_seconds is {checks.shown(seconds)}; give a number up to {HOOK_SECONDS_MAX}")
-        name = getattr(hook, "__qualname__", type(hook).__name__)
+        name, chat_id = _name_of(hook), context.session_id
         with self._memory.acting(actor_of("hook", getattr(hook, "__name__", type(hook).__name__)), cause=cause):
-            future = _start(hook, arguments)
+            future = _start(hook, (context, *arguments))
         try:
             error = future.exception(seconds)
         except TimeoutError:
-            _LOG.warning("hook %s took longer than %s s; it is left behind", name, seconds)
+            _LOG.warning("hook %s took longer than %s s in conversation %r; it is left behind", name, seconds, chat_id)
             return None, f"the hook {name} took longer than {seconds} s"
         if error is not None:
-            _LOG.warning("hook %s raised", name, exc_info=error)
+            if isinstance(error, _EXPECTED):
+                why = one_line("; ".join((str(error), *getattr(error, "__notes__", ()))))
+                _LOG.warning("hook %s failed in conversation %r: %s", name, chat_id, why)
+            else:
+                _LOG.warning("hook %s raised in conversation %r", name, chat_id, exc_info=error)
             return None, f"the hook {name} raised {type(error).__name__}"
         answer = future.result()
         try:
             _check_answer(answer)
         except (RefoldError, msgspec.MsgspecError, UnicodeError) as problem:
-            _LOG.warning("hook %s returned what cannot be used and counts for nothing: %s", name, problem)
+            _LOG.warning(
+                "hook %s returned what cannot be used in conversation %r and counts for nothing: %s",
+                *(name, chat_id, problem),
+            )
             return None, f"the hook {name} returned what cannot be used"
         return answer, None
+
+
+def _name_of(hook: Hook) -> str:
+    """Name a hook as it is called where it was defined; one without a name of its own, by the way there."""
+    path: str = getattr(hook, "__qualname__", type(hook).__name__)
+    name = path.rpartition("<locals>.")[2]
+    return path if name == "<lambda>" else name
+
+
+def _with_sources(write: Write, sources: Sequence[Any]) -> Hook:
+    """Make a hook of a write that waited for its sources."""
+
+    @wraps(write)
+    def call(_: HookContext) -> None:
+        write(sources)
+
+    return call
 
 
 def _check_answer(answer: object) -> None:

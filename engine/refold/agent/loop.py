@@ -114,6 +114,11 @@ class AgentLoop:
     'Hello!'
     """
 
+    __slots__ = (
+        *("memory", "chat", "_model", "_hooks", "_steps_count_max", "_budget", "_context", "_tools"),
+        *("_failures_count_max", "_failures", "_has_begun", "_usage", "__weakref__"),
+    )
+
     def __init__(
         self,
         memory: Memory,
@@ -126,6 +131,7 @@ class AgentLoop:
         provider_name: str = "",
         model_name: str = "",
     ) -> None:
+        _check(memory, chat, model)
         self.memory = memory
         self.chat = chat
         self._model = model
@@ -354,6 +360,25 @@ class AgentLoop:
             self._append("tool", output, must_fit=len(output) > len(short), tool_call_id=call.id, name=call.name)
         except LimitExceeded:
             self._append("tool", short, tool_call_id=call.id, name=call.name)
+
+
+def _check(memory: object, chat: object, model: object) -> None:
+    """Refuse what no loop can run with, before its first turn."""
+    if not isinstance(memory, Memory):
+        checks.invalid(
+            f"AgentLoop takes a Memory, not {type(memory).__name__} ({checks.shown(memory)}); "
+            "make one with Memory() or Memory(path)"
+        )
+    if not isinstance(chat, Conversation):
+        checks.invalid(
+            f"AgentLoop takes a Conversation, not {type(chat).__name__} ({checks.shown(chat)}); "
+            "make one with memory.conversation('chat-42')"
+        )
+    if not callable(getattr(model, "reply", None)):
+        checks.invalid(
+            f"AgentLoop takes a model with a method reply(messages, tools), not {type(model).__name__}; "
+            "give an object of yours whose reply asks a provider and returns a Reply"
+        )
 
 
 def _texts_of(message: Message) -> tuple[str, ...]:

@@ -213,14 +213,17 @@ _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYW
 
 def _tool_of(function: Callable[..., Any]) -> FunctionTool:
     """Make a tool of a typed function, as `ToolRegistry.tool` registers it."""
-    name = getattr(function, "__name__", "")
+    if not inspect.isroutine(function) and not inspect.isclass(function):
+        checks.invalid(f"a tool is made of a function, not {type(function).__name__}; define one, with def")
+    name = function.__name__
     fields: list[Any] = []
     contexts: list[str] = []
     try:
         hints = get_type_hints(function, include_extras=True)
         for parameter in inspect.signature(function).parameters.values():
             if parameter.kind not in _NAMED or parameter.name not in hints:
-                checks.invalid(f"the parameter {parameter.name} of {name} has no type, or no name; give it both")
+                lacks, field = "a type" if parameter.kind in _NAMED else "a name for models", parameter.name
+                checks.invalid(f"the parameter {parameter} of {name} lacks {lacks}; write it like {name}({field}: str)")
             if hints[parameter.name] is ToolContext:
                 contexts.append(parameter.name)
             elif parameter.default is parameter.empty:
@@ -229,10 +232,11 @@ def _tool_of(function: Callable[..., Any]) -> FunctionTool:
                 fields.append((parameter.name, hints[parameter.name], parameter.default))
         kind = msgspec.defstruct(f"{name}_arguments", fields, kw_only=True, forbid_unknown_fields=True)
         (_,), parts = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
+    except InvalidInput:
+        raise
     except (TypeError, NameError, ValueError) as error:
-        raise InvalidInput(
-            f"no schema can be made of {checks.shown(function)}: {error}; give it other types"
-        ) from error
+        reason = str(error).rpartition("\n")[2]  # The lines above it are advice to authors of schemas.
+        raise InvalidInput(f"no schema can be made for {name}: {reason}; give its parameters other types") from error
     schema = {key: value for key, value in parts.pop(kind.__name__).items() if key != "title"}
     text = inspect.cleandoc(function.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
 

@@ -27,6 +27,7 @@ from refold.cli.root import (
     writing,
 )
 from refold.errors import NotFound
+from refold.text import counted
 
 if TYPE_CHECKING:
     from refold import Entry, Hit, Hits, Memory, Outcome, Project
@@ -327,9 +328,11 @@ def clear(memory: "Memory", project: str, *, yes: bool) -> Output:
     handle = known_project(memory, project)
     count = handle.count()
     if not yes:
-        confirm(f"Delete all {count} memories of {project}?")
+        confirm(f"Delete all memories of {project}, {count} in number?")
     handle.clear()
-    return Output({"project": project, "deleted": count}, [(f"{project}: {count} memories deleted",)])
+    return Output(
+        {"project": project, "deleted": count}, [(f"{project}: {counted(count, 'memory', 'memories')} deleted",)]
+    )
 
 
 @verb(

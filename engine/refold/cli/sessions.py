@@ -29,6 +29,7 @@ from refold.cli.root import (
     verb,
 )
 from refold.errors import NotFound
+from refold.text import counted
 
 if TYPE_CHECKING:
     from refold import Conversation, Memory, Recorded, Step
@@ -68,7 +69,7 @@ def list_(memory: "Memory") -> Output:
 def _contents_lines(contents: dict[str, Any]) -> Iterator[Line]:
     for row in contents["conversations"]:
         bar = output.token_bar(row["tokens"], row["window_tokens"])
-        yield (f"{row['conversation']}", "bold"), f"  {bar} tokens  {row['messages']} messages in the window"
+        yield (f"{row['conversation']}", "bold"), f"  {bar} tokens  {counted(row['messages'], 'message')} in the window"
     for project in contents["projects"]:
         yield (f"project {project}",)
     for row in contents["snapshots"]:
@@ -99,8 +100,13 @@ def show(
     whole. With --context, the context that was recorded at a seq is built again from the log and compared with its
     digests; the exit code is 1 where they differ.
     """
-    if (conversation is not None) + (seq is not None) + (context is not None) != 1:
-        raise click.UsageError("give a CONVERSATION, --seq and that of an event, or --context and that of a context")
+    named = {"CONVERSATION": conversation, "--seq": seq, "--context": context}
+    given = [name for name, value in named.items() if value is not None]
+    if len(given) != 1:
+        found = f"{' and '.join(given)} were given together; " if given else ""
+        raise click.UsageError(
+            f"{found}give a CONVERSATION, or --seq and that of an event, or --context and that of a context"
+        )
     if seq is not None:
         return _event(memory, seq)
     if context is not None:
@@ -136,7 +142,7 @@ def _context(memory: "Memory", seq: int) -> Output:
     for part in parts:
         mark = "differs" if part.name in rebuilt.differing else "as shown"
         lines += [((f"{part.name}", "bold"), f"  {part.tier}  {part.tokens} tokens  {mark}"), (part.text,)]
-    lines.append((f"window  {len(rebuilt.context.window)} messages",))
+    lines.append((f"window  {counted(len(rebuilt.context.window), 'message')}",))
     lines.append(("as it was shown" if rebuilt.matches else f"differs in {', '.join(rebuilt.differing)}",))
     return Output(document, lines, 0 if rebuilt.matches else EXIT_ERROR)
 
@@ -285,8 +291,13 @@ def replay(memory: "Memory", conversation: str, first: Moment, last: Moment, *, 
     """
     chat = known_conversation(memory, conversation)
     after = max(first - 1, 0) if isinstance(first, int) else seq_of(memory, first)
+    seqs: list[int] = []
     for step in chat.replay(after=after, until=seq_of(memory, last)):
+        seqs.append(step.stamp.seq)
         yield Output(output.step_json(memory, step), _step_lines(memory, step, full=full))
+    others = seqs[-1] - seqs[0] + 1 - len(seqs) if seqs else 0
+    if others and not click.get_current_context().params["as_json"]:
+        output.tell(f"between these lie {counted(others, 'event')} of other streams or of forks; see `refold log`")
 
 
 def _step_lines(memory: "Memory", step: "Step", *, full: bool) -> Iterator[Line]:
@@ -534,11 +545,16 @@ def _tell_taken(memory: "Memory", file: Path, head: int) -> None:
     streams = len({recorded.stamp.stream for recorded in taken})
     if taken:
         output.tell(
-            f"{file}: what comes before that was taken: {len(taken)} events with {messages} messages, in {streams} "
-            f"streams; mend the file and import it again, and the rest follows"
+            f"{file}: what comes before that was taken: {counted(len(taken), 'event')} with "
+            f"{counted(messages, 'message')}, in {counted(streams, 'stream')}; mend the file and import it again, and "
+            "the rest follows"
         )
     else:
         output.tell(f"{file}: nothing of it was taken")
+
+
+def _counted(count: int, nouns: str) -> str:
+    return counted(count, "memory" if nouns == "memories" else nouns.removesuffix("s"), nouns)
 
 
 def _imported_text(imported: Any) -> str:
@@ -546,10 +562,10 @@ def _imported_text(imported: Any) -> str:
     if imported.repeated:
         return f"{file}: already imported, nothing changed"
     noun = next((each for each in ("memories", "checkpoints") if hasattr(imported, each)), "messages")
-    known = f", {imported.known} {noun} were there before" if imported.known else ""
+    known = f", {_counted(imported.known, noun)} known before" if imported.known else ""
     fields = ("projects", "memories", "conversations", "messages", "events", "threads", "checkpoints", "items")
     counts = [(getattr(imported, name), name) for name in fields if hasattr(imported, name)]
-    texts = [f"{count if isinstance(count, int) else len(count)} {name}" for count, name in counts]
+    texts = [_counted(count if isinstance(count, int) else len(count), name) for count, name in counts]
     return f"{file}: {', '.join(texts)}{known}"
 
 
@@ -569,7 +585,7 @@ def export_command(*, file: Path, format_name: str, db: str, as_json: bool) -> N
         counts = (
             _write(memory, output.stdout_file(), format_name) if is_stdout else _write_file(memory, file, format_name)
         )
-    text = ", ".join(f"{count} {noun}" for noun, count in counts.items())
+    text = ", ".join(_counted(count, noun) for noun, count in counts.items())
     if is_stdout:
         output.tell(text)
     elif as_json:

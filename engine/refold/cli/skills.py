@@ -11,6 +11,7 @@ from refold.cli import EXIT_ERROR
 from refold.cli.output import Line, as_shown, shortened, time_text
 from refold.cli.root import Function, Option, Output, cli, reading, verb, writing
 from refold.errors import InvalidInput, NotFound
+from refold.text import counted
 
 if TYPE_CHECKING:
     from refold.skills import Skill, Skills
@@ -119,7 +120,7 @@ def show(name: str, **places: Any) -> Output:
     lines: list[Line] = [((f"{key}: ", "dim"), str(value)) for key, value in _facts(skill, status)]
     if usage.count:
         last = time_text(usage.last_ns)
-        text = f"{usage.count} times, last at {last}, success rate {usage.success_rate:.2f}"
+        text = f"{counted(usage.count, 'time')}, last at {last}, success rate {usage.success_rate:.2f}"
         lines.append((("used: ", "dim"), text))
     lines += [(("file: ", "dim"), printable(resource)) for resource in resources]
     return Output(document, [*lines, (f"\n{printable(skill.body)}",)])

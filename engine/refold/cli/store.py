@@ -28,6 +28,7 @@ from refold.cli.root import (
     writing,
 )
 from refold.errors import StoreCorrupt, StoreVersion
+from refold.text import counted
 
 if TYPE_CHECKING:
     from refold import Memory, Receipt, Recorded, Report
@@ -45,7 +46,7 @@ def stats(memory: "Memory") -> Output:
     values = {field: getattr(counts, field) for field in counts.__struct_fields__}
     texts = {field: f"{value:,}" if isinstance(value, int) else str(value) for field, value in values.items()}
     if forks := len(memory.forks()):
-        texts["events"] += f"  with those of {forks} fork{'' if forks == 1 else 's'}; all else is without"
+        texts["events"] += f"  with those of {counted(forks, 'fork')}; all else is without"
     return Output(counts, [(f"{field:<16}", (text, "bold")) for field, text in texts.items()])
 
 
@@ -89,9 +90,9 @@ def _verify(db: str, witness: str | None, jobs: int) -> "Report":
 def _report_lines(report: "Report") -> Iterator[Line]:
     for finding in report.findings:
         yield ((f"{finding.check} at seq {finding.seq}: {finding.message} ({finding.fault})", "red"),)
-    result = f"sound, state hash {report.state_hash}" if report.ok else f"{len(report.findings)} findings"
+    result = f"sound, state hash {report.state_hash}" if report.ok else counted(len(report.findings), "finding")
     place = f", the first bad seq is {report.first_bad_seq}" if report.first_bad_seq else ""
-    yield f"{report.events} events in {report.streams} streams: ", (result + place, "bold")
+    yield f"{counted(report.events, 'event')} in {counted(report.streams, 'stream')}: ", (result + place, "bold")
     if not report.ok:
         yield (report.summary,)
 
@@ -162,7 +163,7 @@ def erase(
         if conversation and not has_board and not _reached(memory, conversation, (), None, forks):
             known_conversation(memory, conversation)
         if not yes:
-            what = f"conversation {conversation}" if conversation else _counted(len(seqs))
+            what = f"conversation {conversation}" if conversation else counted(len(seqs), "event")
             if text is not None:
                 what = f"{what} and all that hold {text!r}" if seqs else f"all events that hold {text!r}"
             if not keep_derived:
@@ -186,7 +187,7 @@ def _taken_along(
         tell(f"  seq {recorded.stamp.seq} in {recorded.stamp.stream}: {sentence_of(recorded)}")
     if len(taken) > _TAKEN_COUNT:
         tell(f"  and {len(taken) - _TAKEN_COUNT} more; --keep-derived leaves them all")
-    return _counted(len(taken)) if taken else "nothing"
+    return counted(len(taken), "event") if taken else "nothing"
 
 
 def _reached(
@@ -198,25 +199,22 @@ def _reached(
     return derived_of(core_of(memory)[0], conversation, seqs, text, forks=forks == "erase")
 
 
-def _counted(count: int) -> str:
-    return f"{count} event{'' if count == 1 else 's'}"
-
-
 def _receipt_lines(receipt: "Receipt") -> Iterator[Line]:
-    erased = f"{len(receipt.seqs)} events erased, {len(receipt.derived)} derived from them"
+    erased = f"{counted(len(receipt.seqs), 'event')} erased, {len(receipt.derived)} derived from them"
     yield (erased, "bold"), *(f", now {stream}" for stream in receipt.streams)
-    yield (f"a model was shown it in {receipt.turns} turns of {receipt.conversations} conversations",)
-    searched = (
-        f"{receipt.markers} of their texts and values in {receipt.searched_bytes:,} bytes of {receipt.files} files"
-    )
+    chats = counted(receipt.conversations, "conversation")
+    yield (f"a model was shown it in {counted(receipt.turns, 'turn')} of {chats}",)
+    files = counted(receipt.files, "file")
+    searched = f"{receipt.markers} of their texts and values in {receipt.searched_bytes:,} bytes of {files}"
     if receipt.occurrences:
-        yield ((f"{searched} are still found {receipt.occurrences} times, in events that were not erased", "yellow"),)
+        times = counted(receipt.occurrences, "time")
+        yield ((f"{searched} are still found {times}, in events that were not erased", "yellow"),)
         yield ("  `refold why TEXT` says where; `refold erase --text TEXT` reaches all that hold it",)
     else:
         yield f"{searched} are ", ("found no more", "green")
     if receipt.naming:
         first = f"seq {receipt.naming[0]} is the first; --json lists them"
-        yield ((f"{len(receipt.naming)} events were kept that name the conversation: {first}", "yellow"),)
+        yield ((f"kept, naming the conversation: {counted(len(receipt.naming), 'event')}; {first}", "yellow"),)
     for place in receipt.beyond_reach:
         yield (f"beyond reach: {place}",)
 
@@ -229,7 +227,7 @@ def backup(memory: "Memory", path: str) -> Output:
     """
     with progress_bar("verifying the copy") as progress:
         made = memory.backup(path, progress)
-    text = f"  {made.head} events in {made.streams} streams, {made.data_bytes:,} bytes"
+    text = f"  {counted(made.head, 'event')} in {counted(made.streams, 'stream')}, {made.data_bytes:,} bytes"
     return Output(made, [((path, "bold"), text), (f"state hash {made.state_hash}",)])
 
 
@@ -249,7 +247,7 @@ def recover(backup: str, new: str, to: Moment) -> Output:
     """
     with progress_bar("verifying the new store") as progress:
         made = recovered(backup, new, to=to, progress=progress)
-    text = f"  the log up to seq {made.seq}: {made.head} events in {made.streams} streams"
+    text = f"  the log up to seq {made.seq}: {counted(made.head, 'event')} in {counted(made.streams, 'stream')}"
     repairs: list[Line] = [(f"repaired: {repair}",) for repair in made.repairs]
     return Output(made, [((new, "bold"), text), (f"state hash {made.state_hash}",), *repairs])
 
@@ -266,7 +264,8 @@ def move(source: str, target: str) -> Output:
 
     with progress_bar("moving the events") as progress:
         made = moved(source, target, progress=progress)
-    text = f"  {made.events} events in {made.streams} streams; {shown_address(source)} can still be read"
+    taken = f"{counted(made.events, 'event')} in {counted(made.streams, 'stream')}"
+    text = f"  {taken}; {shown_address(source)} can still be read"
     return Output(made, [((shown_address(target), "bold"), text), (f"state hash {made.state_hash}",)])
 
 

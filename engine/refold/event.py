@@ -162,6 +162,9 @@ class Event(Struct, frozen=True, array_like=True, gc=False):
     ends: ClassVar[tuple[str, ...]] = ()
     """The kinds of subjects of its stream that it removes, all of them."""
 
+    bookkeeping: ClassVar[frozenset[str]] = frozenset(("counter", "model", "ranking"))
+    """The fields whose values nobody said: an erasure does not look for them afterwards, for other events have them."""
+
     sources: tuple[int, ...]
 
     def mentions(self) -> tuple[str | None, ...]:

@@ -69,6 +69,23 @@ def test_a_zero_means_zero(tmp_path: Path) -> None:
         assert len(memory.conversation("other").window()) == 80
 
 
+def test_what_a_context_says_of_itself_is_not_looked_for(tmp_path: Path) -> None:
+    """Budgets, names and digests of parts: other contexts have them, and nobody said them."""
+    store = tmp_path / "store"
+    with Memory(store) as memory:
+        chat = memory.conversation("chat", project="shop")
+        for text in (f"It is {INNER}.", "Where is my parcel?", "Book a table."):
+            chat.append("user", text)
+            memory.show(memory.context(chat, query=text))
+            chat.append("assistant", "Good.")
+        receipt = memory.erase(text=INNER)
+        assert (receipt.markers, receipt.occurrences, occurrences(store, INNER)) == (1, 0, 0)
+        entry = memory.project("shop").add(f"Remember {INNER}.")
+        memory.project("shop").add("Another fact, from the same embedder.")
+        receipt = memory.erase([entry.seq])
+        assert (receipt.occurrences, occurrences(store, INNER)) == (0, 0)
+
+
 def test_an_id_that_stays_is_not_looked_for(tmp_path: Path) -> None:
     with Memory(tmp_path / "store") as memory:
         chat = memory.conversation("chat")

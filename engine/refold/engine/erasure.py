@@ -67,13 +67,15 @@ from refold.views.store import ERASED_PREFIX
 def markers_of(events: Iterable[Event]) -> set[bytes]:
     """Return the texts and bytes of the bodies of events, and those inside of their packed values.
 
-    What the events keep is not among them: the id of a call is part of the call, and among the ids that stay.
+    What the events keep is not among them: the id of a call is part of the call, and among the ids that stay. Nor is
+    their bookkeeping.
     """
     found, kept = set[bytes](), set[bytes]()
     for event in events:
         structural = fold.STRUCTURAL[type(event)]
         for field in event.__struct_fields__:
-            (kept if field in structural else found).update(_strings(getattr(event, field)))
+            if field not in event.bookkeeping:
+                (kept if field in structural else found).update(_strings(getattr(event, field)))
     return found - kept
 
 

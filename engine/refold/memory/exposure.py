@@ -270,13 +270,14 @@ def _showings(
             yield from ((each.stamp.stream, each.stamp.seq) for each in exposures(memory, core, subject, at))
         return
     # Of very many, as in an erasure, it counts that the part with their like was shown.
-    first = min(subject.seq for subject in others)
+    seqs = {subject.seq for subject in others}
     streams = {subject.stream for subject in others}
     parts = {PARTS[subject.kind] for subject in others if subject.kind in PARTS}
-    for event, stamp in _contexts(core, None, first, at):
+    for event, stamp in _contexts(core, None, min(seqs), at):
         assert isinstance(event, ContextShown), event
         owners = {stamp.stream, f"profile/{event.profile}", f"journal/{event.journal}", f"project/{event.project}"}
-        if not (streams.isdisjoint(owners) or parts.isdisjoint(event.names)):
+        has_like = not (streams.isdisjoint(owners) or parts.isdisjoint(event.names))
+        if has_like or not seqs.isdisjoint(event.sources):  # Earlier messages of other conversations are sources.
             yield stamp.stream, stamp.seq
 
 

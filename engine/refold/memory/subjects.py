@@ -193,7 +193,21 @@ def stretches(core: Core, stream: str, until: int) -> Iterator[tuple[int, int]]:
 
 
 def stays(core: Core, stream: str, message_id: str, seq: int, until: int) -> Iterator[Stay]:
-    """Yield the stays of a message in the window of a conversation up to a seq, the newest first."""
+    """Yield the stays of a message in the window of a conversation up to a seq, the newest first.
+
+    Where the conversation went on from a state that had the message too, it stayed.
+    """
+    known: Stay | None = None
+    for stay in _stays_of_stretches(core, stream, message_id, seq, until):
+        if known is not None and stay.left != known.came:
+            yield known
+            known = None
+        known = stay if known is None else known._replace(came=stay.came)
+    if known is not None:
+        yield known
+
+
+def _stays_of_stretches(core: Core, stream: str, message_id: str, seq: int, until: int) -> Iterator[Stay]:
     later = 0
     origin = core.recorded(seq)
     is_own = origin.stamp.stream == stream and isinstance(origin.event, (MessageAppended, WindowSummarized))

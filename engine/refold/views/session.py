@@ -293,6 +293,7 @@ class ContextShown(Event, frozen=True, tag=46):
     """A context was shown to a model; ``origin`` is the seq at which it was built, 0 for the empty log."""
 
     sentence: ClassVar[str] = "a context was shown to a model, with the parts {names!s}"
+    bookkeeping: ClassVar[frozenset[str]] = frozenset(("names", "digests", "budget"))
 
     origin: int
     renderer: int

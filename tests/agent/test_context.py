@@ -331,6 +331,13 @@ def test_erased_parts_are_named(memory: Memory) -> None:
     assert (rebuilt.matches, rebuilt.differing) == (False, ("profile",))
 
 
+def test_an_erased_context_is_said_to_be_erased(memory: Memory) -> None:
+    seq = memory.show(memory.context(filled(memory)))
+    memory.erase([seq])
+    with pytest.raises(NotFound, match=f"the context that was shown at seq {seq} was erased at seq {memory.head}"):
+        memory.rebuild(seq)
+
+
 def test_only_a_seq_of_a_context_can_be_built_again(memory: Memory) -> None:
     filled(memory)
     with pytest.raises(NotFound, match="no context was shown at seq 1"):

@@ -73,12 +73,15 @@ class TestBisect:
             (("--window-lacks", "x"), 2, "--window-lacks needs a CONVERSATION"),
             (("--key", "city"), 2, "--key is 'city'; give KEY=VALUE"),
             (("trip", "--window-lacks", "never said"), 1, "'never said' was never in what conversation/trip shows"),
-            (("trip", "--window-lacks", "Bye"), 1, "it is not so at seq 13"),
-            (("--key", "city=Rome"), 1, "it is not so at seq 13"),
+            (("trip", "--window-lacks", "Bye"), 1, "it is not so at seq 13: message 13 still holds it;"),
+            (("trip", "--window-lacks", "XK-77", "--until", 12), 1, "it is not so at seq 12: message 11 still holds"),
+            (("--key", "city=Rome"), 1, "it is not so at seq 13;"),
             (("trap", "--key", "a=b"), 1, "did you mean 'trip'?"),
         ],
     )
-    def test_what_cannot_be_found_is_said(self, refold: Run, arguments: tuple[str, ...], code: int, said: str) -> None:
+    def test_what_cannot_be_found_is_said(
+        self, refold: Run, arguments: tuple[object, ...], code: int, said: str
+    ) -> None:
         ended = refold("bisect", *arguments)
         assert ended.code == code
         assert said in ended.err

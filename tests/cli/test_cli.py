@@ -294,6 +294,26 @@ def test_a_moment_that_is_none_is_an_error(store: Path, refold: Run, at: str, co
     assert at in ended.err
 
 
+@pytest.mark.parametrize(
+    ("verb", "says"),
+    [
+        (("erase", CHAT, "--yes"), "drop forks of the conversation in Python with close(drop=True)"),
+        (("erase", CHAT, "--yes"), "or erase them too with --forks erase"),
+        (("fork", CHAT, "child"), "already exists; fork to an id that is new\n"),
+        (("show", CHAT, "--at", "2026-11-28T18:42:27"), "give it a time zone, such as a Z at its end"),
+        (("web", "--host", "0.0.0.0"), "give a token, by REFOLD_WEB_TOKEN or --token, that"),  # noqa: S104 - refused
+    ],
+)
+def test_advice_is_in_words_of_the_command_line(
+    store: Path, refold: Run, verb: tuple[str, ...], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("REFOLD_WEB_TOKEN", raising=False)
+    assert refold("fork", CHAT, "child").code == 0
+    ended = refold(*verb, "--db", store)
+    assert (ended.code, ended.out) == (1, "")
+    assert says in ended.err
+
+
 def test_log_lists_what_is_asked_for(store: Path, refold: Run) -> None:
     assert len(refold("log").out.splitlines()) == 57
     assert [line["seq"] for line in refold("log", "--tail", 2, "--json").json_lines] == [56, 57]
@@ -533,6 +553,8 @@ def test_what_holds_a_text_is_erased_wherever_it_is(store: Path, refold: Run, mo
     assert refold("erase", "--text", "abc", "--yes").code == 1
     erased = refold("erase", "--text", "XK-4711-Q", "--yes")
     assert (erased.code, "2 events erased" in erased.out) == (0, True), erased
+    unheld = refold("erase", "--text", "XK-4711-Q", "--yes")
+    assert (unheld.code, unheld.out, "no event holds 'XK-4711-Q'" in unheld.err) == (1, "", True)
     assert not any(b"XK-4711-Q" in path.read_bytes() for path in store.iterdir())
     with Memory(store) as memory:
         assert_sound(memory)

@@ -125,6 +125,26 @@ class TestWholeTexts:
         assert (early.code, early.out) == (1, "")
         assert "chat-42 began at seq 2, after seq 1" in early.err
 
+    def test_a_context_is_shown_with_the_messages_of_its_window(self, store: Path, refold: Run) -> None:
+        with Memory(store) as memory:
+            chat = memory.conversation("chat-42")
+            seq = memory.show(memory.context(chat))
+            first = chat.window()[0].seq
+        shown, full = refold("show", "--context", seq).out, refold("show", "--context", seq, "--full").out
+        assert "window  3 messages\n" in shown
+        assert f"{first:>8}  user: first line of a long message" in shown
+        assert "tool: the content of a.txt" in shown
+        assert shown.count("word59") + 1 == full.count("word59")
+
+    def test_an_erased_context_says_so(self, store: Path, refold: Run) -> None:
+        with Memory(store) as memory:
+            seq = memory.show(memory.context(memory.conversation("chat-42")))
+            memory.erase([seq])
+            head = memory.head
+        shown = refold("show", "--context", seq)
+        assert (shown.code, shown.out) == (1, "")
+        assert f"the context that was shown at seq {seq} was erased at seq {head}" in shown.err
+
 
 class TestNamesThatDoNotExist:
     @pytest.mark.parametrize(
@@ -153,6 +173,16 @@ class TestNamesThatDoNotExist:
         ended = refold(*arguments)
         assert (ended.code, ended.out) == (1, "")
         assert says in ended.err
+
+    def test_what_is_of_the_whole_memory_says_so(self, store: Path, refold: Run) -> None:
+        with Memory(store) as memory:
+            memory.snapshot("clean")
+            memory.fork("trial").profile().set("theme", "light")
+        assert (
+            "'clean' is a snapshot of the whole memory; memory.restore('clean')"
+            in refold("restore", "chat-42", "clean").err
+        )
+        assert "'trial' is a fork of the memory; memory.fork('trial')" in refold("show", "trial").err
 
     @pytest.mark.usefixtures("store")
     def test_a_default_project_that_is_empty_says_which_there_are(self, refold: Run) -> None:
@@ -312,6 +342,9 @@ class TestWhy:
         assert "memory of seq" in refold("why", "8080").out.splitlines()[0]
         assert "memory of seq" in refold("influence", "8080").out
         assert "no event up to" in refold("why", "9" * 5_000).out
+        behind = refold("influence", "9999")
+        assert (behind.code, behind.out) == (1, "")
+        assert "no event is at seq 9999 and none holds it; the last one is" in behind.err
 
     def test_the_newest_contexts_are_printed_and_with_full_all(self, store: Path, refold: Run) -> None:
         with Memory(store) as memory:

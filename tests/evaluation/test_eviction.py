@@ -221,11 +221,13 @@ def test_pinned_roles_stay_and_what_does_not_fit_beside_them_is_refused() -> Non
     assert replay(trace, NAMED["bare"], 20).evicted == 3
 
 
-def measured(policy: str, survival: float | None, low: float = 0.0, high: float = 1.0, budget: int = 100) -> Eviction:
+def measured(
+    policy: str, survival: float | None, low: float = 0.0, high: float = 1.0, budget: int = 100, needs: int = 90
+) -> Eviction:
     """A result of which only what a recommendation reads is drawn up."""
     within = None if survival is None else Interval(low, high)
     regret = None if survival is None else 1 - survival
-    return Eviction(policy, budget, 9, survival, within, survival, regret, 50.0, 3, 0, 0, 100.0)
+    return Eviction(policy, budget, needs, survival, within, survival, regret, 50.0, 3, 0, 0, 100.0)
 
 
 FIFO = measured("fifo", 0.5, 0.4, 0.6)
@@ -263,6 +265,31 @@ def test_a_recommendation_says_what_each_policy_lost() -> None:
     (reason,) = found.reasons
     assert reason.startswith("in 100 tokens, 25 of 100 things that were needed later had left")
     assert reason.endswith("with fifo, 50")
+
+
+def test_a_policy_that_lost_nothing_is_compared_with_fifo() -> None:
+    found = recommendation([measured("fifo", 0.0, 0.0, 0.0), measured("summary", 1.0)])
+    assert found is not None
+    told = "in 100 tokens, 0 of 100 things that were needed later had left the window before; with fifo, 100"
+    assert (found.eviction, found.reasons) == ("summary", (told,))
+
+
+def test_that_nothing_had_left_is_said_only_where_no_policy_lost_anything() -> None:
+    full = recommendation([measured("fifo", 1.0, 1.0, 1.0), measured("summary", 1.0)])
+    assert full is not None
+    assert full.reasons == ("nothing that was needed had left any of these windows",)
+    others = recommendation([measured("fifo", 1.0, 1.0, 1.0), measured("summary", 0.5)])
+    assert others is not None
+    told = "in 100 tokens, 0 of 100 things that were needed later had left the window before"
+    assert (others.eviction, others.reasons) == ("fifo", (told,))
+
+
+@pytest.mark.parametrize(("needs", "policy"), [(1, "fifo"), (9, "fifo"), (10, "summary")])
+def test_a_few_questions_recommend_nothing_else(needs: int, policy: str) -> None:
+    found = recommendation([measured("fifo", 0.0, 0.0, 0.0, needs=needs), measured("summary", 1.0, needs=needs)])
+    assert found is not None
+    assert found.eviction == policy
+    assert any("too few to tell" in reason for reason in found.reasons) is (policy == "fifo")
 
 
 def test_no_need_is_no_survival() -> None:

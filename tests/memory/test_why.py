@@ -379,6 +379,37 @@ def test_a_thousand_answers_are_those_of_a_fold_by_hand(seed: int) -> None:
         assert check(memory, draw, 100) == 100
 
 
+class TestRestored:
+    def test_what_is_in_the_window_before_and_after_a_restore_never_left(self, memory: Memory) -> None:
+        chat = memory.conversation("c", window_tokens=100)
+        first = chat.append("user", "the first", tokens=5)
+        memory.snapshot("then")
+        second = chat.append("user", "the second", tokens=5)
+        memory.restore("then")
+        restored = memory.head
+        assert told(memory.why(first)) == [("came", first.seq)]
+        assert told(memory.why(second)) == [("came", second.seq), ("left", restored)]
+        pusher = chat.append("user", "too much", tokens=98)
+        memory.restore("then")
+        assert told(memory.why(first)) == [("came", first.seq), ("left", pusher.seq), ("returned", memory.head)]
+
+
+class TestVeryMany:
+    def test_whom_earlier_messages_were_shown_to_is_counted_for_few_and_for_many(self, memory: Memory) -> None:
+        """Contexts of another conversation quote messages of the one that is erased."""
+        for name, count in (("few", 3), ("many", 30)):
+            chat = memory.conversation(name, project=name)
+            for number in range(count):
+                chat.append("user", f"Please book table {number} for Friday evening.", tokens=5)
+            reader = memory.conversation(f"reader of {name}", project=name)
+            for number in range(4):
+                reader.append("user", f"Which table is booked for Friday evening, take {number}?", tokens=5)
+                memory.show(memory.context(reader, query="Which table is booked for Friday evening?"))
+                reader.append("assistant", "Table 2.", tokens=2)
+            receipt = chat.erase()
+            assert (name, receipt.turns, receipt.conversations) == (name, 4, 1)
+
+
 class TestText:
     def test_the_answer_begins_with_what_holds_now_of_each_thing(self, memory: Memory) -> None:
         chat = memory.conversation("c", window_tokens=20)
@@ -454,6 +485,16 @@ class TestText:
         answer = memory.why("6543")
         assert answer.steps[0].seq == entry.seq
         assert "6 more places" in answer.steps[-1].text
+
+
+def test_an_event_that_only_holds_words_is_said_to_have_no_place_in_a_search_or_a_context(memory: Memory) -> None:
+    chat = memory.conversation("c")
+    event = memory.snapshot("before the port").seq + 1
+    shown = memory.show(memory.context(chat))
+    (hidden,) = memory.why(event, missing_from="port").of("hidden")
+    assert hidden.text.endswith("and this is an event")
+    (hidden,) = memory.why(event, missing_from=shown).of("hidden")
+    assert hidden.text.endswith("lacks it: contexts have no part for an event")
 
 
 def test_the_sentence_of_an_erased_event_needs_no_docstring(monkeypatch: pytest.MonkeyPatch, memory: Memory) -> None:

@@ -716,15 +716,18 @@ class Rebuilt(Struct, frozen=True):
 def rebuild(memory: Memory, core: Core, seq: int) -> Rebuilt:
     """Build the context that was shown at a seq again from the log, and compare it with its digests.
 
-    Raises `NotFound` where no context was shown at the seq, `InvalidInput` for one of another renderer.
+    Raises `NotFound` where no context was shown at the seq or it was erased, `InvalidInput` for another renderer's.
     """
     for event, stamp in memory.events(after=checks.count(seq, "seq") - 1 if seq else 0, until=seq):
-        if isinstance(event, ContextShown) and stamp.seq == seq and not stamp.erased:
+        if isinstance(event, ContextShown) and stamp.seq == seq:
             break
     else:
         raise NotFound(
             f"no context was shown at seq {seq}; events of kind context_shown have the seqs of those that were"
         )
+    if stamp.erased:
+        by = "".join(f" at seq {step.seq}" for step in memory.why(seq).of("erased")[-1:])
+        raise NotFound(f"the context that was shown at seq {seq} was erased{by}; only that there was one is known")
     if event.renderer != RENDERER:
         raise InvalidInput(f"the context at seq {seq} is of renderer {event.renderer}, and this program has {RENDERER}")
     past = memory.at(event.origin)

@@ -73,7 +73,9 @@ def bisect(
         predicate = _expression(file, chat)
     found = memory.bisect(predicate, after=first or 0, until=last)
     if found is None:
-        raise NotFound(f"it is not so at seq {last}; give another --until, or look with `refold log`")
+        then = None if chat is None else memory.at(last).conversation(chat.id)
+        held = "" if then is None or window_lacks is None else _holder(then, window_lacks)
+        raise NotFound(f"it is not so at seq {last}{held}; give another --until, or look with `refold log`")
     from refold.importers.values import event_json
 
     return Output(event_json(memory, found, full=True), _lines(memory, found))
@@ -94,6 +96,13 @@ def _lacks(chat: "Conversation", text: str) -> Predicate:
     from refold.message import text_of
 
     return lambda memory: not any(text in text_of(each) for each in memory.conversation(chat.id).window())
+
+
+def _holder(chat: "Conversation", text: str) -> str:
+    """Say which message of a window, the oldest one, holds a text."""
+    from refold.message import text_of
+
+    return next((f": message {each.seq} still holds it" for each in chat.window() if text in text_of(each)), "")
 
 
 def _lost(project: str, text: str) -> Predicate:

@@ -115,7 +115,12 @@ def influence(memory: "Memory", what: str, conversation: str | None, at: Moment)
     WHAT is as for `refold why`; of what was erased, give the seq.
     """
     _check(memory, conversation)
-    found = memory.influence(_sought(memory, what), conversation=conversation, at=at)
+    sought = _sought(memory, what)
+    found = memory.influence(sought, conversation=conversation, at=at)
+    if not found.turns and what.isdecimal() and isinstance(sought, str):
+        known = memory.why(sought, conversation=conversation, at=at)
+        if not any(step.seq for step in known.steps):
+            raise NotFound(f"no event is at seq {what[:_SEQ_CHARS]} and none holds it; the last one is {memory.head}")
     head = f"{found.about}: shown in {len(found.turns)} turns of {len(found.conversations)} conversations"
     lines: list[Line] = [((head, "bold"),)]
     lines += [((f"  {turn.conversation} seq {turn.answer}  ", "dim"), turn.text) for turn in found.turns]

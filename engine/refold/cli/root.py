@@ -137,6 +137,16 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 Option = Callable[[Function], Function]
 
 
+# What errors advise in Python, and what the command line has for it.
+_ADVICE: Final = {
+    "with close(drop=True)": "in Python with close(drop=True)",
+    "forks='erase'": "--forks erase",
+    ", or give replace=True": "",
+    "such as datetime.UTC": "such as a Z at its end",
+    "give a token that": "give a token, by REFOLD_WEB_TOKEN or --token, that",
+}
+
+
 class _ErrorGroup(click.Group):
     """A group that reports the errors of its verbs in one line on stderr, with an exit code."""
 
@@ -152,7 +162,10 @@ class _ErrorGroup(click.Group):
                 sys.stdout.flush()
             except OSError:  # It is stdout that fails: nothing more can be written there.
                 _discard_stdout()
-            tell(f"refold: {error}")
+            message = str(error)
+            for advice, own in _ADVICE.items():
+                message = message.replace(advice, own)
+            tell(f"refold: {message}")
             ctx.exit(EXIT_INTEGRITY if isinstance(error, StoreCorrupt) else EXIT_ERROR)
 
 
@@ -353,6 +366,10 @@ def seq_of(memory: "Memory", moment: Moment) -> int:
 def known_conversation(memory: "Memory", conversation_id: str) -> "Conversation":
     """Look up a conversation that exists; raises `NotFound`."""
     chat = memory.conversation(conversation_id)
+    if not chat.version and conversation_id in memory.forks():
+        raise NotFound(
+            f"{conversation_id!r} is a fork of the memory; memory.fork({conversation_id!r}) in Python opens it"
+        )
     if not chat.version:
         close = nearest(conversation_id, memory.conversations())
         raise NotFound(f"there is no conversation {conversation_id!r}{close}; `refold list` shows those that there are")

@@ -110,7 +110,7 @@ def show(
     if seq is not None:
         return _event(memory, seq)
     if context is not None:
-        return _context(memory, context)
+        return _context(memory, context, full=full)
     assert conversation is not None, "one of the three was given"
     first = next(known_conversation(memory, conversation).events()).stamp.seq
     place = seq_of(memory, at)
@@ -132,7 +132,7 @@ def _event(memory: "Memory", seq: int) -> Output:
     return Output(event_json(memory, recorded, full=True), lines)
 
 
-def _context(memory: "Memory", seq: int) -> Output:
+def _context(memory: "Memory", seq: int, *, full: bool) -> Output:
     rebuilt = memory.rebuild(seq)
     parts = rebuilt.context.parts
     rows = [{"name": part.name, "tokens": part.tokens, "sha256": part.digest, "text": part.text} for part in parts]
@@ -143,6 +143,7 @@ def _context(memory: "Memory", seq: int) -> Output:
         mark = "differs" if part.name in rebuilt.differing else "as shown"
         lines += [((f"{part.name}", "bold"), f"  {part.tier}  {part.tokens} tokens  {mark}"), (part.text,)]
     lines.append((f"window  {counted(len(rebuilt.context.window), 'message')}",))
+    lines += [line for each in rebuilt.context.window for line in output.message_lines(each, full=full)]
     lines.append(("as it was shown" if rebuilt.matches else f"differs in {', '.join(rebuilt.differing)}",))
     return Output(document, lines, 0 if rebuilt.matches else EXIT_ERROR)
 
@@ -391,6 +392,8 @@ def restore(memory: "Memory", conversation: str, name: str) -> Output:
     """
     chat = known_conversation(memory, conversation)
     known = [each.name or "" for each in memory.snapshots() if each.stream == f"conversation/{conversation}"]
+    if name not in known and any(each.name == name and not each.stream for each in memory.snapshots()):
+        raise NotFound(f"{name!r} is a snapshot of the whole memory; memory.restore({name!r}) in Python restores it")
     if name not in known:
         close = nearest(name, known)
         raise NotFound(

@@ -27,7 +27,7 @@ from refold.cli.root import (
     verb,
     writing,
 )
-from refold.errors import StoreCorrupt, StoreVersion
+from refold.errors import NotFound, StoreCorrupt, StoreVersion
 from refold.text import counted
 
 if TYPE_CHECKING:
@@ -173,6 +173,8 @@ def erase(
             receipt = memory.conversation(conversation).erase(derived=derived, forks=forks)
         else:
             receipt = memory.erase(seqs, text=text, derived=derived)
+        if not receipt.seqs and text is not None:
+            raise NotFound(f"no event holds {text!r}, as it is written; `refold search` finds words")
     return Output(receipt, _receipt_lines(receipt))
 
 

@@ -14,7 +14,7 @@ from refold.evaluation.cases import IMPORTANCE, Question
 from refold.evaluation.retrieval import Embedded, Interval, interval
 from refold.index.ranking import RANKINGS, Query, Ranking
 from refold.index.signals import Text, TextIndex
-from refold.text import keywords
+from refold.text import counted, keywords
 from refold.views.window import POLICIES as RELEASED
 
 Order: TypeAlias = Literal["oldest", "least recalled", "least important"]
@@ -442,11 +442,15 @@ class Recommendation(Struct, frozen=True):
     reasons: tuple[str, ...]
 
 
+NEEDS_MIN: Final = 10
+"""With fewer needs, a policy that is better may be so by chance."""
+
+
 def recommendation(results: Sequence[Eviction]) -> Recommendation | None:
     """Return which of the policies that a conversation can be opened with keeps most of what is needed later.
 
-    ``"fifo"`` stays where no other survival is above the 95 % interval of its own at any budget. ``None`` where nothing
-    was needed, or where fewer than two such policies were measured.
+    ``"fifo"`` stays where no other survival is above the 95 % interval of its own at any budget, or the needs are fewer
+    than ``NEEDS_MIN``. ``None`` where nothing was needed, or where fewer than two such policies were measured.
     """
     needed = [each for each in results if each.policy in RELEASED and each.survival is not None]
     own = {each.budget: each for each in needed if each.policy == "fifo"}
@@ -456,14 +460,17 @@ def recommendation(results: Sequence[Eviction]) -> Recommendation | None:
     gains: dict[str, float] = {}
     for each in others:
         interval = own[each.budget].survival_interval
-        is_clear = interval is not None and (each.survival or 0.0) > interval.high
+        is_clear = interval is not None and each.needs >= NEEDS_MIN and (each.survival or 0.0) > interval.high
         gain = (each.survival or 0.0) - (own[each.budget].survival or 0.0) if is_clear else 0.0
         gains[each.policy] = gains.get(each.policy, 0.0) + gain
     best = max(gains, key=lambda name: gains[name])
     chosen = best if gains[best] > 0 else "fifo"
-    shown = sorted((each for each in needed if each.policy == chosen and each.regret), key=lambda each: each.budget)
-    reasons = tuple(_reason(each, own[each.budget]) for each in shown if each.budget in own)
-    return Recommendation(chosen, reasons or ("nothing that was needed had left any of these windows",))
+    lossy = {each.budget for each in needed if each.regret and each.budget in own}
+    shown = sorted((each for each in needed if each.policy == chosen), key=lambda each: each.budget)
+    reasons = [_reason(each, own[each.budget]) for each in shown if each.budget in lossy]
+    needs = max(each.needs for each in others)
+    few = [f"{counted(needs, 'question')}: too few to tell"] if needs < NEEDS_MIN else []
+    return Recommendation(chosen, (*few, *(reasons or ["nothing that was needed had left any of these windows"])))
 
 
 def _reason(each: Eviction, fifo: Eviction) -> str:

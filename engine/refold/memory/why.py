@@ -352,7 +352,7 @@ def _unfound(memory: "Memory", subject: Subject, query: str, options: dict[str, 
         core, _ = core_of(memory)
         yield Reason("hidden", _verdict(memory, skill_name(core, subject), query))
     else:
-        yield Reason("hidden", f"searches find messages, memories and skills, and this is a {subject.kind}")
+        yield Reason("hidden", f"searches find messages, memories and skills, and this is {_a(subject.kind)}")
 
 
 def _rank(hits: Hits, top_k: int, places: Sequence[int], weights: dict[str, float]) -> Reason:
@@ -400,8 +400,13 @@ def _unshown(memory: "Memory", core: Core, subject: Subject, recorded: Recorded)
         text = _skill_absence(memory, core, subject, display, room)
     else:
         is_there = part in display.event.names
-        text = f"its part {part} has room for {room} tokens" if is_there else f"it has no part {part or subject.kind}"
+        text = f"its part {part} has room for {room} tokens" if is_there else f"it has no part {part}"
+        text = text if part else f"contexts have no part for {_a(subject.kind)}"
     return reason_of("hidden", recorded, text=f"{where} lacks it: {text}")
+
+
+def _a(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
 def _memory_absence(memory: "Memory", subject: Subject, display: Display, room: int) -> str:

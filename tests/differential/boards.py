@@ -323,7 +323,8 @@ class Boards(Tables):
                 return []
             return [(pinning({both.name("messages"): made}), ())]
 
-        return self._pin(whose, ("messages", repr(given)), decide, options) is not None
+        asked = ("messages", repr([sorted(said.items(), key=repr) for said in given]))
+        return self._pin(whose, asked, decide, options) is not None
 
     def board_append_message(self, whose: Whose, given: dict[str, Any], **options: Any) -> bool:
         now_ns, created = self.now_ns(), given["created_at"]
@@ -337,7 +338,7 @@ class Boards(Tables):
                 post = post_of(given, *known)
             return [] if held and held.said == post.said else [(posting(post, both.name("messages")), ())]
 
-        return self._pin(whose, ("append", repr(given)), decide, options) is not None
+        return self._pin(whose, ("append", repr(sorted(given.items(), key=repr))), decide, options) is not None
 
     def board_hydrate(self, whose: Whose, name: str, **options: Any) -> Any:
         if not self.stream_rows(f"conversation/{name}"):

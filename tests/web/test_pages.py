@@ -350,7 +350,7 @@ def test_words_in_several_places_are_answered_for_place_by_place(client: TestCli
     memory.project("p").add("The port is 6543, Alice says.")
     page = shown(client, "/why?x=port+is+6543").text
     answers = re.findall(r"It is (?:not )?there\.", page)
-    assert answers == ["It is there.", "It is not there.", "It is there."], "of all, of the message, of the memory"
+    assert answers == ["It is there.", "It is there.", "It is not there."], "of all, of the memory, of the message"
 
 
 def test_blame_lists_every_value_with_its_turn(client: TestClient, memory: Memory) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from refold import InvalidInput, Memory, NotFound, fold
+from refold.embedders import HashedEmbedder
 from refold.memory import Why
 from refold.message import MessageAppended
 from tests.memory.fold_by_hand import Fate, fates, fill
@@ -452,15 +453,30 @@ class TestText:
 
         assert shown(said) == ["a context showed it in its part window, for 'Which port?'"] * 2
         assert shown("port") == ["a context showed it in its part profile, for 'Which port?'"] * 2
-        first, last = shown(entry)
-        assert first == "a context showed it in its part memories, for 'Which port?'"
-        assert last.startswith(f"{first}: it was ranked 1 of 2, with a score of 0.")
-        assert last.endswith(", and up to 200 are shown")
+        assert shown(entry) == ["a context showed it in its part memories, for 'Which port?'"] * 2
+        (*_, found) = memory.why(entry, missing_from=memory.head).of("shown")
+        assert f"{memory.head} shows it in its part memories: it is ranked 1 of 2, with a score of 0." in found.text
+        assert found.text.endswith(", and 200 at most are taken")
         other = memory.conversation("d", project="p")
         memory.show(memory.context(other, query="Which port was it, 6543?"))
         assert shown(said)[-1] == "a context showed it in its part messages, for 'Which port was it, 6543?'"
         memory.erase([memory.head])
         assert "was erased" in shown(entry)[-1]
+
+    def test_a_question_without_a_query_asks_no_embedder(self, tmp_path: Path) -> None:
+        class Down(HashedEmbedder):
+            def embed(self, texts: list[str]) -> Any:
+                raise ConnectionError(f"no network for {len(texts)} texts")
+
+        with Memory(tmp_path / "store") as memory:
+            chat = memory.conversation("c", project="p")
+            entry = memory.project("p").add("The port is 6543.")
+            seq = memory.show(memory.context(chat, query="Which port?"))
+        with Memory(tmp_path / "store", embedder=Down()) as memory:
+            (step,) = memory.why(entry.id).of("shown")
+            assert step.text == "a context showed it in its part memories, for 'Which port?'"
+            with pytest.raises(ConnectionError, match="no network"):
+                memory.why(entry.id, missing_from=seq)
 
     def test_of_many_places_only_the_first_ones_are_printed_with_their_steps(self, memory: Memory) -> None:
         chat = memory.conversation("c")

@@ -292,12 +292,12 @@ def replay(memory: "Memory", conversation: str, first: Moment, last: Moment, *, 
     """
     chat = known_conversation(memory, conversation)
     after = max(first - 1, 0) if isinstance(first, int) else seq_of(memory, first)
-    seqs: list[int] = []
+    begin = end = count = 0
     for step in chat.replay(after=after, until=seq_of(memory, last)):
-        seqs.append(step.stamp.seq)
+        begin, end, count = begin or step.stamp.seq, step.stamp.seq, count + 1
         yield Output(output.step_json(memory, step), _step_lines(memory, step, full=full))
-    others = seqs[-1] - seqs[0] + 1 - len(seqs) if seqs else 0
-    if others and not click.get_current_context().params["as_json"]:
+    others = end - begin + 1 - count
+    if count and others and not click.get_current_context().params["as_json"]:
         output.tell(f"between these lie {counted(others, 'event')} of other streams or of forks; see `refold log`")
 
 

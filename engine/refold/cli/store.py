@@ -173,7 +173,7 @@ def erase(
             receipt = memory.conversation(conversation).erase(derived=derived, forks=forks)
         else:
             receipt = memory.erase(seqs, text=text, derived=derived)
-        if not receipt.seqs and text is not None:
+        if not (receipt.seqs or seqs) and text is not None:
             raise NotFound(f"no event holds {text!r}, as it is written; `refold search` finds words")
     return Output(receipt, _receipt_lines(receipt))
 

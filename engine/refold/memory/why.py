@@ -98,32 +98,20 @@ def _life(memory: "Memory", core: Core, subject: Subject, at: int) -> Iterator[R
             "shown", f"{len(shown) - _SHOWN_COUNT_MAX} earlier contexts and recalls showed it too; ask `influence`"
         )
     for recorded in shown[-_SHOWN_COUNT_MAX:]:
-        yield reason_of("shown", recorded, text=_shown_text(memory, subject, recorded, is_last=recorded is shown[-1]))
+        yield reason_of("shown", recorded, text=_shown_text(memory, subject, recorded))
 
 
-def _shown_text(memory: "Memory", subject: Subject, recorded: Recorded, *, is_last: bool) -> str:
-    """Say in which part a context showed a subject, and of the last one by what rank; empty for other events."""
+def _shown_text(memory: "Memory", subject: Subject, recorded: Recorded) -> str:
+    """Say in which part a context showed a subject, and for which query; empty for other events."""
     event = recorded.event
     if not isinstance(event, ContextShown) or recorded.stamp.erased:
         return ""
-    display = Display.of(memory, recorded)
-    part = "messages" if subject.kind == "message" and display.quotes(subject.seq) else PARTS[subject.kind]
-    text = f"a context showed it in its part {part}" + (f", for {shortened(event.query)!r}" if event.query else "")
-    if subject.kind != "memory" or not is_last or not event.query:
-        return text
-    place, hits = _placing(memory, subject, display)
-    most = display.budget.get("memories_count") or 0
-    if not place:
-        return text
-    score = f"{hits[place - 1].score:.3g}"
-    return f"{text}: it was ranked {place} of {len(hits)}, with a score of {score}, and up to {most} are shown"
+    query = f", for {shortened(event.query)!r}" if event.query else ""
+    return f"a context showed it in its part {_part_of(subject, Display.of(memory, recorded))}{query}"
 
 
-def _placing(memory: "Memory", subject: Subject, display: Display) -> tuple[int, Hits]:
-    """Return the rank that a memory had for the query of a context, 0 for none, and all hits."""
-    past = memory.at(display.event.origin).project(display.event.project)
-    hits = past.search(display.event.query or "", top_k=_EVERY, floor=0.0)
-    return next((place for place, hit in enumerate(hits, 1) if hit.entry.id == subject.key), 0), hits
+def _part_of(subject: Subject, display: Display) -> str:
+    return "messages" if subject.kind == "message" and display.quotes(subject.seq) else PARTS[subject.kind]
 
 
 def _came(core: Core, recorded: Recorded, at: int, relation: str = "came") -> Iterator[Reason]:
@@ -386,8 +374,8 @@ def _unshown(memory: "Memory", core: Core, subject: Subject, recorded: Recorded)
     display = Display.of(memory, recorded)
     part = PARTS.get(subject.kind, "")
     if part and display.shows(core, subject):
-        quoted = subject.kind == "message" and display.quotes(subject.seq)
-        return reason_of("shown", recorded, text=f"{where} shows it in its part {'messages' if quoted else part}")
+        rank = _rank_text(memory, subject, display) if subject.kind == "memory" and display.event.query else ""
+        return reason_of("shown", recorded, text=f"{where} shows it in its part {_part_of(subject, display)}{rank}")
     room = display.plan.get("tokens", {}).get(part, 0)
     if subject.kind == "memory":
         text = _memory_absence(memory, subject, display, room)
@@ -407,6 +395,22 @@ def _unshown(memory: "Memory", core: Core, subject: Subject, recorded: Recorded)
 
 def _a(noun: str) -> str:
     return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
+
+
+def _rank_text(memory: "Memory", subject: Subject, display: Display) -> str:
+    place, hits = _placing(memory, subject, display)
+    if not place:
+        return ""
+    most = display.budget.get("memories_count") or 0
+    score = f"{hits[place - 1].score:.3g}"
+    return f": it is ranked {place} of {len(hits)}, with a score of {score}, and {most} at most are taken"
+
+
+def _placing(memory: "Memory", subject: Subject, display: Display) -> tuple[int, Hits]:
+    """Return the rank that a memory had for the query of a context, 0 for none, and all hits."""
+    past = memory.at(display.event.origin).project(display.event.project)
+    hits = past.search(display.event.query or "", top_k=_EVERY, floor=0.0)
+    return next((place for place, hit in enumerate(hits, 1) if hit.entry.id == subject.key), 0), hits
 
 
 def _memory_absence(memory: "Memory", subject: Subject, display: Display, room: int) -> str:

@@ -186,7 +186,7 @@ encode: Final = _ENCODE
 LISTING: Final = frozenset(
     event_type
     for event_type in TAGS
-    if {"tuple" in str(field.type) and not field.required for field in msgspec.structs.fields(event_type)} >= {True}
+    if any("tuple" in str(field.type) and not field.required for field in msgspec.structs.fields(event_type))
 )
 """The events whose size is to be checked, for their bodies hold lists: each value has a bound, and not their number."""
 

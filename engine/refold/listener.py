@@ -1,7 +1,11 @@
 """What both servers over HTTP listen with: a socket, and connections that end where no request arrives on them."""
 
 import asyncio
+import contextlib
+import errno
 import ipaddress
+import logging
+import os
 import resource
 import socket
 from typing import Any, Final
@@ -13,6 +17,7 @@ from refold.limits import CONNECTIONS_COUNT_MAX, REQUEST_SECONDS
 HOST: Final = "127.0.0.1"
 _BACKLOG_COUNT: Final = 128
 _TOO_MANY: Final = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+_LOG: Final = logging.getLogger("refold")
 
 
 def is_loopback(host: str) -> bool:
@@ -27,7 +32,7 @@ def listening_on(port: int, host: str = HOST) -> socket.socket:
     """Listen on a port of an address, by default of this machine alone; 0 takes a free one."""
     # With the protocol named: asyncio sends small answers at once on such sockets only, else each waits for 40 ms.
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listening = _ListeningSocket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
@@ -36,6 +41,65 @@ def listening_on(port: int, host: str = HOST) -> socket.socket:
         listening.close()
         raise
     return listening
+
+
+class _ListeningSocket(socket.socket):
+    """A socket that answers a connection with 503 and closes it where the process has no descriptor left for it.
+
+    asyncio logs a traceback for each of up to 2,048 attempts then, and makes them again every second. One descriptor is
+    kept for the answer: it is closed, the connection takes its number, and then it is opened again.
+    """
+
+    def __init__(self, family: int, kind: int, protocol: int) -> None:
+        super().__init__(family, kind, protocol)
+        self._spare: int | None = None
+        self._is_short = False
+        self._open_spare()
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Take the next connection for which there is a descriptor; refuse those before it."""
+        while True:
+            try:
+                accepted = super().accept()
+            except OSError as error:
+                if error.errno not in {errno.EMFILE, errno.ENFILE} or not self._refuse():
+                    raise
+            else:
+                self._is_short = False
+                return accepted
+
+    def close(self) -> None:
+        """Close the socket, and what it keeps."""
+        super().close()
+        self._close_spare()
+
+    def _refuse(self) -> bool:
+        """Refuse the next connection; return whether a descriptor was kept for it."""
+        if self._spare is None:
+            return False
+        if not self._is_short:
+            self._is_short = True
+            _LOG.warning("no descriptor is left: connections are refused with 503 until one is free")
+        self._close_spare()
+        try:
+            refused, _ = super().accept()
+            with refused, contextlib.suppress(OSError):
+                refused.settimeout(0)
+                refused.send(_TOO_MANY)
+        finally:
+            self._open_spare()
+        return True
+
+    def _open_spare(self) -> None:
+        try:
+            self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:  # Another thread took it. The next connection is asyncio's to report.
+            self._spare = None
+
+    def _close_spare(self) -> None:
+        if self._spare is not None:
+            os.close(self._spare)
+            self._spare = None
 
 
 class HttpConnection(H11Protocol):

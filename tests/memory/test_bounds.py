@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from refold import InvalidInput, LimitExceeded, Memory, NotFound, RefoldError, Snapshot, fold, limits
+from refold import InvalidInput, LimitExceeded, Memory, NotFound, Project, RefoldError, Snapshot, fold, limits
 from tests.support.bounds import lowered
 from tests.support.memories import cyclic, nested, refused, remembering
 
@@ -375,19 +375,46 @@ def large_state() -> Snapshot:
         return Snapshot.from_bytes(memory.conversation("c").snapshot().to_bytes())
 
 
+def merge_of(project: Project) -> int:
+    (entry,) = project.list()
+    return project.history(entry.id)[-1].stamp.seq
+
+
+def prepared(memory: Memory) -> None:
+    memory.conversation("c").append("user", "hello")
+    memory.add("The office is in Bern.")
+    memory.skills.library.learn("known", "What it does.", "Do it.")
+    memory.project("tea").upsert("likes tea", vector=[1.0, 0.0])
+    memory.project("twins").upsert("likes tea", vector=[1.0, 0.0])
+    memory.project("twins").upsert("likes milk", keywords=MANY, vector=[1.0, 0.01])
+    for word in MANY:
+        memory.table("items").put(word, b"")
+
+
 TOO_LARGE: dict[str, Callable[[Memory], object]] = {
     "memory_added": lambda m: m.add("Use pnpm.", keywords=MANY),
+    "memory_updated": lambda m: m.project().update(m.project().list()[0], keywords=MANY),
+    "memory_merged": lambda m: m.project("tea").upsert("likes milk", keywords=MANY, vector=[1.0, 0.01]),
+    "memory_unmerged": lambda m: m.project("twins").unmerge(merge_of(m.project("twins"))),
     "episode_recorded": lambda m: m.project().record_episode("success", task="t", tools=MANY),
     "skill_learned": lambda m: m.skills.library.learn("a-skill", "What it does.", "Do it.", sessions=MANY),
+    "skill_refined": lambda m: m.skills.library.refine("known", sessions=MANY),
+    "items_deleted": lambda m: m.table("items").delete_prefix(()),
     "memories_extracted": lambda m: m.conversation("c").session.record_extraction("model", MANY, [], seq=0),
     "state_imported": lambda m: m.conversation("c").restore(large_state()),
 }
+OWN_LISTS = {"context_shown", "erased", "memories_recalled", "messages_recalled", "skills_selected"}
+"""Events whose lists name what the engine itself looked at."""
+
+
+def test_every_list_of_a_caller_is_in_the_table() -> None:
+    assert {fold.NAMES[kind] for kind in fold.LISTING} - OWN_LISTS == TOO_LARGE.keys()
 
 
 @pytest.mark.parametrize("kind", TOO_LARGE)
 def test_an_event_of_many_values_is_refused_before_it_is_encoded(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with Memory() as memory:
-        memory.conversation("c").append("user", "hello")
+        prepared(memory)
         call, _ = TOO_LARGE[kind], large_state()
         with lowered(EVENT_BYTES_MAX=15_000), monkeypatch.context() as patch:
             patch.setattr(fold, "encode", lambda _event: pytest.fail("it was encoded"))

@@ -12,6 +12,7 @@ from langgraph.config import get_store
 from langgraph.graph import START, StateGraph
 from langgraph.store.base import GetOp, PutOp, SearchOp
 from langgraph.store.memory import InMemoryStore
+from langgraph.store.sqlite import SqliteStore
 
 from refold import Memory
 from refold.adapters.langgraph_store import RefoldStore
@@ -100,6 +101,29 @@ def test_times_are_of_the_first_and_the_last_writing(memory: Memory, clock: Cloc
     assert item is not None
     assert item.updated_at - item.created_at == timedelta(seconds=1)
     assert [each.key for each in store.search(("n",))] == ["b", "a"], "the newest first"
+
+
+@pytest.mark.parametrize("wanted", ["a.b", "a.b.c", "a.none", "n", "x.y", "a"])
+def test_dots_in_a_filter_lead_into_a_value_as_in_sqlite(memory: Memory, wanted: str) -> None:
+    values: dict[str, Any] = {
+        "1": {"a": {"b": 1, "n": 1}},
+        "2": {"a": {"b": {"c": 1}}},
+        "3": {"a": 1, "n": 1},
+        "4": {"a": [{"b": 1}]},
+    }
+    with SqliteStore.from_conn_string(":memory:") as theirs:
+        theirs.setup()
+        ours = RefoldStore(memory)
+        for key, value in values.items():
+            for store in (ours, theirs):
+                store.put(("n",), key, value)
+        found, other = (store.search(("n",), filter={wanted: 1}) for store in (ours, theirs))
+        assert {each.key for each in found} == {each.key for each in other}
+        assert bool(found) == (wanted in {"a.b", "a.b.c", "n", "a"})
+    ours.put(("n",), "5", {"a.b": 2, "a": {"b": 1}})
+    assert [each.key for each in ours.search(("n",), filter={"a.b": 2})] == ["5"], (
+        "a field of the whole name comes first"
+    )
 
 
 def test_texts_are_found_by_meaning(memory: Memory) -> None:

@@ -376,13 +376,16 @@ class Boards(Tables):
 
     # With its conversation.
 
-    def conversation_restore(self, where: Any, target: Any, *, keep_budget: bool = False, **options: Any) -> None:
-        """Bring the board along, as it was when the snapshot was taken."""
+    def conversation_restore(self, where: Any, target: Any, *, views: Any = None, **options: Any) -> None:
+        """Bring the board along, as it was when the snapshot was taken, unless only some views come back."""
         mine, stream = f"board/session/{where[0]}", f"conversation/{where[0]}"
 
         def restore() -> None:
-            super(Boards, self).conversation_restore(where, target, keep_budget=keep_budget, **options)
+            super(Boards, self).conversation_restore(where, target, views=views, **options)
 
+        if views is not None:
+            restore()
+            return
         if isinstance(target, str):
             self.named(stream, target)
             base = (self.branch, mine, self.state(STORE).cuts[stream, target])

@@ -15,6 +15,7 @@ from tests.differential.log import (
     Options,
     Row,
     drop,
+    duplicate,
     naming_snapshot,
     nothing,
     put,
@@ -217,6 +218,7 @@ class Store(State):
     usage: dict[str, int] = field(default_factory=dict)
 
 
+PADS = {"scratchpad": ("entries", "notes"), "state": ("values",)}
 SETTINGS = {"memory_enabled": True, "memory_max_injected": 200}
 """The settings that are driven, with their defaults."""
 
@@ -520,18 +522,27 @@ class Chats(Log):
         elif known != seq:
             raise InvalidInput(name)
 
-    def conversation_restore(self, where: Any, target: Any, *, keep_budget: bool = False, **options: Any) -> None:
+    def conversation_restore(
+        self, where: Any, target: Any, *, views: Any = None, keep_budget: bool = False, **options: Any
+    ) -> None:
         """Go on from a state: that of a name, or one that was kept as a pointer or as bytes."""
-        if not keep_budget:
+        if not keep_budget and views is None:
             self._restore(where, target, (), options)
+            return
+        if views is not None and self._known(options.get("request_id")) is not None:
+            self._restore(where, target, ("keep_budget",) * keep_budget + tuple(views), options, views)
             return
         chat, alone = self.state(f"conversation/{where[0]}"), self.batch is None
         budget = chat.budget if chat.opened else where[2] or self.budget
+        held = duplicate(chat)
         if alone:
             self.begin()
         try:
-            self._restore(where, target, ("keep_budget",), options)
-            self.conversation_set_window_tokens(where, budget, sources=options.get("sources", ()))
+            then = self._restore(where, target, ("keep_budget",) * keep_budget + tuple(views or ()), options, views)
+            if keep_budget and (views is None or "window" in views):
+                self.conversation_set_window_tokens(where, budget, sources=options.get("sources", ()))
+            if views is not None:
+                self._lead(where, then if "scratchpad" in views else held, then if "state" in views else held, options)
         except Exception:
             if alone:
                 self.discard()
@@ -539,7 +550,32 @@ class Chats(Log):
         if alone:
             self.commit()
 
-    def _restore(self, where: Any, target: Any, kept: tuple[str, ...], options: Any) -> None:
+    def _lead(self, where: Any, pad: Chat, scope: Chat, options: Any) -> None:
+        """Lead scratchpad and state to what others held, each with the row that wrote it as a source."""
+        given = options.get("sources", ())
+
+        def cited(seq: int) -> dict[str, Any]:
+            return {"sources": (*given, seq) if seq and seq not in given else given}
+
+        now = self.state(f"conversation/{where[0]}")
+        texts, kept = [text for _, text in pad.notes], len(now.notes)
+        if [text for _, text in now.notes] != texts[:kept]:
+            kept = 0
+            self.scratchpad_clear(where, sources=given)
+        for key in sorted(now.entries.keys() - pad.entries.keys()):
+            self.scratchpad_delete(where, key, sources=given)
+        for key, (value, seq) in sorted(pad.entries.items()):
+            self.scratchpad_set(where, key, value, **cited(seq))
+        for seq, text in pad.notes[kept:]:
+            self.scratchpad_note(where, text, **cited(seq))
+        for key in sorted(now.values.keys() - scope.values.keys()):
+            self._chat(where, (), deleting("values", key), {"sources": given})
+        for key in sorted(scope.values):
+            value, seq = scope.values[key]
+            self._chat(where, (), setting("values", key, value), cited(seq))
+
+    def _restore(self, where: Any, target: Any, kept: tuple[str, ...], options: Any, views: Any = None) -> Chat:
+        """Go on from a state, unless none of the views changes; return it, with no rows of another store."""
         stream = f"conversation/{where[0]}"
         if isinstance(target, str):
             base = (self.branch, stream, self.named(stream, target))
@@ -549,39 +585,51 @@ class Chats(Log):
             base = (self.branch if carried else target.branch, target.stream, target.seq)
             asked = ("restore", target.stream, target.seq, 0 if carried else target.branch, *kept)
             if self.is_foreign(target):
-                self._chat(where, asked, self._imported(where, carried[1]), options)
-                return
+                return self._import(where, asked, carried[1], options, views)
         then = self.state_in(*base) if base[2] else Chat()
 
         def decide(chat: Chat) -> Change | None:
-            if replace(then, project=chat.project, depth=chat.depth) == chat:
+            there = replace(then, project=chat.project, depth=chat.depth)
+            left = [name for view in PADS if views and view not in views for name in PADS[view]]
+            is_same = replace(there, **{name: getattr(chat, name) for name in left}) == chat
+            if is_same or (views and "window" not in views):
                 return None
             project = chat.project if chat.opened else chat.project or where[1]
             return Change(moved(chat.depth, project), base=base if base[2] else (base[0], stream, 0))
 
         self._chat(where, asked, decide, options)
+        return then
 
     def is_foreign(self, kept: Any) -> bool:
         """Whether bytes hold what is no state of this store as it is now, so that no pointer does."""
         state = self.state(kept.stream, kept.seq)
         return bool(kept.carried) and (kept.foreign or (state.project, state.carried()) != kept.carried)
 
-    def _imported(self, where: Any, carried: Any) -> Any:
+    def _import(self, where: Any, asked: Any, carried: Any, options: Any, views: Any) -> Chat:
+        """Take over a state from elsewhere, unless none of the views changes; return it with no rows of its own."""
+        opened, budget, lines, notes, entries, values = carried
+        then = Chat(opened=opened, budget=budget, notes=[(0, text) for text in notes])
+        then.entries, then.values = ({key: (value, 0) for key, value in held} for held in (entries, values))
+        parts = {"window": slice(0, 3), "scratchpad": slice(3, 5), "state": slice(5, 6)}
+
         def decide(mine: Chat) -> Change | None:
             project = mine.project if mine.opened else mine.project or where[1]
 
             def effect(chat: Chat, row: Row) -> None:
                 vars(chat).update(vars(Chat(depth=chat.depth, embed=chat.embed, became=chat.became)))
-                chat.opened, chat.budget, lines, notes, entries, values = carried
+                chat.opened, chat.budget = opened, budget
                 chat.project = None if row.erased else project
                 chat.lines = [replace(line.blanked() if row.erased else line, seq=row.seq) for line in lines]
                 chat.notes = [] if row.erased else [(row.seq, text) for text in notes]
                 chat.entries = {} if row.erased else {key: (value, row.seq) for key, value in entries}
                 chat.values = {} if row.erased else {key: (value, row.seq) for key, value in values}
 
-            return None if mine.carried() == carried else Change(effect, ("said", *carried[2]))
+            compared = [parts[view] for view in views or parts]
+            is_same = all(mine.carried()[part] == carried[part] for part in compared)
+            return None if is_same or "window" not in (views or parts) else Change(effect, ("said", *lines))
 
-        return decide
+        self._chat(where, asked, decide, options)
+        return then
 
     def conversation_fork(self, where: Any, twin: str, *, at: int | None = None, **options: Any) -> None:
         self.refuse_in_batch()

@@ -16,6 +16,8 @@ CONFIGURED = {"a": (None, None), "b/\u00e9": ("p", None), "c": ("p", 60)}
 
 FORKS = ("f0", "f1", "f2", "f3")
 BRANCHES = ("x", "y/\u00e9", "z", "erased")
+SUBSETS = (("window",), ("scratchpad",), ("window", "state"), ("scratchpad", "state"))
+"""Views that a conversation is restored in, in their order."""
 BOARDS = (Whose("s"), Whose("s", "p", "n"), Whose("a"), Whose(None, "p", "n"), Whose(None, "q", "n"))
 
 
@@ -396,7 +398,11 @@ OPERATIONS: dict[str, st.SearchStrategy[Operation]] = {
     "Conversation.end": operation("Conversation.end", chats),
     "Conversation.snapshot": operation("Conversation.snapshot", chats, labels).map(lambda op: replace(op, options={})),
     "Conversation.restore": operation(
-        "Conversation.restore", chats, st.one_of(pick("kept"), pick("kept"), labels), keep_budget=st.booleans()
+        "Conversation.restore",
+        chats,
+        st.one_of(pick("kept"), pick("kept"), labels),
+        keep_budget=st.booleans(),
+        views=st.one_of(st.none(), st.sampled_from(SUBSETS)),
     ),
     "Conversation.fork": operation(
         "Conversation.fork",

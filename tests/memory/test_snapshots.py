@@ -1,12 +1,13 @@
-"""What a snapshot shows by itself, and a restore that keeps the window's budget."""
+"""What a snapshot shows by itself, and restores that keep the window's budget, or other views."""
 
 import asyncio
 import json
+from itertools import combinations
 from typing import Any
 
 import pytest
 
-from refold import Conversation, InvalidInput, LimitExceeded, Memory, Snapshot
+from refold import Conversation, InvalidInput, LimitExceeded, Memory, ReadOnly, Snapshot, WrongVersion
 from tests.support.memories import refused, remembering
 
 
@@ -132,6 +133,140 @@ class TestARestoreThatKeepsTheBudget:
 
             asyncio.run(work())
             assert (chat.window_tokens, chat.token_count()) == (7, 6)
+
+
+def worked(memory: Memory) -> tuple[Conversation, Snapshot]:
+    """Return a conversation that went on in all of its views since its snapshot."""
+    chat = memory.conversation("chat")
+    chat.append("user", "one")
+    chat.scratchpad.set("kept", "1")
+    chat.scratchpad.set("changed", "before")
+    chat.scratchpad.note("first")
+    chat.state["step"] = 1
+    snapshot = chat.snapshot("then")
+    chat.append("user", "two")
+    chat.scratchpad.set("changed", "after")
+    chat.scratchpad.set("new", "2")
+    chat.scratchpad.note("second")
+    chat.state["step"] = 2
+    chat.state["temp:draft"] = [1]
+    return chat, snapshot
+
+
+def held(chat: Conversation) -> dict[str, Any]:
+    return {
+        "window": [message.content for message in chat.window()],
+        "scratchpad": chat.scratchpad.to_dict(),
+        "state": dict(chat.state.items()),
+    }
+
+
+SUBSETS = [views for count in (1, 2, 3) for views in combinations(("window", "scratchpad", "state"), count)]
+
+
+class TestARestoreOfSomeViews:
+    @pytest.mark.parametrize("views", SUBSETS, ids="-".join)
+    @pytest.mark.parametrize("form", ["a pointer", "a name", "bytes"])
+    def test_leaves_the_others_as_they_are(self, views: tuple[str, ...], form: str) -> None:
+        with remembering() as memory:
+            chat, snapshot = worked(memory)
+            before, then, head = held(chat), held(chat.at(snapshot.seq)), memory.head
+            forms: dict[str, Snapshot | str] = {
+                "a pointer": snapshot,
+                "a name": "then",
+                "bytes": Snapshot.from_bytes(snapshot.to_bytes()),
+            }
+            chat.restore(forms[form], views=views)
+            assert held(chat) == before | {view: then[view] for view in views}
+            assert len({recorded.stamp.time_ns for recorded in chat.events(after=head)}) == 1
+            head = memory.head
+            chat.restore(forms[form], views=views)
+            assert memory.head == head, "nothing changed"
+
+    @pytest.mark.parametrize("views", SUBSETS, ids="-".join)
+    def test_from_bytes_into_another_store(self, views: tuple[str, ...]) -> None:
+        with Memory() as other:
+            chat, snapshot = worked(other)
+            then, rendered = held(chat.at(snapshot.seq)), snapshot.to_bytes()
+        with remembering() as memory:
+            taker = memory.conversation("taker")
+            taker.append("user", "own")
+            taker.scratchpad.note("own note")
+            taker.state["own"] = True
+            before = held(taker)
+            for _ in range(2):
+                taker.restore(Snapshot.from_bytes(rendered), views=views)
+                head = memory.head
+                assert held(taker) == before | {view: then[view] for view in views}
+            assert memory.head == head, "the second one changed nothing"
+
+    def test_an_erasure_reaches_what_was_kept(self) -> None:
+        with remembering() as memory:
+            chat, snapshot = worked(memory)
+            (secret,) = [each.stamp.seq for each in chat.events() if getattr(each.event, "value", "") == "after"]
+            chat.restore(snapshot, views=["window"])
+            assert chat.scratchpad.get("changed") == "after"
+            memory.erase([secret])
+            assert "after" not in str(held(chat))
+
+    def test_answers_a_request_once(self) -> None:
+        with remembering() as memory:
+            chat, snapshot = worked(memory)
+            chat.restore(snapshot, views=["scratchpad"], request_id="once")
+            chat.scratchpad.set("changed", "later")
+            chat.restore(snapshot, views=["scratchpad"], request_id="once")
+            assert chat.scratchpad.get("changed") == "later"
+            with refused(memory, InvalidInput, "request_id"):
+                chat.restore(snapshot, views=["state"], request_id="once")
+
+    def test_is_decided_at_the_expected_version(self) -> None:
+        memory = Memory()
+        chat, snapshot = worked(memory)
+        with refused(memory, WrongVersion):
+            chat.restore(snapshot, views=["window"], expected=chat.version - 1)
+        chat.restore(snapshot, views=["window"], expected=chat.version)
+        assert held(chat)["window"] == ["one"]
+
+    def test_keeps_the_budget_where_it_is_asked_to(self) -> None:
+        with remembering() as memory:
+            chat = filled(memory)
+            snapshot = chat.snapshot()
+            chat.scratchpad.set("key", "value")
+            chat.set_window_tokens(6)
+            chat.restore(snapshot, views=["window"], keep_budget=True)
+            assert (chat.window_tokens, chat.token_count(), chat.scratchpad.get("key")) == (6, 6, "value")
+
+    def test_is_part_of_an_open_batch_and_awaited(self) -> None:
+        with remembering() as memory:
+            chat, snapshot = worked(memory)
+            with memory.batch():
+                chat.scratchpad.set("in the batch", "3")
+                chat.restore(snapshot, views=["window"])
+            assert (held(chat)["window"], chat.scratchpad.get("in the batch")) == (["one"], "3")
+
+            async def work() -> None:
+                twin = memory.aio.conversation("chat")
+                await twin.restore(snapshot, views=["state"])
+                async with memory.aio.batch():
+                    await twin.restore(snapshot, views=["scratchpad"])
+
+            asyncio.run(work())
+            assert held(chat) == held(chat.at(snapshot.seq))
+
+    @pytest.mark.parametrize(
+        ("views", "text"), [("window", "not str"), ([], "is empty"), (["board"], "'board'"), (7, "not int")], ids=repr
+    )
+    def test_is_refused_for_other_views(self, views: Any, text: str) -> None:
+        memory = Memory()
+        chat, snapshot = worked(memory)
+        with refused(memory, InvalidInput, text):
+            chat.restore(snapshot, views=views)
+
+    def test_is_refused_of_the_past(self) -> None:
+        memory = Memory()
+        chat, snapshot = worked(memory)
+        with refused(memory, ReadOnly):
+            chat.at(memory.head).restore(snapshot, views=["state"])
 
 
 def test_a_restore_takes_back_whether_messages_are_embedded(memory: Memory) -> None:

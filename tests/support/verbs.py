@@ -174,6 +174,7 @@ _CONVERSATION: Final[_Calls] = {
     "set_window_tokens": lambda chat, _: chat.set_window_tokens(40),
     "unpin": lambda chat, world: chat.unpin(world.known.messages[4]),
     "restore/budget": lambda chat, world: chat.restore(Snapshot.from_bytes(world.known.rendered), keep_budget=True),
+    "restore/views": lambda chat, world: chat.restore(Snapshot.from_bytes(world.known.rendered), views=["window"]),
     "snapshot": lambda chat, _: chat.snapshot("another"),
     "snapshot/bytes": lambda chat, _: chat.snapshot().to_bytes(),
 }

@@ -296,7 +296,7 @@ class RefoldStore(BaseStore):
         begin, count = 0, _PAGE_COUNTS[0]
         while begin < len(keys):
             for item, value in self._valued(keys[begin : begin + count]):
-                if all(_matches(value.get(name), field) for name, field in wanted.items()):
+                if all(_matches(_field(value, name), field) for name, field in wanted.items()):
                     yield item
             begin, count = begin + count, min(2 * count, _PAGE_COUNTS[1])
 
@@ -445,6 +445,17 @@ _COMPARED: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "$lt": lambda held, value: float(held) < float(value),
     "$lte": lambda held, value: float(held) <= float(value),
 }
+
+
+def _field(value: dict[str, Any], name: str) -> Any:
+    """Return a field of a value; where none has the name, dots lead into what it holds, as in ``SqliteStore``."""
+    found: Any = value.get(name)
+    if found is not None or "." not in name:
+        return found
+    found = value
+    for each in name.split("."):
+        found = cast("dict[str, Any]", found).get(each) if isinstance(found, dict) else None
+    return found
 
 
 def _matches(held: Any, wanted: object) -> bool:

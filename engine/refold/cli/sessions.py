@@ -384,8 +384,20 @@ def fork(memory: "Memory", conversation: str, new: str, at: Moment) -> Output:
     return Output(output.conversation_json(chat, memory.head), [(text,)])
 
 
-@verb("restore", click.argument("conversation"), click.argument("name"), opens="writing")
-def restore(memory: "Memory", conversation: str, name: str) -> Output:
+@verb(
+    "restore",
+    click.argument("conversation"),
+    click.argument("name"),
+    click.option(
+        "--view",
+        "views",
+        multiple=True,
+        type=click.Choice(["window", "scratchpad", "state"]),
+        help="Take this back alone; can be given several times.  [default: all, with the board]",
+    ),
+    opens="writing",
+)
+def restore(memory: "Memory", conversation: str, name: str, views: tuple[str, ...]) -> Output:
     """Go back to a snapshot.
 
     CONVERSATION goes on from its snapshot NAME; what happened since stays in the log.
@@ -399,7 +411,7 @@ def restore(memory: "Memory", conversation: str, name: str) -> Output:
         raise NotFound(
             f"{conversation} has no snapshot named {name!r}{close}; `refold list` shows those that there are"
         )
-    chat.restore(name)
+    chat.restore(name, views=views or None)
     return Output(output.conversation_json(chat, memory.head), [(f"{conversation} goes on from {name}: {chat!r}",)])
 
 

@@ -4,7 +4,7 @@ The writes of many tasks travel together: one flush, one hop to a thread.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from functools import partial, wraps
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, cast
@@ -413,7 +413,7 @@ class AsyncConversation(AsyncHandle[Conversation]):
     end = write_verb(Conversation.end)
     _fork = thread_verb(Conversation.fork)
     _restore = write_verb(Conversation.restore)
-    _restore_and_resize = thread_verb(Conversation.restore)
+    _restore_as_batch = thread_verb(Conversation.restore)
     close = write_verb(Conversation.close)
     drop = write_verb(Conversation.drop)
     snapshot = thread_verb(Conversation.snapshot)
@@ -461,14 +461,18 @@ class AsyncConversation(AsyncHandle[Conversation]):
 
     @mutation
     async def restore(
-        self, snapshot: Snapshot | str, *, keep_budget: bool = False, **options: Unpack[MutationOptions]
+        self,
+        snapshot: Snapshot | str,
+        *,
+        views: Collection[str] | None = None,
+        keep_budget: bool = False,
+        **options: Unpack[MutationOptions],
     ) -> None:
         """Go on from an earlier state, as ``Conversation.restore`` does."""
-        # Two events make a batch, which a thread has to write; where one is open already, its end writes both.
-        if keep_budget and batches.active(self.core.engine) is None:
-            await self._restore_and_resize(snapshot, keep_budget=True, **options)
-        else:
-            await self._restore(snapshot, keep_budget=keep_budget, **options)
+        # Several events make a batch, which a thread has to write; where one is open already, its end writes all.
+        is_one = (views is None and not keep_budget) or batches.active(self.core.engine) is not None
+        restore = self._restore if is_one else self._restore_as_batch
+        await restore(snapshot, views=views, keep_budget=keep_budget, **options)
 
     @mutation
     async def fork(

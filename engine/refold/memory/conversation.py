@@ -1,6 +1,6 @@
 """A conversation: its window and scratchpad, its state at any seq, its forks."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar, Unpack
 
@@ -609,12 +609,18 @@ class Conversation(Handle):
 
     @mutation
     def restore(
-        self, snapshot: Snapshot | str, *, keep_budget: bool = False, **options: Unpack[MutationOptions]
+        self,
+        snapshot: Snapshot | str,
+        *,
+        views: Collection[str] | None = None,
+        keep_budget: bool = False,
+        **options: Unpack[MutationOptions],
     ) -> None:
         """Go on from an earlier state, of this or another conversation or store; history stays.
 
         The board of its session comes back in the same commit, as it was when the snapshot was taken; bytes of another
-        store carry none.
+        store carry none. With ``views``, some of ``window``, ``scratchpad`` and ``state``, these alone come back, with
+        the window what ``chat.session`` notes, and the board stays as it is.
         With ``keep_budget`` the window keeps its own token budget, and evicts what does not fit it, in the same commit.
         Raises ``NotFound`` for a name that does not exist, ``InvalidInput`` for a state that does not add up.
         """
@@ -622,9 +628,12 @@ class Conversation(Handle):
         request = ("restore", *(memory_snapshot.request_of(core, snapshot) if request_id is not None else ()))
         request += ("keep_budget",) if checks.flag(keep_budget, "keep_budget") else ()
         target = memory_snapshot.named(core, stream, snapshot) if isinstance(snapshot, str) else snapshot
+        window_tokens = self.window_tokens
+        if views is not None:
+            self._restore_views(target, views, window_tokens if keep_budget else None, request, options)
+            return
         decide = memory_snapshot.restoration(core, self._opening, target, self._cited(options))
         board = memory_snapshot.board_restoration(core, stream, target)
-        window_tokens = self.window_tokens
 
         def go_on() -> None:
             if keep_budget:
@@ -633,6 +642,40 @@ class Conversation(Handle):
                 core.write(memory_snapshot.board_of(stream), board, at=None, call=())
 
         self._write_with(decide, request, options, None if board is None and not keep_budget else go_on)
+
+    def _restore_views(
+        self,
+        target: Snapshot,
+        views: Collection[str],
+        window_tokens: int | None,
+        request: tuple[Any, ...],
+        options: MutationOptions,
+    ) -> None:
+        """Bring some views back as one commit: the others are led back to what they held before it."""
+        from refold.memory.pads import Pads, views_of  # noqa: PLC0415 - loaded only by those who ask
+
+        core, stream, sources = self._core, self._stream, self._cited(options)
+        core.refuse_frozen(stream, self._at)
+        wanted = views_of(views)
+        decide = memory_snapshot.restoration(core, self._opening, target, sources, wanted)
+        call, request_id = (*request, *wanted), chosen(options).request_id
+        if request_id is not None and core.answered(request_id, stream, call) is not None:
+            return
+
+        def write() -> None:
+            before, then = core.read(stream, Pads.of, None), Pads.of_snapshot(core, target)
+            self._write(decide if "window" in wanted else lambda _: None, call, options)
+            if "window" in wanted and window_tokens is not None:
+                self.set_window_tokens(window_tokens, sources=options.get("sources", ()))
+            for view in ("scratchpad", "state"):
+                now, held = core.read(stream, Pads.of, None), then if view in wanted else before
+                for make in held.changes(view, now, sources):
+                    self._write(make, (), {})
+
+        if batches.active(core.engine) is not None:
+            write()
+        else:
+            memory_snapshot.write_whole(core, write, chosen(options).expected)
 
     def _write_with(
         self, decide: Decide, request: tuple[Any, ...], options: MutationOptions, go_on: Callable[[], None] | None

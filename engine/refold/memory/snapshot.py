@@ -1,6 +1,6 @@
 """Snapshots of a conversation, their bytes, restores and forks, and the replay of a conversation step by step."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import msgspec
@@ -25,6 +25,7 @@ from refold.event import (
     SnapshotNamed,
     Stamp,
     StateImported,
+    View,
     unpack_json,
 )
 from refold.fold import State
@@ -40,6 +41,21 @@ from refold.views.store import SETTINGS, Named
 from refold.views.window import EVICTION, WINDOW, Window, WindowResized
 
 T = TypeVar("T")
+
+
+class _Restored(NamedTuple):
+    """A view that a restore can bring back alone, and its fields in an imported state."""
+
+    view: View[Any]
+    fields: tuple[str, ...]
+
+
+RESTORED: Final = {
+    "window": _Restored(WINDOW, ("window_tokens", "counter", "policy", "messages", "bodies")),
+    "scratchpad": _Restored(SCRATCH, ("entries", "notes")),
+    "state": _Restored(STATE, ("state",)),
+}
+"""The views of a conversation by the names that ``restore`` takes."""
 
 _MAGIC: Final = b"REFOLDSN"
 _FORMAT: Final = 1
@@ -323,23 +339,28 @@ def named(core: Core, stream: str, name: str) -> Snapshot:
 
 
 def restoration(
-    core: Core, opening: ConversationOpened, snapshot: object, sources: tuple[int, ...]
+    core: Core,
+    opening: ConversationOpened,
+    snapshot: object,
+    sources: tuple[int, ...],
+    views: Collection[str] = tuple(RESTORED),
 ) -> Callable[[State], Event | None]:
-    """Return the decision to go on from a snapshot, of this store or another."""
+    """Return the decision to go on from a snapshot, of this store or another, unless none of the views changes."""
     if not isinstance(snapshot, Snapshot):
         checks.invalid(f"restore takes a Snapshot or a name, not {type(snapshot).__name__} ({checks.shown(snapshot)})")
     if not snapshot.stream:
         checks.invalid("the snapshot is of a whole memory; give it to memory.restore, or take chat.at(seq).snapshot()")
     if not snapshot.stream.startswith("conversation/"):
         checks.invalid(f"{snapshot.stream} is no conversation; restore a conversation's snapshot")
-    branch = _branch_here(core, snapshot)
+    branch = branch_here(core, snapshot)
     if branch is None:
-        carried = _content(snapshot).state
+        carried = content_of(snapshot).state
 
         def decide_import(state: State) -> Event | None:
             # The project is identity and stays the conversation's own: it makes no state another one.
-            here = msgspec.structs.replace(carried, project=project_of(state, opening))
-            unchanged = msgspec.structs.replace(exported(state), project=here.project) == here
+            here, now = msgspec.structs.replace(carried, project=project_of(state, opening)), exported(state)
+            fields = [field for view in views for field in RESTORED[view].fields]
+            unchanged = all(getattr(now, field) == getattr(here, field) for field in fields)
             return None if unchanged else msgspec.structs.replace(here, sources=sources)
 
         return decide_import
@@ -349,14 +370,14 @@ def restoration(
         project = project_of(state, opening)
         event = Restored(sources, *base, state.part(SESSION).depth, project)
         target = core.engine.reader.look_at_base(event, state.kind.name)
-        return None if _same_state(state, target) else event
+        return None if _same_state(state, target, views) else event
 
     return decide
 
 
 def board_restoration(core: Core, stream: str, snapshot: Snapshot) -> Callable[[State], Event | None] | None:
     """Return the decision to bring a session's board along with its conversation; ``None`` where neither has one."""
-    branch = _branch_here(core, snapshot)
+    branch = branch_here(core, snapshot)
     if branch is None:
         return None
     base = board_pointer(core.to(branch), snapshot.stream, max(snapshot.cut, snapshot.seq))
@@ -391,19 +412,20 @@ def request_of(core: Core, snapshot: object) -> list[Any]:
     return [*place, core.engine.reader.keyed_hash(snapshot.to_bytes())]
 
 
-def _same_state(state: State, target: State) -> bool:
-    """Return whether two states differ in nothing but the project, which is identity and does not travel."""
+def _same_state(state: State, target: State, views: Collection[str]) -> bool:
+    """Return whether two states differ in none of the views, the project aside: it is identity and does not travel."""
     mine, other = dict(fold.digests(state)), dict(fold.digests(target))
+    left_out = {view.name for name, (view, _) in RESTORED.items() if name not in views}
     return is_embedded(state) == is_embedded(target) and all(
-        mine.get(view) == other.get(view) for view in (mine.keys() | other.keys()) - {SESSION.name}
+        mine.get(view) == other.get(view) for view in (mine.keys() | other.keys()) - left_out - {SESSION.name}
     )
 
 
-def _branch_here(core: Core, snapshot: Snapshot) -> int | None:
+def branch_here(core: Core, snapshot: Snapshot) -> int | None:
     """Return the branch of this store that has a snapshot's state, ``None`` if it must be imported."""
     if snapshot.origin is core.engine or is_of_earlier_handle(core, snapshot):
         return snapshot.branch
-    carried = _content(snapshot)
+    carried = content_of(snapshot)
     if carried.store_id != core.engine.reader.store_id or carried.seq > core.engine.reader.head:
         return None
     here = core.read_written(carried.stream, exported, carried.seq)
@@ -419,12 +441,13 @@ def is_of_earlier_handle(core: Core, snapshot: Snapshot) -> bool:
     return is_same and snapshot.seq <= reader.head and snapshot.branch <= len(reader.branches_at(None))
 
 
-def _content(snapshot: Snapshot) -> Carried:
+def content_of(snapshot: Snapshot) -> Carried:
+    """Return what a snapshot carries where it leaves its store: its state, and the place of that."""
     if isinstance(snapshot.origin, Carried):
         return snapshot.origin
     if snapshot.origin is None:
         checks.invalid("this Snapshot was made by hand; take one with chat.snapshot() or Snapshot.from_bytes()")
-    return _content(Snapshot.from_bytes(snapshot.to_bytes()))
+    return content_of(Snapshot.from_bytes(snapshot.to_bytes()))
 
 
 def fork(

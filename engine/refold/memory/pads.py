@@ -1,0 +1,85 @@
+"""The keys, notes and values that a conversation holds beside its window, and how it comes to hold others."""
+
+from collections.abc import Collection, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+from refold import checks
+from refold.engine.keys import deleting, setting
+from refold.engine.transaction import Decide
+from refold.event import Event, Restored
+from refold.fold import State
+from refold.memory.handles import VALUES
+from refold.memory.options import Core
+from refold.memory.scratchpad import ENTRIES
+from refold.memory.snapshot import RESTORED, Snapshot, branch_here, content_of, pointer
+from refold.views.base import Keyed
+from refold.views.scratchpad import SCRATCH, NoteAdded, ScratchpadCleared, ScratchpadDeleted, ScratchpadSet
+from refold.views.state import STATE, StateDeleted, StateSet
+
+
+class Pads(NamedTuple):
+    """What a conversation holds beside its window; each value and note with the seq of its event, 0 for none here."""
+
+    entries: Keyed[str]
+    notes: list[tuple[int, str]]
+    values: Keyed[bytes]
+
+    @classmethod
+    def of(cls, state: State) -> "Pads":
+        """Return those of a state, which may change later."""
+        scratch = state.part(SCRATCH)
+        return cls(scratch.entries.copy(), [*scratch.notes], state.part(STATE).entries.copy())
+
+    @classmethod
+    def of_snapshot(cls, core: Core, snapshot: Snapshot) -> "Pads":
+        """Return those of a snapshot, of this store or another."""
+        branch = branch_here(core, snapshot)
+        if branch is not None:
+            base = Restored((), *pointer(core.to(branch), snapshot.stream, snapshot.seq), 0)
+            return cls.of(core.engine.reader.look_at_base(base, "conversation"))
+        carried = content_of(snapshot).state
+        pads = cls(Keyed(), [(0, text) for text in carried.notes], Keyed())
+        pads.entries.replace(0, carried.entries)
+        pads.values.replace(0, carried.state)
+        return pads
+
+    def changes(self, view: str, now: "Pads", sources: tuple[int, ...]) -> Iterator[Event | Decide]:
+        """Yield what gives a view this content; each names the event that it repeats as a source."""
+        return self._scratchpad_changes(now, sources) if view == "scratchpad" else self._state_changes(now, sources)
+
+    def _scratchpad_changes(self, now: "Pads", sources: tuple[int, ...]) -> Iterator[Event | Decide]:
+        kept = len(now.notes)
+        if [text for _, text in now.notes] != [text for _, text in self.notes[:kept]]:
+            kept = 0
+            yield ScratchpadCleared(sources)
+        for key in sorted(now.entries.values.keys() - self.entries.values.keys()):
+            yield deleting(ENTRIES, key, partial(ScratchpadDeleted, sources, key=key))
+        for key, value in sorted(self.entries.values.items()):
+            cited = _with_source(sources, self.entries.seqs[key])
+            yield setting(ENTRIES, key, value, partial(ScratchpadSet, cited, key=key, value=value))
+        for seq, text in self.notes[kept:]:
+            yield NoteAdded(_with_source(sources, seq), text)
+
+    def _state_changes(self, now: "Pads", sources: tuple[int, ...]) -> Iterator[Event | Decide]:
+        for key in sorted(now.values.values.keys() - self.values.values.keys()):
+            yield deleting(VALUES, key, partial(StateDeleted, sources, key=key))
+        for key, packed in sorted(self.values.values.items()):
+            cited = _with_source(sources, self.values.seqs[key])
+            yield setting(VALUES, key, packed, partial(StateSet, cited, key=key, packed=packed))
+
+
+def _with_source(sources: tuple[int, ...], seq: int) -> tuple[int, ...]:
+    return (*sources, seq) if seq and seq not in sources else sources
+
+
+def views_of(views: Any) -> tuple[str, ...]:
+    """Return the views that a restore is asked for, in their order; ``InvalidInput`` for another one, or none."""
+    if isinstance(views, str) or not isinstance(views, Collection):
+        checks.invalid(f"views must be a collection of names, not {type(views).__name__} ({checks.shown(views)})")
+    given: list[Any] = [*views]
+    unknown = [view for view in given if view not in RESTORED]
+    if unknown or not given:
+        found = f"has {checks.shown(unknown[0])}" if unknown else "is empty"
+        checks.invalid(f"views {found}; give some of {', '.join(RESTORED)}, or leave it out for all")
+    return tuple(view for view in RESTORED if view in given)

@@ -123,6 +123,12 @@ def test_a_backup_that_cannot_be_says_why(store: Path, refold: Run, tmp_path: Pa
     assert sorted(path.name for path in tmp_path.iterdir()) == [store.name]
 
 
+def test_an_option_before_its_command_is_told_where_it_belongs(refold: Run) -> None:
+    ended = refold("--db", "store", "list")
+    assert ended.code == 2
+    assert "Options come behind the command, as in `refold list --db PATH`" in ended.err
+
+
 def test_an_unknown_verb_is_wrong_usage(refold: Run) -> None:
     ended = refold("frobnicate")
     assert ended.code == 2

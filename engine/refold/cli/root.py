@@ -150,6 +150,13 @@ _ADVICE: Final = {
 class _ErrorGroup(click.Group):
     """A group that reports the errors of its verbs in one line on stderr, with an exit code."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            error.message += " Options come behind the command, as in `refold list --db PATH`."
+            raise
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             super().invoke(ctx)

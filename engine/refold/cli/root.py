@@ -154,8 +154,9 @@ class _ErrorGroup(click.Group):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            error.message += " Options come behind the command, as in `refold list --db PATH`."
-            raise
+            text = f"No such option {error.option_name!r} here."
+            text += " Options come behind the command, as in `refold list --db PATH`."
+            raise click.NoSuchOption(error.option_name, text, ctx=ctx) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

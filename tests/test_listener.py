@@ -64,7 +64,7 @@ def refused(connections: list[socket.socket]) -> list[socket.socket]:
     return found
 
 
-@pytest.mark.parametrize("files_count_max", [48, 64, 256])
+@pytest.mark.parametrize("files_count_max", [48, 256])
 @pytest.mark.parametrize("arguments", SERVERS.values(), ids=SERVERS)
 def test_connections_beyond_the_descriptors_are_refused_in_silence(
     tmp_path: Path, arguments: list[str], files_count_max: int

@@ -143,6 +143,11 @@ class Stamp(Struct, frozen=True, gc=False):
         """Whether the event's body was erased."""
         return self.flags & FLAG_ERASED != 0
 
+    @property
+    def stamp(self) -> "Stamp":
+        """Itself: among ``sources``, a stamp stands for its event, as a result does."""
+        return self
+
 
 class Event(Struct, frozen=True, array_like=True, gc=False):
     """The base of every event: the seqs it was derived from, and what others must know of its kind."""

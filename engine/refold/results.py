@@ -132,8 +132,9 @@ class Receipt(Struct, frozen=True):
     and for ``markers`` texts and values of the erased bodies; ``markers_too_short`` were not looked for, nor what
     refold notes beside them, such as the digests of a context.
     ``occurrences`` is how often one was found: 0, unless something that was not erased says the same, such as the name
-    of a tool. ``beyond_reach`` names where copies may be that no store can reach: a model was shown it in ``turns``
-    turns of ``conversations`` conversations.
+    of a tool. ``named`` are the streams whose names hold the text that was given; erase these themselves, for example
+    with ``chat.erase()``. ``beyond_reach`` names where copies may be that no store can reach: a model was shown it in
+    ``turns`` turns of ``conversations`` conversations.
     """
 
     seqs: tuple[int, ...]
@@ -149,6 +150,7 @@ class Receipt(Struct, frozen=True):
     beyond_reach: tuple[str, ...]
     turns: int = 0
     conversations: int = 0
+    named: tuple[str, ...] = ()
 
 
 class Upserted(Struct, frozen=True):

@@ -126,6 +126,29 @@ def test_dots_in_a_filter_lead_into_a_value_as_in_sqlite(memory: Memory, wanted:
     )
 
 
+def test_an_erasure_takes_what_was_embedded_of_an_item(memory: Memory) -> None:
+    store = RefoldStore(memory, index=index(fields=["text"]))
+    store.put(("u",), "k", {"text": "alpha beta", "number": "SECRET-4711"})
+    store.put(("u",), "other", {"text": "alpha zulu"})
+    memory.erase(text="SECRET-4711")
+    project = memory.project("langgraph-store/u")
+    assert [entry.content for entry in project.list()] == ["other 0: alpha zulu"]
+    store.put(("u",), "k", {"text": "gamma delta"})
+    assert [item.key for item in store.search(("u",), query="alpha beta")] == ["other", "k"]
+    for key in ("k", "other"):
+        store.put(("u",), key, {"text": "anew"}, index=False)
+    assert project.count() == 0
+    assert_sound(memory)
+
+
+def test_a_memory_that_was_deleted_by_hand_is_in_no_ones_way(memory: Memory) -> None:
+    store = RefoldStore(memory, index=index(fields=["text"]))
+    store.put(("u",), "k", {"text": "alpha beta"})
+    memory.project("langgraph-store/u").clear()
+    store.put(("u",), "k", {"text": "gamma delta"})
+    assert [item.value["text"] for item in store.search(("u",), query="gamma")] == ["gamma delta"]
+
+
 def test_texts_are_found_by_meaning(memory: Memory) -> None:
     ours, theirs = RefoldStore(memory, index=index(fields=["text"])), InMemoryStore(index=index(fields=["text"]))
     texts = ["tea and milk", "time", "a mat", "aaaa", "mmm", "eel", "i", "it"]

@@ -1,6 +1,7 @@
 """Erasing: bytes are gone from every file, everything else stays where it is, and a receipt says what was reached."""
 
 import base64
+import json
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -586,3 +587,42 @@ def test_a_witness_that_cannot_be_told_stops_no_erasure(path: Path, tmp_path: Pa
         memory.close()
     with Memory(path) as again:
         assert_sound(again)
+
+
+@pytest.mark.parametrize(
+    "secret", ['p"w 1234', "C:\\keys\\a", "-----BEGIN\nMIIE\n-----END", "\u00fcber 1234", "tab\tand \u4e2d\u6587"]
+)
+def test_a_text_is_erased_where_json_escapes_it(tmp_path: Path, secret: str) -> None:
+    with Memory(tmp_path / "store") as memory:
+        chat = memory.conversation("chat")
+        for arguments in (json.dumps({"q": secret}), json.dumps({"q": secret}, ensure_ascii=False)):
+            for given in (arguments, json.dumps({"inner": arguments})):
+                call_id = f"c{memory.head}"
+                call = {"id": call_id, "type": "function", "function": {"name": "add", "arguments": given}}
+                chat.append("assistant", None, tool_calls=[call])
+                chat.append("tool", "done", tool_call_id=call_id)
+                memory.add(f"It was asked: {given}")
+        harmless = chat.append("user", "harmless")
+        memory.erase(text=secret)
+        assert harmless in chat.window()
+        assert memory.project().count() == 0
+        for form in (secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]):
+            assert occurrences(tmp_path / "store", form) == 0
+        assert_sound(memory)
+
+
+def test_a_receipt_says_which_names_hold_the_text(tmp_path: Path) -> None:
+    with Memory(tmp_path / "store") as memory:
+        memory.conversation("ann-49151").append("user", "call ann-49151, please")
+        memory.conversation("other").append("user", "call ann-49151, please")
+        memory.table("users/ann-49151").put("key", 1)
+        memory.fork("branch").project("ann-49151").add("Likes tea.")
+        receipt = memory.erase(text="ann-49151")
+        assert len(receipt.seqs) == 2
+        assert receipt.named == ("conversation/ann-49151", "project/ann-49151", "table/users/ann-49151")
+        assert memory.erase([receipt.seqs[0]]).named == ()
+        memory.conversation("ann-49151").erase(forks="erase")
+        memory.table("users/ann-49151").erase(forks="erase")
+        memory.fork("branch").project("ann-49151").erase()
+        assert memory.erase(text="ann-49151").named == ()
+        assert occurrences(tmp_path / "store", "ann-49151") == 0

@@ -1,5 +1,6 @@
 """Tables: items under keys in order, values from the disk, ends, and what every key is expected to be."""
 
+import contextlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -14,7 +15,7 @@ from msgspec.structs import replace
 from refold import EXISTS, NO_STREAM, InvalidInput, LimitExceeded, Memory, WrongVersion
 from refold.memory import Table
 from tests.support.bounds import START_NS, Clock
-from tests.support.memories import assert_sound
+from tests.support.memories import assert_sound, refused
 from tests.support.seams import engine_of
 
 VALUES: list[Any] = [
@@ -504,3 +505,29 @@ def test_an_event_loop_awaits_reads_and_writes(memory: Memory) -> None:
     import asyncio
 
     assert asyncio.run(_use(memory)) == [2]
+
+
+def test_a_stamp_is_a_source(memory: Memory) -> None:
+    table = memory.table("users")
+    added = memory.add("Ann likes tea.", sources=[table.put("ann", {"likes": "tea"})])
+    with memory.batch():
+        stamp = table.put("bob", {"likes": "milk"})
+        inside = memory.add("Bob likes milk.", sources=[stamp])
+    ann, bob = table.seqs(["ann", "bob"])
+    assert [each.event.sources for each in memory.project().events()] == [(ann,), (bob,)]
+    memory.erase([bob])
+    assert [entry.id for entry in memory.project().list()] == [added.id]
+    assert inside.id != added.id
+
+
+def test_a_stamp_of_a_batch_that_was_not_committed_is_no_source(memory: Memory) -> None:
+    table = memory.table("users")
+    with contextlib.suppress(ZeroDivisionError), memory.batch():
+        stamp = table.put("ann", 1)
+        raise ZeroDivisionError
+    with refused(memory, InvalidInput, "not committed"):
+        memory.add("Ann likes tea.", sources=[stamp])
+    with memory.batch():
+        table.put("ann", 2)
+        with pytest.raises(InvalidInput, match="not committed"):
+            memory.add("Ann likes tea.", sources=[stamp])

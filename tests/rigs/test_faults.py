@@ -25,6 +25,7 @@ from refold.log.lmdb_file import DATA_FILE
 from refold.log.lmdb_log import LmdbLog, LmdbTurn
 from refold.log.protocol import Row
 from refold.log.record import Record, Sealed, erased_from
+from tests.rigs.faults.workloads import WORKLOADS
 from tests.rigs.power import trace
 from tests.support.memories import Child, assert_sound
 from tests.support.paths import ROOT
@@ -32,6 +33,9 @@ from tests.support.records import arrays_in, sealed
 from tests.support.seams import engine_of
 
 KIB: Final = 1024
+WAYS_COUNT: Final = 8
+"""In how many ways each call fails: four, once or from then on."""
+
 DISK_BYTES: Final = 6 * KIB * KIB
 SEED: Final = 1
 SEEN_IN: Final = {
@@ -75,7 +79,10 @@ class TestTheRig:
     def test_finds_nothing_at_any_call(self) -> None:
         cases, violations, output = run_rig(0, SEED + 100)
         assert violations == 0, output
-        assert cases > 4_500
+        workloads = [(int(calls), int(own)) for calls, own in re.findall(r", (\d+) calls: cases (\d+),", output)]
+        assert len(workloads) == len(WORKLOADS)
+        assert all(calls > 20 and own == WAYS_COUNT * calls for calls, own in workloads), output
+        assert cases == sum(own for _, own in workloads)
 
     @needs_compiler
     @pytest.mark.slow

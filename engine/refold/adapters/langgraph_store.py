@@ -30,7 +30,7 @@ from langgraph.store.base import (
     tokenize_path,
 )
 
-from refold import ANY, NO_STREAM, Memory, ReadOnly, WrongVersion
+from refold import ANY, NO_STREAM, Memory, NotFound, ReadOnly, WrongVersion
 from refold.adapters.keys import part, text
 from refold.index.ranking import Ranking
 from refold.memory import Table, TableItem
@@ -90,6 +90,7 @@ class RefoldStore(BaseStore):
 
     __slots__ = (
         "_bell",
+        "_entries",
         "_fields",
         "_known",
         "_sweeper",
@@ -113,6 +114,7 @@ class RefoldStore(BaseStore):
         self.embeddings = None if index is None else ensure_embeddings(index.get("embed"))
         self._fields = _paths((index or {}).get("fields") or ["$"])
         self._table: Table = memory.table(prefix)
+        self._entries: Table = memory.table(f"{prefix}/vectors")  # The ids of the memories that are made of an item.
         self._known: dict[int, tuple[TableItem, dict[str, Any]]] = {}  # By the seqs of items.
         self._bell = Bell()
         self._sweeper: threading.Thread | None = None
@@ -177,10 +179,10 @@ class RefoldStore(BaseStore):
         key = _key(write.place)
         (seq,) = self._table.seqs([key])
         before = self._item(key, seq)
-        if write.op.value is None or write.vectors or seq < 0 or (before is not None and before.value["entries"]):
+        if write.op.value is None or write.vectors or seq < 0 or any(self._entries.seqs([key])):
             return False
         try:
-            self._take(write.place, write.op.value, (), _created(before), write.op.ttl, expected=seq or NO_STREAM)
+            self._take(write.place, write.op.value, _created(before), write.op.ttl, expected=seq or NO_STREAM)
         except WrongVersion:
             return False
         return True
@@ -201,41 +203,41 @@ class RefoldStore(BaseStore):
         raise ValueError(f"Unknown operation type: {type(op)}")
 
     def _put(self, write: _Write) -> None:
-        place, op = write.place, write.op
-        before = self._table.item(_key(place))
-        project = self.memory.project(self._project(place.namespace))
-        for held in before.value["entries"] if before is not None else ():
-            project.delete(held)
+        place, op, key = write.place, write.op, _key(write.place)
+        before, project = self._table.item(key), self.memory.project(self._project(place.namespace))
+        for held in self._entries.get(key, {"ids": ()})["ids"]:
+            with suppress(NotFound):  # It was erased, or cleared with its project.
+                project.delete(held)
         if op.value is None:
-            self._table.delete(_key(place))
+            self._table.delete(key)
+            self._entries.delete(key)
             return
+        stamp = self._take(place, op.value, _created(before), op.ttl)
         entries: list[str] = []
         for number, (words, vector) in enumerate(zip(write.texts, write.vectors, strict=True)):
             if any(vector):
                 # One content is one memory, whatever its metadata: the key makes it another one.
                 content = f"{place.key} {number}: {words}"
-                entries.append(project.add(content, vector=list(vector), metadata={"key": place.key}).id)
-        self._take(place, op.value, entries, _created(before), op.ttl)
+                added = project.add(content, vector=list(vector), metadata={"key": place.key}, sources=[stamp])
+                entries.append(added.id)
+        if entries:
+            self._entries.put(key, {"ids": entries}, sources=[stamp])
+        else:
+            self._entries.delete(key)
 
     def _take(
-        self,
-        place: _Place,
-        value: Mapping[str, Any],
-        entries: Sequence[str],
-        created_ns: int,
-        ttl: float | None,
-        *,
-        expected: Any = ANY,
-    ) -> None:
-        row = {"value": dict(value), "created": created_ns, "ttl": ttl, "entries": list(entries)}
-        self._table.put(_key(place), row, expires=_end(ttl), expected=expected)
+        self, place: _Place, value: Mapping[str, Any], created_ns: int, ttl: float | None, *, expected: Any = ANY
+    ) -> Any:
+        """Put the row of an item; return its stamp."""
+        row = {"value": dict(value), "created": created_ns, "ttl": ttl}
+        return self._table.put(_key(place), row, expires=_end(ttl), expected=expected)
 
     def take(
         self, namespace: Namespace, key: str, value: dict[str, Any], *, created_ns: int, ttl: float | None = None
     ) -> None:
         """Put an item that another store has had since ``created_ns``, without embedding it."""
         with self.memory.acting(_ACTOR):
-            self._take(_Place(namespace, key), value, (), created_ns, ttl)
+            self._take(_Place(namespace, key), value, created_ns, ttl)
 
     # Reading.
 
@@ -349,8 +351,10 @@ class RefoldStore(BaseStore):
             for namespace in {_split(key).namespace for key in self._table.keys()} if self.embeddings else ():  # noqa: SIM118
                 project = self.memory.project(self._project(namespace))
                 for entry in project.list():
-                    if self._table.item(_key(_Place(namespace, (entry.metadata or {})["key"]))) is None:
+                    key = _key(_Place(namespace, (entry.metadata or {})["key"]))
+                    if self._table.item(key) is None:
                         project.delete(entry)
+                        self._entries.delete(key)
             return self._table.expire()
 
     def start_ttl_sweeper(self, sweep_interval_minutes: float | None = None) -> None:

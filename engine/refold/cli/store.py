@@ -1,5 +1,6 @@
 """Verbs of a whole store: stats, verify, doctor, erase, backup, recover, mcp, demo."""
 
+import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -132,7 +133,9 @@ def _examination_lines(examination: "Examination") -> Iterator[Line]:
     "erase",
     click.argument("conversation", required=False),
     click.option("--seq", "seqs", type=int, multiple=True, metavar="N", help="Erase this event; may be repeated."),
-    click.option("--text", metavar="TEXT", help="Erase every event that holds this, as it is written."),
+    click.option(
+        "--text", metavar="TEXT", help="Erase every event that holds this, as it is written or escaped in JSON."
+    ),
     click.option("--keep-derived", is_flag=True, help="Leave what was derived from it."),
     click.option("--forks", type=click.Choice(["refuse", "erase"]), default="refuse"),
     click.option("--yes", is_flag=True, help="Do not ask."),
@@ -173,9 +176,9 @@ def erase(
             receipt = memory.conversation(conversation).erase(derived=derived, forks=forks)
         else:
             receipt = memory.erase(seqs, text=text, derived=derived)
-        if not (receipt.seqs or seqs) and text is not None:
+        if not (receipt.seqs or seqs or receipt.named) and text is not None:
             raise NotFound(f"no event holds {text!r}, as it is written; `refold search` finds words")
-    return Output(receipt, _receipt_lines(receipt))
+    return Output(receipt, _receipt_lines(receipt, text))
 
 
 def _taken_along(
@@ -201,19 +204,27 @@ def _reached(
     return derived_of(core_of(memory)[0], conversation, seqs, text, forks=forks == "erase")
 
 
-def _receipt_lines(receipt: "Receipt") -> Iterator[Line]:
+def _receipt_lines(receipt: "Receipt", text: str | None) -> Iterator[Line]:
     erased = f"{counted(len(receipt.seqs), 'event')} erased, {len(receipt.derived)} derived from them"
     yield (erased, "bold"), *(f", now {stream}" for stream in receipt.streams)
     chats = counted(receipt.conversations, "conversation")
     yield (f"a model was shown it in {counted(receipt.turns, 'turn')} of {chats}",)
     files = counted(receipt.files, "file")
     searched = f"{receipt.markers} of their texts and values in {receipt.searched_bytes:,} bytes of {files}"
-    if receipt.occurrences:
-        times = counted(receipt.occurrences, "time")
+    times = counted(receipt.occurrences, "time")
+    if not receipt.occurrences:
+        yield f"{searched} are ", ("found no more", "green")
+    elif text is not None:  # What holds the text is erased: others say what was beside it, such as the name of a tool.
+        yield (f"{searched} are still found {times}, in events that do not hold {text!r}",)
+    else:
         yield ((f"{searched} are still found {times}, in events that were not erased", "yellow"),)
         yield ("  `refold why TEXT` says where; `refold erase --text TEXT` reaches all that hold it",)
-    else:
-        yield f"{searched} are ", ("found no more", "green")
+    for name in receipt.named:
+        kind, _, own = name.partition("/")
+        advice = f"; memory.{kind}({own!r}).erase() in Python erases it" if kind in {"project", "table"} else ""
+        if kind == "conversation":
+            advice = f"; `refold erase {shlex.quote(own)}` erases it"
+        yield ((f"still in the name of {name}{advice}", "yellow"),)
     if receipt.naming:
         first = f"seq {receipt.naming[0]} is the first; --json lists them"
         yield ((f"kept, naming the conversation: {counted(len(receipt.naming), 'event')}; {first}", "yellow"),)

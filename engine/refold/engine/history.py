@@ -93,6 +93,16 @@ def ids(
     return found
 
 
+def names_with(engine: Engine, text: str) -> list[str]:
+    """Return the names of the streams, of all branches, whose own part holds a text, sorted."""
+    reader, found = engine.reader, set[str]()
+    with reader.state_lock:
+        reader.current_head()
+        for branch in range(1 + len(reader.branches_at(None))):
+            found.update(name for name in reader.streams.names(branch) if text in name.partition("/")[2])
+    return sorted(found)
+
+
 def state_hash(engine: Engine, branch: int, at: int | None) -> str:
     """Return the SHA-256 over (stream, view, digest) of every state of a branch that is not empty."""
     reader = engine.reader

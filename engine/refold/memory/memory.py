@@ -743,9 +743,10 @@ class Memory:
     def erase(self, seqs: Iterable[Any] = (), *, text: str | None = None, derived: str = "erase") -> Receipt:
         """Erase the bytes of events, given as seqs or results; return what was reached, and what no store can reach.
 
-        ``text`` adds all events that hold it as it is written, in forks too: a secret is mostly in more than one. Of a
-        message, its place, role and tokens stay, so that no window changes. What was derived from the events
-        (``sources``) goes too, unless ``derived="keep"``. Raises ``InvalidInput`` for a seq that is not there and for a
+        ``text`` adds all events that hold it, as it is written or escaped in JSON, in forks too: a secret is mostly in
+        more than one. ``receipt.named`` are the streams whose names hold it, which stay. Of a message, its place, role
+        and tokens stay, so that no window changes. What was derived from the events (``sources``) goes too, unless
+        ``derived="keep"``. Raises ``InvalidInput`` for a seq that is not there and for a
         text of fewer than 4 characters, ``StoreFull`` without room for a clean copy of the file: nothing was erased.
         """
         return store.erase(self._core, self._at, seqs, text, derived)

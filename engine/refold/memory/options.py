@@ -693,12 +693,12 @@ class Core:
     def _check_provisional(self, sources: Sequence[Any]) -> None:
         """Refuse results of a batch that is not this context's open one: they never got a seq."""
         batch = batches.active(self.engine)
-        events = [] if batch is None else batch.transaction.events
+        events, stamps = ([], []) if batch is None else (batch.transaction.events, batch.transaction.stamps)
         for source in sources:
             stamp = getattr(source, "stamp", None)
             if stamp is not None and stamp.seq < 0:
                 place = place_of(stamp.seq)
-                if place >= len(events) or not _is_of(events[place], source):
+                if place >= len(events) or not (stamps[place] is stamp or _is_of(events[place], source)):
                     raise InvalidInput(
                         f"source {checks.shown(source)} is of a batch that was not committed; leave it out"
                     )

@@ -78,7 +78,7 @@ def views_of(views: Any) -> tuple[str, ...]:
     if isinstance(views, str) or not isinstance(views, Collection):
         checks.invalid(f"views must be a collection of names, not {type(views).__name__} ({checks.shown(views)})")
     given: list[Any] = [*views]
-    unknown = [view for view in given if view not in RESTORED]
+    unknown = [view for view in given if not isinstance(view, str) or view not in RESTORED]
     if unknown or not given:
         found = f"has {checks.shown(unknown[0])}" if unknown else "is empty"
         checks.invalid(f"views {found}; give some of {', '.join(RESTORED)}, or leave it out for all")

@@ -93,6 +93,7 @@ def checked_counter(counter: object) -> TokenCounter:
 
 _DERIVED: Final = {"erase": True, "keep": False}
 _FORKS: Final = {"erase": True, "refuse": False}
+_JSON_DEPTH: Final = 2  # Arguments of a call are a JSON text, and what they hold may be one.
 
 
 def erase(core: Core, at: int | None, seqs: object, text: object, derived: object) -> Receipt:
@@ -107,7 +108,9 @@ def erase(core: Core, at: int | None, seqs: object, text: object, derived: objec
     core.message_indexes.clear()
     core.earlier_messages.clear()
     shown = _reach(core, {seq for seq in checked if 0 < seq <= core.engine.reader.current_head()})
-    return replace(erasure.erase_seqs(core.engine, checked, derived=takes), **shown)
+    receipt = replace(erasure.erase_seqs(core.engine, checked, derived=takes), **shown)
+    named = () if text is None else tuple(history.names_with(core.engine, cast("str", text)))
+    return replace(receipt, named=named)
 
 
 def _sought(core: Core, seqs: object, text: object) -> set[int]:
@@ -123,8 +126,18 @@ def _sought(core: Core, seqs: object, text: object) -> set[int]:
                 f"text is {checks.shown(text)}; give at least ERASED_CHARS_MIN = {ERASED_CHARS_MIN} characters, or "
                 f"much is erased that only happens to hold it"
             )
-        checked.update(scan.seqs_with(core.engine.reader, scan.Sought((cast("str", text).encode(),))))
+        checked.update(scan.seqs_with(core.engine.reader, scan.Sought(_spellings(cast("str", text)))))
     return checked
+
+
+def _spellings(text: str) -> list[bytes]:
+    """Return a text as it is written, in a JSON text, and in one inside of another, where that is something else."""
+    import json  # noqa: PLC0415 - loaded only by those who erase
+
+    found = [text]
+    for _ in range(_JSON_DEPTH):
+        found += [json.dumps(each, ensure_ascii=ascii_only)[1:-1] for each in found for ascii_only in (False, True)]
+    return [each.encode() for each in dict.fromkeys(found)]
 
 
 def derived_of(core: Core, conversation: str | None, seqs: object, text: object, *, forks: bool) -> list[Recorded]:

@@ -1,14 +1,17 @@
 """What LangGraph has kept in SQLite, taken into a memory: equal checkpoints, items, resumed, from the command line."""
 
+import importlib
 import sqlite3
+import sys
 from contextlib import closing
 from datetime import UTC
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 import pytest
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.graph.message import add_messages
 from langgraph.store.sqlite import SqliteStore
 from langgraph.types import Command, interrupt
 
@@ -55,6 +58,55 @@ def checkpoints(saver: Any) -> list[Any]:
         (found.config, found.checkpoint, found.metadata, found.parent_config, found.pending_writes)
         for found in saver.list(None)
     ]
+
+
+PLAN = """
+from dataclasses import dataclass
+from enum import Enum
+
+class Kind(Enum):
+    ROAD = "road"
+
+@dataclass
+class Plan:
+    title: str
+    kinds: list
+"""
+
+
+def test_values_of_classes_that_are_not_here_are_what_they_were(
+    memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "plans_of_a_user.py").write_text(PLAN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    plans = importlib.import_module("plans_of_a_user")
+
+    class State(TypedDict):
+        messages: Annotated[list[Any], add_messages]
+        plan: Any
+
+    def plan(state: State) -> dict[str, Any]:
+        return {
+            "messages": [("ai", "Done.")],
+            "plan": [*(state.get("plan") or []), plans.Plan("car", [plans.Kind.ROAD])],
+        }
+
+    nodes: Any = StateGraph(State)
+    graph = nodes.add_node("plan", plan).add_edge(START, "plan")
+    config: Any = {"configurable": {"thread_id": "trip"}}
+    with SqliteSaver.from_conn_string(str(tmp_path / "langgraph.db")) as saver:
+        theirs = graph.compile(checkpointer=saver)
+        for _ in range(2):
+            theirs.invoke({"messages": [("human", "Plan it.")]}, config)
+        expected = checkpoints(saver)
+    with monkeypatch.context() as patch:
+        patch.delitem(sys.modules, "plans_of_a_user")
+        patch.setattr(sys, "path", [each for each in sys.path if each != str(tmp_path)])
+        migrate(memory, tmp_path / "langgraph.db")
+    assert checkpoints(RefoldSaver(memory)) == expected
+    resumed = graph.compile(checkpointer=RefoldSaver(memory)).invoke({"messages": [("human", "More.")]}, config)
+    assert resumed["plan"] == [plans.Plan("car", [plans.Kind.ROAD])] * 3
+    assert len(memory.conversation("langgraph/trip").window()) == 6
 
 
 def test_checkpoints_writes_and_items_are_what_they_were(memory: Memory, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
+import ormsgpack
 from langgraph.checkpoint.base import Checkpoint
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from msgspec import Struct
@@ -91,7 +92,7 @@ def migrate(
 
 def _checkpoints(connection: sqlite3.Connection, saver: RefoldSaver) -> Iterator[tuple[str, bool]]:
     """Take the checkpoints, each thread's in their order; yield for each its thread, and whether it is new."""
-    serde = JsonPlusSerializer()
+    serde = JsonPlusSerializer(__unpack_ext_hook__=_unpacked)
     has_path = any(row[1] == "task_path" for row in connection.execute("PRAGMA table_info(writes)"))
     writes = _WRITES.format(path="task_path" if has_path else "''")
     for _, rows in groupby(connection.execute(_CHECKPOINTS), key=itemgetter(0, 1)):
@@ -117,6 +118,22 @@ def _checkpoints(connection: sqlite3.Connection, saver: RefoldSaver) -> Iterator
                         config, [(row[2], serde.loads_typed((row[3], row[4]))) for row in group], task, path
                     )
             yield thread, is_new
+
+
+_OWN: Final = ("langchain_core", "langgraph")
+_SERDE: Final = JsonPlusSerializer()
+
+
+def _unpacked(code: int, data: bytes) -> Any:
+    """Return a message or another value of LangGraph's; values of other classes, which may not be here, stay packed."""
+    try:  # Module, name and arguments; of LangGraph's snapshots of channels it is something else.
+        held: Any = ormsgpack.unpackb(data, ext_hook=ormsgpack.Ext, option=ormsgpack.OPT_NON_STR_KEYS)
+        module = str(held[0])
+    except (ValueError, LookupError, TypeError):
+        module = _OWN[0]
+    packed = ormsgpack.Ext(code, data)
+    is_own = module.partition(".")[0] in _OWN
+    return _SERDE.loads_typed(("msgpack", ormsgpack.packb(packed))) if is_own else packed
 
 
 def _items(connection: sqlite3.Connection, store: RefoldStore) -> Iterator[tuple[None, bool]]:

@@ -15,6 +15,7 @@ from langgraph.checkpoint.base import Checkpoint, CheckpointTuple, empty_checkpo
 from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
+from langgraph.graph import START, MessagesState, StateGraph
 
 from refold import LimitExceeded, Memory
 from refold.adapters import langchain_messages, langgraph, langgraph_items
@@ -682,3 +683,34 @@ def test_branches_that_are_put_at_once_are_not_mixed() -> None:
             found = saver.get_tuple(config(cid=cid_of(number + 2)))
             assert found is not None
             assert found.checkpoint["channel_values"]["messages"] == branch
+
+
+@pytest.mark.parametrize("where", ["metadata", "configurable"])
+def test_an_erasure_of_what_a_host_notes_beside_a_run_leaves_its_checkpoints(memory: Memory, where: str) -> None:
+    nodes: Any = StateGraph(MessagesState).add_node("answer", lambda _: {"messages": [("ai", "Yes.")]})
+    graph = nodes.add_edge(START, "answer").compile(checkpointer=RefoldSaver(memory))
+    for text, user in (("q1", "bob"), ("q2", "ann-4711"), ("q3", "bob"), ("q4", "ann-4711")):
+        given: Any = {"configurable": {"thread_id": "t"}}
+        given.setdefault(where, {})["user_id"] = user
+        graph.invoke({"messages": [("human", text)]}, given)
+    saver = RefoldSaver(memory)
+    noted = [found.metadata.get("user_id") for found in saver.list(config())]
+    assert noted == [user for user in ("ann-4711", "bob", "ann-4711", "bob") for _ in range(3)]
+    assert len([*saver.list(config(), filter={"user_id": "ann-4711"})]) == 6
+
+    def rests() -> int:
+        return sum("__metadata__" in key for key in memory.table("langgraph/t").keys(("v",)))
+
+    assert rests() == 2, "all runs of a user share it"
+    before = [found.checkpoint for found in saver.list(config())]
+    memory.erase(text="ann-4711")
+    for each in (saver, RefoldSaver(memory)):
+        assert [found.checkpoint for found in each.list(config())] == before
+        assert {found.metadata.get("user_id") for found in each.list(config())} == {None, "bob"}
+        assert [found.metadata["step"] for found in each.list(config(), limit=3)] == [10, 9, 8]
+    assert len([*RefoldSaver(memory).list(config(), filter={"user_id": "ann-4711"})]) == 0
+    graph.invoke({"messages": [("human", "q5")]}, {"configurable": {"thread_id": "t"}})
+    assert shown(memory) == [text for number in range(1, 6) for text in (f"q{number}", "Yes.")]
+    saver.prune(["t"])
+    assert rests() == 0
+    assert_sound(memory)

@@ -29,7 +29,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from refold import ANY, EXISTS, NO_STREAM, Conversation, Memory, Message, NotFound, Snapshot, WrongVersion
+from refold import EXISTS, Conversation, Memory, Message, NotFound, Snapshot, WrongVersion
 from refold.adapters.keys import part
 from refold.adapters.langchain_messages import SeenMessages, are_messages, show
 from refold.adapters.langgraph_items import (
@@ -55,8 +55,11 @@ from refold.adapters.langgraph_items import (
     is_plain,
     listed,
     loaded,
+    metadata_key,
     newest_key,
     packed,
+    parted,
+    put_rows,
     unpacked,
     value_key,
     writes_of,
@@ -257,7 +260,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
     ) -> None:
         """Write what a task wrote to channels; of regular channels what is there already stays."""
         rows = self._rows(config, writes, task_id, task_path)
-        put = partial(_put_rows, self._table(_place(config)[0]), rows)
+        put = partial(put_rows, self._table(_place(config)[0]), rows)
         try:
             with self.memory.acting(_ACTOR):
                 put(is_new=True) if len(rows) == 1 else self.memory.transact(partial(put, is_new=True))
@@ -279,9 +282,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         """Delete the checkpoints of runs, and their writes."""
         wanted = set(run_ids)
         for thread in self._threads() if wanted else ():
-            self._drop(
-                thread, lambda _, items: [item for item in items if self._metadata(item).get("run_id") not in wanted]
-            )
+            self._drop(thread, lambda _, items: [each for each in items if self._run(each) not in wanted])
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Delete all checkpoints of threads but those that their newest ones need, or with `"delete"` all."""
@@ -355,7 +356,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
     ) -> None:
         """Do what `put_writes` does."""
         rows = await asyncio.to_thread(self._rows, config, writes, task_id, task_path)
-        put = partial(_put_rows, self._table(_place(config)[0]), rows)
+        put = partial(put_rows, self._table(_place(config)[0]), rows)
         try:
             await self._atransact(partial(put, is_new=True))
         except WrongVersion:
@@ -426,15 +427,20 @@ class RefoldSaver(BaseCheckpointSaver[str]):
     def _load(self, held: Sequence[Any]) -> Any:
         return self.serde.loads_typed((held[0], held[1]))
 
-    def _metadata(self, item: TableItem) -> CheckpointMetadata:
-        return cast("CheckpointMetadata", self._load(item.value["metadata"]))
+    def _run(self, item: TableItem) -> Any:
+        return self._load(item.value["metadata"]).get("run_id")
+
+    def _metadata(self, table: Table, item: TableItem) -> CheckpointMetadata:
+        record: Record = item.value
+        more = table.get(metadata_key(record)) if record["more"] else None
+        return cast("CheckpointMetadata", self._load(record["metadata"]) | (self._load(more) if more else {}))
 
     def _fitting(self, table: Table, keys: Sequence[Key], wanted: Mapping[str, Any]) -> Sequence[Key]:
         """Return the keys of the checkpoints whose metadata have the wanted values."""
         seqs = dict(zip(keys, table.seqs(keys), strict=True))
         known = {seq: self._described[seq] for seq in seqs.values() if seq in self._described}
         new = table.get_many([key for key, seq in seqs.items() if seq and seq not in known])
-        known |= {item.seq: cast("Mapping[str, Any]", self._metadata(item)) for item in new}
+        known |= {item.seq: cast("Mapping[str, Any]", self._metadata(table, item)) for item in new}
         if len(self._described) + len(known) > _VALUES_COUNT_MAX:
             self._described = {}
         self._described.update((seq, metadata) for seq, metadata in known.items() if seq > 0)
@@ -455,7 +461,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
             yield CheckpointTuple(
                 _config(thread, ns, checkpoint["id"]),
                 checkpoint,
-                self._load(record["metadata"]),
+                self._load(record["metadata"]) | page.metadata(each),
                 _config(thread, ns, parent) if parent else None,
                 self._writes(writes.get(each.key, ())),
             )
@@ -469,6 +475,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
             for channel, version in each.versions.items()
             if channel not in each.record["plain"] and channel not in each.digests
         )
+        keys |= dict.fromkeys(metadata_key(each.record) for each in held if each.record["more"])
         wanted = dict.fromkeys(digest for each in held for digests in each.digests.values() for digest in digests)
         seqs = iter(table.seqs([*places, *keys, *((MESSAGE, digest) for digest in wanted)]))
         there = {key for key, seq in zip(places, seqs, strict=False) if seq}
@@ -523,9 +530,9 @@ class RefoldSaver(BaseCheckpointSaver[str]):
 
     # Messages.
 
-    def _digest(self, message: BaseMessage) -> str:
-        """Return the digest of what a message is dumped to."""
-        kind, data = self._dump(message)
+    def _digest(self, value: Any) -> str:
+        """Return the digest of what a message, or another value, is dumped to."""
+        kind, data = self._dump(value)
         return blake2b(kind.encode() + b"\0" + data, digest_size=DIGEST_BYTES).hexdigest()
 
     def _find(self, table: Table, ns: str, cid: str | None) -> Held | None:
@@ -611,14 +618,19 @@ class RefoldSaver(BaseCheckpointSaver[str]):
                 values |= {key: None} if seq else {}
             elif channel in new_versions or not seq:
                 values[key] = self._dump(given[channel])
+        described, more = parted(get_checkpoint_metadata(config, metadata), splits=self._splits)
         record: Record = {
             "ns": ns,
             "parent": parent,
             "checkpoint": self._dump({key: value for key, value in checkpoint.items() if key != "channel_values"}),
-            "metadata": self._dump(get_checkpoint_metadata(config, metadata)),
+            "metadata": self._dump(described),
+            "more": "",
             "plain": plain,
             "lists": lists,
         }
+        if more:
+            record["more"] = self._digest(more)
+            values |= {} if table.seqs([metadata_key(record)])[0] else {metadata_key(record): self._dump(more)}
         move: _Move | None = None
         chat = self._chat(thread)
         # What is not split is not shown; it takes the place of what the conversation has shown so far.
@@ -741,6 +753,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
             record: Record = item.value
             versions = self._load(record["checkpoint"])["channel_versions"]
             used |= {value_key(record["ns"], channel, version) for channel, version in versions.items()}
+            used |= {metadata_key(record)} if record["more"] else set()
             held += record["lists"].values()
         used |= {(LIST, digest) for each in held for digest in unpacked(each["lists"])}
         used |= {(MESSAGE, digest) for digests in self._lists.digests(table, held) for digest in digests}
@@ -754,7 +767,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         by_key = {item.key: item for item in items}
         kept: dict[Key, Any] = {}
         for newest in {item.key[1]: item for item in items}.values():
-            missing = set(self._metadata(newest).get("counters_since_delta_snapshot", ()))
+            missing = set(self._metadata(table, newest).get("counters_since_delta_snapshot", ()))
             item: TableItem | None = newest
             while item is not None:
                 kept[item.key] = item
@@ -784,16 +797,3 @@ def _place(config: RunnableConfig) -> tuple[str, str]:
 
 def _config(thread: str, ns: str, cid: str) -> RunnableConfig:
     return {"configurable": {"thread_id": thread, "checkpoint_ns": ns, "checkpoint_id": cid}}
-
-
-def _put_rows(table: Table, rows: Mapping[Key, Values], *, is_new: bool = False) -> None:
-    """Write what a task wrote, within the open batch; ``WrongVersion`` where it is not new."""
-    for key, new in rows.items():
-        if key[-1] != REGULAR:
-            table.put(key, new[-1:])
-            continue
-        held: list[list[Any]] = [] if is_new else table.get(key, [])
-        known = {row[2] for row in held}
-        more = [row for row in new if row[2] not in known]
-        if more:
-            table.put(key, held + more, expected=NO_STREAM if is_new else ANY)

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from langchain_core.messages import BaseMessage
 
+from refold import ANY, NO_STREAM
 from refold.adapters.keys import part
 from refold.adapters.langchain_messages import Fields, without_gaps
 from refold.memory import Table, TableItem
@@ -19,9 +20,9 @@ Load: TypeAlias = Callable[[Sequence[Any]], Any]
 """Loads what was dumped: its kind and its bytes."""
 
 Record: TypeAlias = dict[str, Any]
-"""What the item of a checkpoint holds: it and its metadata as they were dumped, the values that are numbers, truths or
-nothing, and of those that are lists of messages the digests. All other values are items of their own, so that an
-erasure of one leaves the others."""
+"""What the item of a checkpoint holds: it and its own metadata as they were dumped, the digest of the rest, the values
+that are numbers, truths or nothing, and of those that are lists of messages the digests. All other values are items of
+their own, so that an erasure of one leaves the others."""
 
 # The kinds of items: the first parts of their keys, and what the others are.
 CHECKPOINT: Final = "c"  # Namespace, id.
@@ -32,6 +33,11 @@ MESSAGE: Final = "m"  # Digest.
 THREAD: Final = "t"  # None. The id of the thread, where the name of its table is not made of it alone.
 REGULAR: Final = "r"  # The slot of the writes of all other channels.
 BEHIND: Final = "\x01"  # Behind a part that is a whole text, it is behind all that begins with that part.
+
+_METADATA: Final = "__metadata__"  # In the place of a channel.
+_OWN_METADATA: Final = frozenset(("source", "step", "parents", "run_id", "counters_since_delta_snapshot"))
+"""The metadata that LangGraph itself gives to a checkpoint. What a host adds, the name of a user for example, is an
+item of its own, so that an erasure of it leaves the checkpoint."""
 
 DIGEST_BYTES: Final = 16
 LIST_COUNT: Final = 64  # Digests of one list: all checkpoints share those that are full.
@@ -61,6 +67,17 @@ def checkpoint_key(ns: str, checkpoint_id: str) -> tuple[str, str, str]:
 def value_key(ns: str, channel: str, version: object) -> Key:
     """Return the key of a value of a channel."""
     return VALUE, bounded(ns), bounded(channel), bounded(str(version))
+
+
+def metadata_key(record: Record) -> Key:
+    """Return the key of the rest of a checkpoint's metadata: all that have the same one share its item."""
+    return value_key(record["ns"], _METADATA, record["more"])
+
+
+def parted(metadata: Mapping[str, Any], *, splits: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the metadata that a checkpoint holds itself, and the rest of them; all, unless it splits."""
+    own = {name: value for name, value in metadata.items() if name in _OWN_METADATA or not splits}
+    return own, {name: value for name, value in metadata.items() if name not in own}
 
 
 def packed(digests: Sequence[str]) -> bytes:
@@ -150,6 +167,11 @@ class Page:
                     values[channel] = self._load(value)
         return values
 
+    def metadata(self, held: Held) -> dict[str, Any]:
+        """Return the rest of the metadata of a checkpoint, new ones at each call; none where they were erased."""
+        more = self._values.get(metadata_key(held.record)) if held.record["more"] else None
+        return {} if more is None else self._load(more)
+
 
 def made(digests: Names, found: Mapping[str, Fields | Values], load: Load) -> Messages:
     """Return the messages of digests, ``None`` for one that was erased."""
@@ -188,3 +210,16 @@ def writes_of(table: Table, keys: Sequence[tuple[str, ...]]) -> dict[Key, list[T
         for item in table.scan((WRITES, ns), after=(WRITES, ns, min(ids)), before=(WRITES, ns, max(ids) + BEHIND)):
             found.setdefault((CHECKPOINT, ns, item.key[2]), []).append(item)
     return found
+
+
+def put_rows(table: Table, rows: Mapping[Key, Values], *, is_new: bool = False) -> None:
+    """Write what a task wrote, within the open batch; ``WrongVersion`` where it is not new."""
+    for key, new in rows.items():
+        if key[-1] != REGULAR:
+            table.put(key, new[-1:])
+            continue
+        held: list[list[Any]] = [] if is_new else table.get(key, [])
+        known = {row[2] for row in held}
+        more = [row for row in new if row[2] not in known]
+        if more:
+            table.put(key, held + more, expected=NO_STREAM if is_new else ANY)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 from typing import Any, TypedDict
@@ -14,10 +14,10 @@ from langgraph.store.base import GetOp, PutOp, SearchOp
 from langgraph.store.memory import InMemoryStore
 from langgraph.store.sqlite import SqliteStore
 
-from refold import Memory
+from refold import InvalidInput, Memory
 from refold.adapters.langgraph_store import RefoldStore
 from tests.support.bounds import Clock
-from tests.support.memories import assert_sound
+from tests.support.memories import assert_sound, refused
 
 NAMESPACES = [("users",), ("users", "ann"), ("users", "ann", "notes"), ("users", "bob"), ("docs",), ("users2", "\x01a")]
 KEYS = ["a", "b", "", "with.dot", "nul\0", "\x01", "\x01\x01", "\u00e9"]
@@ -124,6 +124,24 @@ def test_dots_in_a_filter_lead_into_a_value_as_in_sqlite(memory: Memory, wanted:
     assert [each.key for each in ours.search(("n",), filter={"a.b": 2})] == ["5"], (
         "a field of the whole name comes first"
     )
+
+
+def test_values_that_json_has_a_form_for_are_kept_in_it_as_in_sqlite(memory: Memory) -> None:
+    moment = datetime(2026, 11, 28, 12, tzinfo=UTC)
+    values: dict[str, Any] = {"1": {"at": moment, "pair": (1, 2)}, "2": {"at": moment + timedelta(days=1), "pair": []}}
+    with SqliteStore.from_conn_string(":memory:") as theirs:
+        theirs.setup()
+        ours = RefoldStore(memory)
+        for key, value in values.items():
+            for store in (ours, theirs):
+                store.put(("n",), key, value)
+        assert [found.value["pair"] for found in ours.search(("n",))] == [[], [1, 2]]
+        for wanted in ({"$gt": "2026-11-28T13"}, {"$lte": "2026-11-28T13"}):
+            found, other = (store.search(("n",), filter={"at": wanted}) for store in (ours, theirs))
+            assert [each.key for each in found] == [each.key for each in other]
+            assert len(found) == 1
+    with refused(memory, InvalidInput, "value"):
+        ours.put(("n",), "3", {"a": object()})
 
 
 def test_an_erasure_takes_what_was_embedded_of_an_item(memory: Memory) -> None:

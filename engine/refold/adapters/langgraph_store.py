@@ -29,6 +29,7 @@ from langgraph.store.base import (
     get_text_at_path,
     tokenize_path,
 )
+from msgspec import msgpack, to_builtins
 
 from refold import ANY, NO_STREAM, Memory, NotFound, ReadOnly, WrongVersion
 from refold.adapters.keys import part, text
@@ -229,7 +230,7 @@ class RefoldStore(BaseStore):
         self, place: _Place, value: Mapping[str, Any], created_ns: int, ttl: float | None, *, expected: Any = ANY
     ) -> Any:
         """Put the row of an item; return its stamp."""
-        row = {"value": dict(value), "created": created_ns, "ttl": ttl}
+        row = {"value": _plain(value), "created": created_ns, "ttl": ttl}
         return self._table.put(_key(place), row, expires=_end(ttl), expected=expected)
 
     def take(
@@ -396,6 +397,15 @@ def _embed(writes: Sequence[_Write], vectors: Sequence[Vector]) -> None:
         write.vectors.extend(next(left) for _ in write.texts)
 
 
+def _plain(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a value with what JSON has for tuples, datetimes and the like, as ``SqliteStore`` keeps them."""
+    try:
+        plain: dict[str, Any] = msgpack.decode(msgpack.encode(to_builtins(dict(value), builtin_types=(bytes,))))
+    except (TypeError, ValueError, OverflowError, RecursionError):  # The table says what it is that has no form.
+        return dict(value)
+    return plain
+
+
 def _end(ttl: float | None) -> timedelta | None:
     return None if ttl is None else timedelta(minutes=ttl)
 
@@ -441,13 +451,22 @@ def _fits(condition: MatchCondition, namespace: Namespace) -> bool:
     return all(wanted in ("*", label) for wanted, label in zip(path, own, strict=True))
 
 
+def _ordered(held: Any, wanted: Any) -> int:
+    """Return how two values are to each other, below 0 for less: as numbers where both are some, else as texts."""
+    try:
+        pair: tuple[Any, Any] = float(held), float(wanted)
+    except (ValueError, TypeError):
+        pair = str(held), str(wanted)
+    return int(pair[0] > pair[1]) - int(pair[0] < pair[1])
+
+
 _COMPARED: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "$eq": lambda held, value: held == value,
     "$ne": lambda held, value: held != value,
-    "$gt": lambda held, value: float(held) > float(value),
-    "$gte": lambda held, value: float(held) >= float(value),
-    "$lt": lambda held, value: float(held) < float(value),
-    "$lte": lambda held, value: float(held) <= float(value),
+    "$gt": lambda held, value: _ordered(held, value) > 0,
+    "$gte": lambda held, value: _ordered(held, value) >= 0,
+    "$lt": lambda held, value: _ordered(held, value) < 0,
+    "$lte": lambda held, value: _ordered(held, value) <= 0,
 }
 
 

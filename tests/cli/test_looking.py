@@ -360,7 +360,7 @@ class TestWhy:
 def test_a_conversation_that_waits_for_an_answer_says_so(store: Path, refold: Run) -> None:
     with Memory(store) as memory:
         seq = memory.conversation("open").append("user", "Is anybody there?").seq
-    told = f"message {seq} has no answer; AgentLoop.resume() goes on with it"
+    told = f"message {seq} has no answer; AgentLoop.resume(), or the framework that wrote it, goes on"
     assert told in refold("show", "open").out
     with Memory(store) as memory:
         memory.conversation("open").append("assistant", "Yes.")

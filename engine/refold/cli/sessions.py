@@ -157,7 +157,8 @@ def _conversation_lines(chat: "Conversation", seq: int, *, full: bool, is_now: b
     for message in chat.window():
         yield from output.message_lines(message, full=full)
     if is_now and (open_message := unanswered_in(chat)) is not None:
-        yield ((f"message {open_message.seq} has no answer; AgentLoop.resume() goes on with it", "yellow"),)
+        told = f"message {open_message.seq} has no answer; AgentLoop.resume(), or the framework that wrote it, goes on"
+        yield ((told, "yellow"),)
     for key, value in chat.scratchpad.items():
         yield from output.block(f"scratchpad {output.shortened(key)} = ", value, full=full)
     for note in chat.scratchpad.notes():

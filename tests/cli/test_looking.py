@@ -233,14 +233,11 @@ class TestWhatOutlivesConversations:
         assert (missing.code, "other" in missing.err) == (1, True), missing.err
         assert refold("table", "list", "jbos").code == 1
 
-    def test_a_name_is_taken_as_a_terminal_shows_it(self, refold: Run, store: Path) -> None:
+    def test_the_name_of_a_project_is_taken_as_a_terminal_shows_it(self, refold: Run, store: Path) -> None:
         with Memory(store) as memory:
             memory.project("users\x1fann").add("Likes tea.")
-            memory.conversation("\x1b[1mbold").append("user", "Hello!")
         assert "Likes tea." in refold("memories", "--project", "users\\x1fann").out
-        assert "Hello!" in refold("show", "\\x1b[1mbold").out
         assert refold("memories", "--project", "users\\x1fbob").code == 1
-        assert refold("show", "\\x1b[1mbald").code == 1
 
     @pytest.mark.usefixtures("store")
     def test_a_journal(self, refold: Run) -> None:

@@ -378,8 +378,6 @@ def known_conversation(memory: "Memory", conversation_id: str) -> "Conversation"
         raise NotFound(
             f"{conversation_id!r} is a fork of the memory; memory.fork({conversation_id!r}) in Python opens it"
         )
-    if not chat.version and (printed := _as_printed(conversation_id, memory.conversations())) != conversation_id:
-        return memory.conversation(printed)
     if not chat.version:
         close = nearest(conversation_id, memory.conversations())
         raise NotFound(f"there is no conversation {conversation_id!r}{close}; `refold list` shows those that there are")
@@ -389,7 +387,8 @@ def known_conversation(memory: "Memory", conversation_id: str) -> "Conversation"
 def known_project(memory: "Memory", name: str) -> "Project":
     """Look up a project that exists, or the default one; raises `NotFound`."""
     known = memory.projects()
-    name = _as_printed(name, known)
+    if "\\" in name:  # It is printed with one for what a terminal would obey.
+        name = next((each for each in known if printable(each) == name), name)
     if name not in known:
         is_given = click.get_current_context().get_parameter_source("project") is ParameterSource.COMMANDLINE
         if is_given:
@@ -398,11 +397,6 @@ def known_project(memory: "Memory", name: str) -> "Project":
         others = f"--project takes one of {', '.join(known[:_SHOWN_COUNT])}" if known else "no project holds anything"
         tell(f"the project {name} holds nothing; {others}")
     return memory.project(name)
-
-
-def _as_printed(name: str, known: Iterable[str]) -> str:
-    """Return the known name that is printed like one that is not known: with a backslash for what a terminal obeys."""
-    return next((each for each in known if printable(each) == name), name) if "\\" in name else name
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -566,6 +566,21 @@ def test_what_holds_a_text_is_erased_wherever_it_is(store: Path, refold: Run, mo
         assert_sound(memory)
 
 
+def test_erase_says_which_names_and_tables_stay(store: Path, refold: Run) -> None:
+    with Memory(store) as memory:
+        memory.conversation("graph/ann-4711").append("user", "Hello from ann-4711!", tokens=5)
+        memory.table("graph/ann-4711").put("key", "value")
+        memory.project("users/ann-4711").add("Likes tea.")
+    told = refold("erase", "--text", "ann-4711", "--yes").out
+    assert "1 event erased" in told
+    assert "still in the name of conversation/graph/ann-4711; `refold erase graph/ann-4711` erases it" in told
+    assert "project/users/ann-4711; memory.project('users/ann-4711').erase() in Python erases it" in told
+    told = refold("erase", "graph/ann-4711", "--yes").out
+    assert "the table graph/ann-4711 stays; memory.table('graph/ann-4711').erase() in Python erases it" in told
+    told = refold("erase", "--text", "ann-4711", "--yes").out
+    assert ("conversation/" in told, "table/graph/ann-4711" in told) == (False, True)
+
+
 def test_the_question_lists_what_an_erasure_takes_along(
     store: Path, refold: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -177,8 +177,12 @@ def erase(
         else:
             receipt = memory.erase(seqs, text=text, derived=derived)
         if not (receipt.seqs or seqs or receipt.named) and text is not None:
-            raise NotFound(f"no event holds {text!r}, as it is written; `refold search` finds words")
-    return Output(receipt, _receipt_lines(receipt, text))
+            raise NotFound(f"no event holds {text!r}, as it is written or in JSON; `refold search` finds words")
+        lines = [*_receipt_lines(receipt, text)]
+        if conversation and conversation in memory.tables(prefix=conversation, limit=1):
+            told = f"the table {conversation} stays; memory.table({conversation!r}).erase() in Python erases it"
+            lines.append(((told, "yellow"),))
+    return Output(receipt, lines)
 
 
 def _taken_along(

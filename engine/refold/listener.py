@@ -66,6 +66,8 @@ class _ListeningSocket(socket.socket):
                     raise
             else:
                 self._is_short = False
+                if self._spare is None:
+                    self._open_spare()
                 return accepted
 
     def close(self) -> None:

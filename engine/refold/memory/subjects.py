@@ -188,6 +188,7 @@ def stretches(core: Core, stream: str, until: int) -> Iterator[tuple[int, int]]:
     """Yield the first and the last seq of each stretch of a conversation, the newest first."""
     while until:
         begin = core.read_written(stream, lambda state: state.part(SESSION).based, until)
+        assert begin <= until, f"{stream} at seq {until} went on from a state at seq {begin}"
         yield begin, until
         until = begin - 1 if begin else 0
 

@@ -204,8 +204,8 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         while begin < len(found) and left > 0:
             for thread, places in groupby(found[begin : begin + count], itemgetter(1)):
                 table, keys = self._table(thread), [key for *_, key in places]
-                held = self._checkpoints(table, self._fitting(table, keys, filter) if filter else keys)
-                for found_tuple in self._tuples(thread, table, held):
+                items = table.get_many(self._fitting(table, keys, filter) if filter else keys)
+                for found_tuple in self._tuples(thread, table, [self._read(table, item) for item in items]):
                     yield found_tuple
                     left -= 1
                     if left <= 0:
@@ -538,20 +538,18 @@ class RefoldSaver(BaseCheckpointSaver[str]):
     def _find(self, table: Table, ns: str, cid: str | None) -> Held | None:
         """Return a checkpoint, or the newest one; ``None`` where there is none."""
         if cid:
-            return next(iter(self._checkpoints(table, [checkpoint_key(ns, cid)])), None)
+            return self._at(table, checkpoint_key(ns, cid))
         while (key := newest_key(table, ns)) is not None:
-            for found in self._checkpoints(table, [key]):  # Else it was deleted since it was looked up.
+            found = self._at(table, key)
+            if found is not None:  # Else it was deleted since it was looked up.
                 return found
         return None
 
-    def _checkpoints(self, table: Table, keys: Sequence[Key]) -> Sequence[Held]:
-        """Return the checkpoints of those keys that have one."""
-        held = [self._held.get(seq) for seq in table.seqs(keys)]
-        missing = [key for key, known in zip(keys, held, strict=True) if known is None]
-        found = (
-            {item.key: self._remembered(self._read(table, item)) for item in table.get_many(missing)} if missing else {}
-        )
-        return [each for key, known in zip(keys, held, strict=True) if (each := known or found.get(key)) is not None]
+    def _at(self, table: Table, key: Key) -> Held | None:
+        """Return the checkpoint of a key, ``None`` where there is none."""
+        known = self._held.get(table.seqs([key])[0])
+        item = None if known is not None else table.item(key)
+        return known if item is None else self._remembered(self._read(table, item))
 
     def _read(self, table: Table, item: TableItem) -> Held:
         """Return the checkpoint of an item."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
@@ -103,6 +104,18 @@ def test_times_are_of_the_first_and_the_last_writing(memory: Memory, clock: Cloc
     assert [each.key for each in store.search(("n",))] == ["b", "a"], "the newest first"
 
 
+@contextmanager
+def both(memory: Memory, values: dict[str, Any]) -> Iterator[tuple[RefoldStore, SqliteStore]]:
+    """Our store and that of SQLite, with the same items in one namespace."""
+    with SqliteStore.from_conn_string(":memory:") as theirs:
+        theirs.setup()
+        ours = RefoldStore(memory)
+        for key, value in values.items():
+            ours.put(("n",), key, value)
+            theirs.put(("n",), key, value)
+        yield ours, theirs
+
+
 @pytest.mark.parametrize("wanted", ["a.b", "a.b.c", "a.none", "n", "x.y", "a"])
 def test_dots_in_a_filter_lead_into_a_value_as_in_sqlite(memory: Memory, wanted: str) -> None:
     values: dict[str, Any] = {
@@ -111,12 +124,7 @@ def test_dots_in_a_filter_lead_into_a_value_as_in_sqlite(memory: Memory, wanted:
         "3": {"a": 1, "n": 1},
         "4": {"a": [{"b": 1}]},
     }
-    with SqliteStore.from_conn_string(":memory:") as theirs:
-        theirs.setup()
-        ours = RefoldStore(memory)
-        for key, value in values.items():
-            for store in (ours, theirs):
-                store.put(("n",), key, value)
+    with both(memory, values) as (ours, theirs):
         found, other = (store.search(("n",), filter={wanted: 1}) for store in (ours, theirs))
         assert {each.key for each in found} == {each.key for each in other}
         assert bool(found) == (wanted in {"a.b", "a.b.c", "n", "a"})
@@ -129,12 +137,7 @@ def test_dots_in_a_filter_lead_into_a_value_as_in_sqlite(memory: Memory, wanted:
 def test_values_that_json_has_a_form_for_are_kept_in_it_as_in_sqlite(memory: Memory) -> None:
     moment = datetime(2026, 11, 28, 12, tzinfo=UTC)
     values: dict[str, Any] = {"1": {"at": moment, "pair": (1, 2)}, "2": {"at": moment + timedelta(days=1), "pair": []}}
-    with SqliteStore.from_conn_string(":memory:") as theirs:
-        theirs.setup()
-        ours = RefoldStore(memory)
-        for key, value in values.items():
-            for store in (ours, theirs):
-                store.put(("n",), key, value)
+    with both(memory, values) as (ours, theirs):
         assert [found.value["pair"] for found in ours.search(("n",))] == [[], [1, 2]]
         for wanted in ({"$gt": "2026-11-28T13"}, {"$lte": "2026-11-28T13"}):
             found, other = (store.search(("n",), filter={"at": wanted}) for store in (ours, theirs))

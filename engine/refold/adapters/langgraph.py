@@ -45,6 +45,7 @@ from refold.adapters.langgraph_items import (
     Held,
     Key,
     Lists,
+    Move,
     Names,
     Page,
     Record,
@@ -58,8 +59,8 @@ from refold.adapters.langgraph_items import (
     metadata_key,
     newest_key,
     packed,
-    parted,
     put_rows,
+    split_metadata,
     unpacked,
     value_key,
     writes_of,
@@ -68,6 +69,8 @@ from refold.memory import Table, TableItem
 
 T = TypeVar("T")
 Writes: TypeAlias = list[PendingWrite]
+_Described: TypeAlias = tuple[Mapping[str, Any], Key | None]
+"""The metadata of a checkpoint, and the key of the item that has the rest of them."""
 
 _ACTOR: Final = "langgraph"
 _CHANNEL: Final = "messages"
@@ -81,19 +84,6 @@ _VALUES_COUNT_MAX: Final = 4_096  # Values that are remembered, each of so many 
 _VALUES_BYTES_MAX: Final = 4_096
 
 
-class _Move(NamedTuple):
-    """How a conversation comes to show the messages of a checkpoint, from the version where it is."""
-
-    version: int
-    base: Key | None
-    """The key of the checkpoint whose messages it shows then."""
-    back: Snapshot | None
-    """Where it goes back to first."""
-    before: Names
-    after: Names
-    """The digests of what it shows then, and of what it has to show."""
-
-
 class _Step(NamedTuple):
     """What a checkpoint adds to its thread."""
 
@@ -105,7 +95,7 @@ class _Step(NamedTuple):
     values: dict[Key, Any]
     """What is put, ``None`` for what is deleted."""
     messages: dict[str, BaseMessage]
-    move: _Move | None
+    move: Move | None
     """``None`` for one that is not shown."""
 
 
@@ -146,7 +136,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         self._seen = SeenMessages()
         self._lists = Lists()
         self._held: dict[int, Held] = {}  # By their seqs.
-        self._described: dict[int, Mapping[str, Any]] = {}  # The metadata of checkpoints, by their seqs.
+        self._described: dict[int, _Described] = {}  # By the seqs of checkpoints.
         self._known: dict[int, Values] = {}  # By the seqs of their items.
 
     @classmethod
@@ -282,7 +272,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         """Delete the checkpoints of runs, and their writes."""
         wanted = set(run_ids)
         for thread in self._threads() if wanted else ():
-            self._drop(thread, lambda _, items: [each for each in items if self._run(each) not in wanted])
+            self._drop(thread, lambda _, items: [each for each in items if self._run_id(each) not in wanted])
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Delete all checkpoints of threads but those that their newest ones need, or with `"delete"` all."""
@@ -427,7 +417,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
     def _load(self, held: Sequence[Any]) -> Any:
         return self.serde.loads_typed((held[0], held[1]))
 
-    def _run(self, item: TableItem) -> Any:
+    def _run_id(self, item: TableItem) -> Any:
         return self._load(item.value["metadata"]).get("run_id")
 
     def _metadata(self, table: Table, item: TableItem) -> CheckpointMetadata:
@@ -438,13 +428,20 @@ class RefoldSaver(BaseCheckpointSaver[str]):
     def _fitting(self, table: Table, keys: Sequence[Key], wanted: Mapping[str, Any]) -> Sequence[Key]:
         """Return the keys of the checkpoints whose metadata have the wanted values."""
         seqs = dict(zip(keys, table.seqs(keys), strict=True))
-        known = {seq: self._described[seq] for seq in seqs.values() if seq in self._described}
-        new = table.get_many([key for key, seq in seqs.items() if seq and seq not in known])
-        known |= {item.seq: cast("Mapping[str, Any]", self._metadata(table, item)) for item in new}
-        if len(self._described) + len(known) > _VALUES_COUNT_MAX:
+        described = {seq: self._described[seq] for seq in seqs.values() if seq in self._described}
+        rests = {rest for _, rest in described.values() if rest is not None}
+        erased = {rest for rest, seq in zip(rests, table.seqs(rests), strict=True) if not seq}
+        described = {seq: each for seq, each in described.items() if each[1] not in erased}
+        for item in table.get_many([key for key, seq in seqs.items() if seq and seq not in described]):
+            rest = metadata_key(item.value) if item.value["more"] else None
+            metadata = cast("Mapping[str, Any]", self._metadata(table, item))
+            described[item.seq] = metadata, None if rest in erased else rest
+        if len(self._described) + len(described) > _VALUES_COUNT_MAX:
             self._described = {}
-        self._described.update((seq, metadata) for seq, metadata in known.items() if seq > 0)
-        fitting = {seq for seq, held in known.items() if all(held.get(name) == each for name, each in wanted.items())}
+        self._described.update((seq, each) for seq, each in described.items() if seq > 0)
+        fitting = {
+            seq for seq, (held, _) in described.items() if all(held.get(name) == each for name, each in wanted.items())
+        }
         return [key for key, seq in seqs.items() if seq in fitting]
 
     def _tuples(self, thread: str, table: Table, held: Sequence[Held]) -> Iterator[CheckpointTuple]:
@@ -616,7 +613,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
                 values |= {key: None} if seq else {}
             elif channel in new_versions or not seq:
                 values[key] = self._dump(given[channel])
-        described, more = parted(get_checkpoint_metadata(config, metadata), splits=self._splits)
+        described, more = split_metadata(get_checkpoint_metadata(config, metadata), splits=self._splits)
         record: Record = {
             "ns": ns,
             "parent": parent,
@@ -629,7 +626,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         if more:
             record["more"] = self._digest(more)
             values |= {} if table.seqs([metadata_key(record)])[0] else {metadata_key(record): self._dump(more)}
-        move: _Move | None = None
+        move: Move | None = None
         chat = self._chat(thread)
         # What is not split is not shown; it takes the place of what the conversation has shown so far.
         if self._projected is not None and not ns and (self._splits or chat.version):
@@ -638,7 +635,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         made = Held(0, checkpoint_key(ns, checkpoint["id"]), record, versions, digests, kept)
         return _Step(_config(thread, ns, checkpoint["id"]), thread, base, made, values, messages, move)
 
-    def _move(self, chat: Conversation, table: Table, base: Held | None, after: Names) -> _Move:
+    def _move(self, chat: Conversation, table: Table, base: Held | None, after: Names) -> Move:
         """Return how a conversation comes to show the messages of a new checkpoint."""
         version, newest = chat.version, newest_key(table, "")
         back: Snapshot | None = None
@@ -648,8 +645,8 @@ class RefoldSaver(BaseCheckpointSaver[str]):
             elif version:
                 back = chat.at(base.seq).snapshot()
         if base is None:
-            return _Move(version, None, None, [], after)
-        return _Move(version, base.key, back, self._shown(base), after)
+            return Move(version, None, None, [], after)
+        return Move(version, base.key, back, self._shown(base), after)
 
     def _is_copied(self, table: Table, base: Held) -> bool:
         """Return whether a checkpoint is of another thread, or of a fork: this conversation did not show it then."""
@@ -666,9 +663,11 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         table, chat = self._table(step.thread), self._chat(step.thread)
         base, move = step.base, step.move
         shown: Mapping[str, Message] = {}
-        needed = {None if base is None else base.key, None if move is None else move.base} - {None}
+        record = step.made.record
+        rest = metadata_key(record) if record["more"] else None
+        needed = {None if base is None else base.key, None if move is None else move.base, rest} - {None, *step.values}
         if not all(table.seqs(cast("set[Key]", needed))):
-            text = f"a checkpoint of {table.name} that another one goes on from has gone; look again"
+            text = f"a checkpoint of {table.name} that another one goes on from has gone, or metadata; look again"
             raise WrongVersion(text, expected=EXISTS, actual=0)
         if move is not None:
             shown = self._show(chat, table, move, step.messages)
@@ -698,7 +697,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         return table.put(step.made.key, step.made.record)
 
     def _show(
-        self, chat: Conversation, table: Table, move: _Move, messages: Mapping[str, BaseMessage]
+        self, chat: Conversation, table: Table, move: Move, messages: Mapping[str, BaseMessage]
     ) -> Mapping[str, Message]:
         """Lead a conversation to the messages of a checkpoint; return by their digests those that are new there."""
         actual = chat.version
@@ -734,7 +733,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
                 table.delete(key)
                 table.delete_prefix((WRITES, *key[1:]))
             if self._projected is not None:
-                self._show(chat, table, _Move(chat.version, None, None, before, self._newest_shown(table)), {})
+                self._show(chat, table, Move(chat.version, None, None, before, self._newest_shown(table)), {})
             self._sweep(table, kept)
 
         self._transact(drop)

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from langchain_core.messages import BaseMessage
 
-from refold import ANY, NO_STREAM
+from refold import ANY, NO_STREAM, Snapshot
 from refold.adapters.keys import part
 from refold.adapters.langchain_messages import Fields, without_gaps
 from refold.memory import Table, TableItem
@@ -74,7 +74,7 @@ def metadata_key(record: Record) -> Key:
     return value_key(record["ns"], _METADATA, record["more"])
 
 
-def parted(metadata: Mapping[str, Any], *, splits: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+def split_metadata(metadata: Mapping[str, Any], *, splits: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the metadata that a checkpoint holds itself, and the rest of them; all, unless it splits."""
     own = {name: value for name, value in metadata.items() if name in _OWN_METADATA or not splits}
     return own, {name: value for name, value in metadata.items() if name not in own}
@@ -136,6 +136,19 @@ class Held(NamedTuple):
     """Those of the messages of each list, by its channel."""
     others: Container[str]
     """The channels whose values were items of their own when it was put; of one that was read, none."""
+
+
+class Move(NamedTuple):
+    """How a conversation comes to show the messages of a checkpoint, from the version where it is."""
+
+    version: int
+    base: Key | None
+    """The key of the checkpoint whose messages it shows then."""
+    back: Snapshot | None
+    """Where it goes back to first."""
+    before: Names
+    after: Names
+    """The digests of what it shows then, and of what it has to show."""
 
 
 class Page:

@@ -22,6 +22,8 @@ from refold.adapters.langgraph_store import RefoldStore
 FORMAT: Final = "langgraph-sqlite"
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_OWN: Final = ("langchain_core", "langgraph")
+_SERDE: Final = JsonPlusSerializer()
 _CHECKPOINTS: Final = """
     SELECT thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata FROM checkpoints
     ORDER BY thread_id, checkpoint_ns, checkpoint_id
@@ -92,7 +94,7 @@ def migrate(
 
 def _checkpoints(connection: sqlite3.Connection, saver: RefoldSaver) -> Iterator[tuple[str, bool]]:
     """Take the checkpoints, each thread's in their order; yield for each its thread, and whether it is new."""
-    serde = JsonPlusSerializer(__unpack_ext_hook__=_unpacked)
+    serde = JsonPlusSerializer(__unpack_ext_hook__=_value)
     has_path = any(row[1] == "task_path" for row in connection.execute("PRAGMA table_info(writes)"))
     writes = _WRITES.format(path="task_path" if has_path else "''")
     for _, rows in groupby(connection.execute(_CHECKPOINTS), key=itemgetter(0, 1)):
@@ -120,11 +122,7 @@ def _checkpoints(connection: sqlite3.Connection, saver: RefoldSaver) -> Iterator
             yield thread, is_new
 
 
-_OWN: Final = ("langchain_core", "langgraph")
-_SERDE: Final = JsonPlusSerializer()
-
-
-def _unpacked(code: int, data: bytes) -> Any:
+def _value(code: int, data: bytes) -> Any:
     """Return a message or another value of LangGraph's; values of other classes, which may not be here, stay packed."""
     try:  # Module, name and arguments; of LangGraph's snapshots of channels it is something else.
         held: Any = ormsgpack.unpackb(data, ext_hook=ormsgpack.Ext, option=ormsgpack.OPT_NON_STR_KEYS)

@@ -218,8 +218,8 @@ def _receipt_lines(receipt: "Receipt", text: str | None) -> Iterator[Line]:
     times = counted(receipt.occurrences, "time")
     if not receipt.occurrences:
         yield f"{searched} are ", ("found no more", "green")
-    elif text is not None:  # What holds the text is erased: others say what was beside it, such as the name of a tool.
-        yield (f"{searched} are still found {times}, in events that do not hold {text!r}",)
+    elif text is not None:  # What was beside the text, others say too: the name of a tool, for example.
+        yield ((f"{searched} are still found {times}, where {text!r} is not, as it is written or in JSON", "yellow"),)
     else:
         yield ((f"{searched} are still found {times}, in events that were not erased", "yellow"),)
         yield ("  `refold why TEXT` says where; `refold erase --text TEXT` reaches all that hold it",)

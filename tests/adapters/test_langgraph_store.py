@@ -330,3 +330,27 @@ def test_a_secret_is_erased_from_items_and_vectors(tmp_path: Path) -> None:
         assert store.get(("n",), "a") is not None
     for file in (tmp_path / "store").iterdir():
         assert b"secret is plum" not in file.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda store: store.search((), limit=-1), "limit is -1; it has to be at least 0"),
+        (lambda store: store.list_namespaces(offset=-2), "offset is -2; it has to be at least 0"),
+        (lambda store: store.put(("n",), "a", {"v": 1}, ttl=float("nan")), "ttl is nan minutes; give a smaller"),
+        (lambda store: store.put(("n",), "a", {"v": 1}, ttl=1e300), "ttl is 1e+300 minutes; give a smaller"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_its_bound(
+    memory: Memory, store: RefoldStore, call: Any, message: str
+) -> None:
+    with refused(memory, InvalidInput, message):
+        call(store)
+    assert store.search(()) == []
+
+
+def test_an_embedder_that_gives_too_few_vectors_is_said_so(memory: Memory) -> None:
+    store = RefoldStore(memory, index={"dims": 2, "embed": lambda texts: [[1.0, 0.0] for _ in texts[1:]]})
+    with refused(memory, InvalidInput, "the embedder gave 0 vectors for 1 texts; it has to give one for each"):
+        store.put(("n",), "a", {"text": "tea"})
+    assert store.get(("n",), "a") is None

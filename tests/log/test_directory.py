@@ -4,8 +4,11 @@ import gc
 import os
 import shutil
 import signal
+import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import lmdb
@@ -500,6 +503,38 @@ def test_a_store_that_appears_between_two_looks_is_a_store(tmp_path: Path, monke
         assert memory.head == 0
 
 
+_QUIET_SECONDS = 2.1
+"""Behind which a directory that was not changed is believed by its times."""
+
+
+def _moved_and_copied(store: Path, other: Path) -> None:
+    store.rename(store.with_name("elsewhere"))
+    shutil.copytree(other, store)
+
+
+def _made_anew(store: Path, other: Path) -> None:
+    """In the same directory, whose number is thus the same."""
+    for path in store.iterdir():
+        path.unlink()
+    shutil.copytree(other, store, dirs_exist_ok=True)
+
+
+def _file_replaced(store: Path, other: Path) -> None:
+    shutil.copy(other / "data.mdb", store / "copy")
+    (store / "copy").replace(store / "data.mdb")
+
+
+_TAKEN: dict[str, Callable[[Path, Path], object]] = {
+    "moved": lambda store, _: store.rename(store.with_name("moved-away")),
+    "removed": lambda store, _: shutil.rmtree(store),
+    "moved and copied": _moved_and_copied,
+    "made anew": _made_anew,
+    "file removed": lambda store, _: (store / "data.mdb").unlink(),
+    "file renamed": lambda store, _: (store / "data.mdb").rename(store / "data.bak"),
+    "file replaced": _file_replaced,
+}
+
+
 class TestAStoreThatIsNotWhereItWas:
     """It was moved, removed or replaced while it is open: what is at its path now is not touched."""
 
@@ -554,17 +589,19 @@ class TestAStoreThatIsNotWhereItWas:
         """Something was mounted over the directory."""
         stat = os.stat
 
-        def mounted(path: Any, **options: Any) -> os.stat_result:
+        def mounted(path: Any, **options: Any) -> Any:
             found = stat(path, **options)
-            numbers = list(found[:10])
-            numbers[2] += str(path).startswith(str(store))
-            return os.stat_result(numbers)
+            fields = {name: getattr(found, name) for name in dir(found) if name.startswith("st_")}
+            fields["st_dev"] += str(path).startswith(str(store))
+            return SimpleNamespace(**fields)
 
         with Memory(store) as memory:
+            time.sleep(_QUIET_SECONDS)
             with monkeypatch.context() as patched:
                 patched.setattr(os, "stat", mounted)
-                with pytest.raises(StoreError, match="was moved, removed or replaced"):
-                    memory.conversation("c").append("user", "lost", tokens=1)
+                for _ in range(2):
+                    with pytest.raises(StoreError, match="was moved, removed or replaced"):
+                        memory.conversation("c").append("user", "lost", tokens=1)
             assert_sound(memory)
 
     def test_a_file_at_its_place_is_not_asked_for_its_times(self, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -579,6 +616,44 @@ class TestAStoreThatIsNotWhereItWas:
             patched.setattr(os, "stat", counted)
             memory.conversation("c").append("user", "kept", tokens=1)
         assert str(store / "data.mdb") not in asked
+
+    def test_a_directory_in_which_nothing_changes_is_looked_through_once(
+        self, store: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Each look would let other threads have the interpreter, several times."""
+        scandir, looked = os.scandir, list[str]()
+
+        def counted(path: Any) -> Any:
+            looked.append(str(path))
+            return scandir(path)
+
+        with Memory(store) as memory, monkeypatch.context() as patched:
+            chat = memory.conversation("c")
+            time.sleep(_QUIET_SECONDS)
+            chat.append("user", "looks", tokens=1)
+            patched.setattr(os, "scandir", counted)
+            chat.append("user", "need not look", tokens=1)
+            assert looked == []
+            (store / "new").touch()
+            chat.append("user", "looks again", tokens=1)
+            assert looked == [str(store)]
+
+    def test_whatever_takes_the_file_away_is_seen_after_a_quiet_time_too(self, tmp_path: Path) -> None:
+        """Also where the directory is given the times back that it had, as ``rsync`` and ``cp -a`` do."""
+        stores = {name: tmp_path / name for name in _TAKEN}
+        with ExitStack() as stack:
+            chats = {name: stack.enter_context(Memory(path)).conversation("c") for name, path in stores.items()}
+            Memory(tmp_path / "other").close()
+            time.sleep(_QUIET_SECONDS)
+            for name, take in _TAKEN.items():
+                for content in ("looks", "need not look"):
+                    chats[name].append("user", content, tokens=1)
+                times = stores[name].stat()
+                take(stores[name], tmp_path / "other")
+                if stores[name].exists():
+                    os.utime(stores[name], ns=(times.st_atime_ns, times.st_mtime_ns))
+                with pytest.raises(StoreError, match="was moved, removed or replaced"):
+                    chats[name].append("user", "lost", tokens=1)
 
     def test_a_link_is_followed(self, tmp_path: Path, store: Path) -> None:
         (tmp_path / "linked").mkdir()

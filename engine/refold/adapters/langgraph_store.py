@@ -31,7 +31,7 @@ from langgraph.store.base import (
 )
 from msgspec import msgpack, to_builtins
 
-from refold import ANY, NO_STREAM, Memory, NotFound, ReadOnly, WrongVersion
+from refold import ANY, NO_STREAM, InvalidInput, Memory, NotFound, ReadOnly, WrongVersion
 from refold.adapters.keys import part, text
 from refold.index.ranking import Ranking
 from refold.memory import Table, TableItem
@@ -283,6 +283,7 @@ class RefoldStore(BaseStore):
 
     def _search(self, op: SearchOp, vector: Vector | None) -> list[SearchItem]:
         prefix = tuple(op.namespace_prefix)
+        _check_page(op)
         # A key may be the parts of a namespace, and is none: hence one more.
         count = op.offset + op.limit + 1 if vector is None and not op.filter else None
         keys = self._table.keys(tuple(map(part, prefix)) if prefix else "", newest=True, limit=count)
@@ -336,6 +337,7 @@ class RefoldStore(BaseStore):
         return scores
 
     def _namespaces(self, op: ListNamespacesOp) -> list[Namespace]:
+        _check_page(op)
         known = {_split(key).namespace for key in self._table.keys()}  # noqa: SIM118 - no mapping
         fitting = {
             namespace for namespace in known if all(_fits(each, namespace) for each in op.match_conditions or ())
@@ -392,6 +394,9 @@ def _queries(ops: Sequence[Op]) -> list[str]:
 
 def _embed(writes: Sequence[_Write], vectors: Sequence[Vector]) -> None:
     """Give each write the vectors of its texts."""
+    count = sum(len(write.texts) for write in writes)
+    if len(vectors) != count:
+        raise InvalidInput(f"the embedder gave {len(vectors)} vectors for {count} texts; it has to give one for each")
     left = iter(vectors)
     for write in writes:
         write.vectors.extend(next(left) for _ in write.texts)
@@ -406,8 +411,17 @@ def _plain(value: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
+def _check_page(op: SearchOp | ListNamespacesOp) -> None:
+    for name, count in (("limit", op.limit), ("offset", op.offset)):
+        if count < 0:
+            raise InvalidInput(f"{name} is {count}; it has to be at least 0")
+
+
 def _end(ttl: float | None) -> timedelta | None:
-    return None if ttl is None else timedelta(minutes=ttl)
+    try:
+        return None if ttl is None else timedelta(minutes=ttl)
+    except (ValueError, OverflowError) as error:
+        raise InvalidInput(f"ttl is {ttl} minutes; give a smaller, finite number, or None to keep an item") from error
 
 
 def _created(before: TableItem | None) -> int:

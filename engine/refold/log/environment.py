@@ -11,11 +11,12 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from math import inf
 from struct import Struct
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, NamedTuple, cast
 from weakref import WeakSet
 
 import lmdb
@@ -35,6 +36,7 @@ from refold.log.lmdb_file import (
     DATA_FILE,
     FORMAT_KEY,
     NAMES,
+    NO_TXNIDS,
     STOPPED_NEXT,
     check_end,
     check_format,
@@ -48,6 +50,7 @@ from refold.log.lmdb_file import (
     open_to_read,
     settle,
     translated,
+    txnids_of,
 )
 from refold.log.protocol import Displaced, TurnLost
 from refold.threads import free_lock, uninterrupted
@@ -227,36 +230,25 @@ def _allocate(file: int) -> None:
         os.ftruncate(file, _FILE_BYTES)
 
 
-# The numbers of the last two commits, as the file has them.
-#
-# A writer puts the number of its commit into the file, and then into LMDB's table of readers, where everybody looks for
-# it. One that dies between the two leaves a commit that is durable and seen by nobody until the next turn at writing:
-# LMDB sees to its table when it finds that the owner of its mutex is dead.
-
-_META_PAGES: Final = 2
-_TXNID_BEGIN: Final = 144
-"""Where a page has the number of its commit, in LMDB 0.9 on a machine of 64 bits."""
-_Txnids: TypeAlias = tuple[Sequence[int], Sequence[int]]
-_NO_TXNIDS: Final[_Txnids] = ((0,), (0,))
-
-
-def _txnids_of(path: str, page_bytes: int) -> _Txnids:
-    """Map the file's first two pages, and return the number of each page's commit as it is at any moment."""
-    try:
-        with open(os.path.join(path, DATA_FILE), "rb") as file:
-            pages = mmap.mmap(file.fileno(), _META_PAGES * page_bytes, access=mmap.ACCESS_READ)
-    except OSError as error:
-        raise disk_error(error, f"mapping {DATA_FILE} in {path}", "check who owns it and open it again") from error
-    words = memoryview(pages).cast("Q")
-    first, second = (begin // words.itemsize for begin in (_TXNID_BEGIN, page_bytes + _TXNID_BEGIN))
-    return words[first : first + 1], words[second : second + 1]
-
-
 _COMMITS_MAX: Final = 2**48
 """More than a file ever has."""
 
 _MAP_SPARE_BYTES: Final = 64 * 1024**2
 """Address space that a growing map leaves to everything else in the process."""
+
+_TICK_SECONDS_MAX: Final = 2.0
+"""How long two changes of a directory may have the same time."""
+
+
+class _Place(NamedTuple):
+    """A directory in which the file was found: until its times change, nothing in it was made, renamed or removed.
+
+    Two changes that are close together may have the same time. So it is looked through again for a while.
+    """
+
+    seen: object = None
+    until: float = inf
+    """The end of that while, of the monotonic clock; 0 once a look behind it has found the file."""
 
 
 class Environment:
@@ -294,7 +286,8 @@ class Environment:
         self.ballast = Ballast(path)
         """What a turn that meets a full disk may ask for room: it is lent to erasures."""
         self.turnstile = cast("Turnstile", NoTurnstile()) if is_sealed else Turnstile(path)
-        self._txnids = _NO_TXNIDS
+        self._txnids = NO_TXNIDS
+        self._place = _Place()
         # The environment is opened last, and closed by whatever goes wrong from here: the process may not open the
         # file again as long as a traceback holds it.
         try:
@@ -309,14 +302,14 @@ class Environment:
             self.env.reader_check()
             self.databases = self._open_databases()
             if not is_sealed:  # Whose transactions are of the file's last commit in any case.
-                self._txnids = _txnids_of(path, self.env.stat()["psize"])
+                self._txnids = txnids_of(path, self.env.stat()["psize"])
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
         """Give everything back."""
-        self._txnids = _NO_TXNIDS
+        self._txnids = NO_TXNIDS
         self.env.close()
         self.turnstile.close()
 
@@ -581,9 +574,18 @@ class Environment:
     def _is_at_place(self) -> bool:
         device, number = self.identity
         # A `stat` of the file would have the next commit write its times anew, a tenth of what a lone append takes.
-        with suppress(OSError), os.scandir(self.path) as entries:
-            if any(entry.inode() == number and entry.name == DATA_FILE for entry in entries):
-                return os.stat(self.path).st_dev == device
+        with suppress(OSError):
+            status = os.stat(self.path)
+            seen, place = (self.identity, status.st_ino, status.st_mtime_ns, status.st_ctime_ns), self._place
+            if place == (seen, 0.0):
+                return status.st_dev == device
+            with os.scandir(self.path) as entries:
+                if any(entry.inode() == number and entry.name == DATA_FILE for entry in entries):
+                    if seen != place.seen:
+                        self._place = _Place(seen, time.monotonic() + _TICK_SECONDS_MAX)
+                    elif time.monotonic() > place.until:
+                        self._place = _Place(seen, 0.0)
+                    return status.st_dev == device
         with suppress(OSError):  # Of a directory above that nobody may look into, say.
             status = os.stat(self._data_path)  # Of a link, or where no more files may be open.
             return (status.st_dev, status.st_ino) == self.identity
@@ -656,7 +658,7 @@ class Environment:
                     meanwhile()
             finally:
                 self._reopen()
-                self._txnids = _txnids_of(self.path, self.env.stat()["psize"])
+                self._txnids = txnids_of(self.path, self.env.stat()["psize"])
                 self._is_lost = False
         finally:
             self._map_changes += 1

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - struct names its exception in lower case
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import lmdb
 import msgspec
@@ -226,6 +226,31 @@ def is_granted(more_bytes: int) -> bool:
     except OSError:
         return False
     return True
+
+
+# The numbers of the last two commits, as the file has them.
+#
+# A writer puts the number of its commit into the file, and then into LMDB's table of readers, where everybody looks for
+# it. One that dies between the two leaves a commit that is durable and seen by nobody until the next turn at writing:
+# LMDB sees to its table when it finds that the owner of its mutex is dead.
+
+_META_PAGES: Final = 2
+_TXNID_BEGIN: Final = 144
+"""Where a page has the number of its commit, in LMDB 0.9 on a machine of 64 bits."""
+_Txnids: TypeAlias = tuple[Sequence[int], Sequence[int]]
+NO_TXNIDS: Final[_Txnids] = ((0,), (0,))
+
+
+def txnids_of(path: str, page_bytes: int) -> _Txnids:
+    """Map the file's first two pages, and return the number of each page's commit as it is at any moment."""
+    try:
+        with open(os.path.join(path, DATA_FILE), "rb") as file:
+            pages = mmap.mmap(file.fileno(), _META_PAGES * page_bytes, access=mmap.ACCESS_READ)
+    except OSError as error:
+        raise disk_error(error, f"mapping {DATA_FILE} in {path}", "check who owns it and open it again") from error
+    words = memoryview(pages).cast("Q")
+    first, second = (begin // words.itemsize for begin in (_TXNID_BEGIN, page_bytes + _TXNID_BEGIN))
+    return words[first : first + 1], words[second : second + 1]
 
 
 # Giving mapped pages back: what LMDB has once read through its memory map counts as this process's memory.

@@ -33,6 +33,7 @@ UNDECODABLE: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
 _INT_MIN: Final = -(2**63)
 _INT_MAX: Final = 2**64 - 1
 _SHOWN_CHARS: Final = 60
+_WAIT_SECONDS_MAX: Final = 1e9  # A longer wait than any; not every number can be added to a time.
 _DAY: Final = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
 _FEBRUARY: Final = 2
 _MONTH_DAYS: Final = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
@@ -237,6 +238,17 @@ def fraction(value: object, what: str) -> float:
     if not 0 <= value <= 1:
         invalid(f"{what} is {shown(value)}; give a number from 0 to 1")
     return float(value)
+
+
+def wait_seconds(value: object, what: str) -> float | None:
+    """Return for how many seconds to wait, ``None`` for as long as it takes."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        invalid(f"{what} must be a number, not {type(value).__name__} ({shown(value)})")
+    if not value >= 0:
+        invalid(f"{what} is {shown(value)}; give 0 or more, or None to wait for as long as it takes")
+    return min(value, _WAIT_SECONDS_MAX)
 
 
 def day(value: object, what: str) -> str:

@@ -451,6 +451,13 @@ class TestRefusals:
         with refused(memory, InvalidInput, "after", words):
             memory.subscribe(Seen(), after)
 
+    @pytest.mark.parametrize(
+        ("timeout", "words"), [("x", "must be a number"), (float("nan"), "give 0 or more"), (-1, "give 0 or more")]
+    )
+    def test_what_is_no_time_to_wait(self, memory: Memory, timeout: Any, words: str) -> None:
+        with memory.subscribe(Seen()) as subscription, refused(memory, InvalidInput, "timeout_seconds", words):
+            subscription.wait(timeout)
+
     def test_a_frozen_memory(self, memory: Memory) -> None:
         with refused(memory, ReadOnly, "frozen at seq 0; subscribe to the live one"):
             memory.at(0).subscribe(Seen())

@@ -1,5 +1,6 @@
 """Opening a store: what may stand at its path, who may write, who may read, and what each refusal says."""
 
+import errno
 import gc
 import os
 import shutil
@@ -16,6 +17,7 @@ import msgspec
 import pytest
 
 from refold import InvalidInput, Memory, NotFound, ReadOnly, StoreBusy, StoreError, StoreVersion
+from refold.engine.verify import report_of
 from refold.log.record import FORMAT
 from tests.support.memories import Child, assert_sound, remembering
 
@@ -501,6 +503,34 @@ def test_a_store_that_appears_between_two_looks_is_a_store(tmp_path: Path, monke
     monkeypatch.setattr(os.path, "isfile", lambda path: next(looks, None) is None and isfile(path))
     with Memory(tmp_path / "store") as memory:
         assert memory.head == 0
+
+
+class TestAStoreOfAnotherUser:
+    """It is neither damaged nor of another version."""
+
+    def test_its_file_may_not_be_opened(self, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        class DeniedError(lmdb.Error):
+            code = errno.EACCES  # type: ignore[misc]
+
+        def refused(path: str, **_: Any) -> lmdb.Environment:
+            raise DeniedError(f"{path}: Permission denied")
+
+        monkeypatch.setattr(lmdb, "open", refused)
+        with pytest.raises(StoreError, match="this user may not do that; check who owns its files") as raised:
+            Memory(store)
+        assert type(raised.value) is StoreError
+        monkeypatch.setattr(os, "access", lambda *_: False)
+        with pytest.raises(StoreError, match="this user may not do that"):
+            report_of(str(store), raised.value)
+
+    def test_its_directory_may_not_be_listed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def refused(path: Any) -> list[str]:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+        monkeypatch.setattr(os, "listdir", refused)
+        for readonly in (False, True):
+            with pytest.raises(StoreError, match=r"opening .*Permission denied.*check who owns it"):
+                Memory(tmp_path, readonly=readonly)
 
 
 _QUIET_SECONDS = 2.1

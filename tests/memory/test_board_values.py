@@ -46,6 +46,7 @@ def shown(board: Board) -> Any:
 @example(value={"nodes": [{"id": "1", "type": {"a": [1]}}], "edges": [{"from": True, "to": 1.5}]})
 @example(value=[{"id": 2**63, "created_at": "0001-01-01T00:00:00+14:00"}, {"content": ["x"], "created_at": 7}])
 @example(value={"history_length": float("-inf"), "auto_refresh_interval": "-3"})
+@example(value={"history_length": 10**400, "auto_refresh_interval": -(10**400)})
 def test_any_value_is_refused_whole_or_brought_into_form(part: str, value: Any) -> None:
     with Memory() as memory:
         board = memory.board(session="s")

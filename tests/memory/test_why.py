@@ -14,6 +14,7 @@ from refold import InvalidInput, Memory, NotFound, fold
 from refold.embedders import HashedEmbedder
 from refold.memory import Why
 from refold.message import MessageAppended
+from refold.views.board import MESSAGES_KEPT
 from tests.memory.fold_by_hand import Fate, fates, fill
 
 REFOLD = Path(fold.__file__).parent
@@ -191,6 +192,22 @@ class TestContexts:
         assert [turn.answer for turn in memory.influence(set_seq).turns] == [answer.seq]
 
 
+class TestRecalls:
+    def test_a_recall_of_messages_says_why_it_lacks_one(self, memory: Memory) -> None:
+        chat = memory.conversation("c")
+        tea, other = chat.append("user", "tea please now"), chat.append("user", "the weather is fine")
+        elsewhere = memory.conversation("d").append("user", "tea in another conversation")
+        chat.recall("tea please", top_k=1)
+        recall = memory.head
+        assert "it is hit 1 of 'tea please'" in memory.why(tea, missing_from=recall).steps[-1].text
+        assert "it has no score" in memory.why(other, missing_from=recall).steps[-1].text
+        assert memory.why(elsewhere, missing_from=recall).steps[-1].text == (
+            f"the recall at seq {recall} was one of conversation/c, and looked nowhere else"
+        )
+        memory.erase([recall])
+        assert "what it looked for is not known" in memory.why(other, missing_from=recall).steps[-1].text
+
+
 class TestSkills:
     def test_a_skill_says_what_selected_it_and_which_share_cut_it(self, memory: Memory) -> None:
         chat = memory.conversation("c")
@@ -239,6 +256,42 @@ def test_a_value_that_came_back_and_left_again_is_followed_to_its_end(memory: Me
     chat.restore(second)  # Its last value is there again, as if nothing had been in between.
     assert told(memory.why(seq)) == [("came", seq), ("left", replaced), ("returned", returned), ("left", cleared)]
     assert memory.why("k").is_there
+
+
+class TestBoards:
+    def test_a_message_leaves_by_what_takes_its_place_and_comes_back_with_an_earlier_state(
+        self, memory: Memory
+    ) -> None:
+        board = memory.board(project="atlas", node="pier")
+        board.append_message({"role": "assistant", "id": "t1", "content": "TODO dig"})
+        snapshot = memory.snapshot("before")
+        board.append_message({"role": "assistant", "id": "t1", "content": "DONE"})
+        assert not memory.why("TODO dig").is_there
+        assert memory.why("DONE").is_there
+        board.append_message({"role": "assistant", "content": "later words"})
+        memory.restore(snapshot)
+        first, second, third = (memory.why(text) for text in ("TODO dig", "DONE", "later words"))
+        assert [step.relation for step in first.steps] == ["came", "left", "returned"]
+        assert first.steps[1].text == "another text took its place: a message was put on the board: 'DONE'"
+        assert [first.is_there, second.is_there, third.is_there] == [True, False, False]
+        assert [step.relation for step in third.steps] == ["came", "left"]
+        assert memory.fork("fork").why("TODO dig").is_there
+        board.set_messages([])
+        assert memory.why("TODO dig").steps[-1].relation == "left"
+
+    def test_the_oldest_of_too_many_messages_leaves_and_one_that_was_erased_is_not_there(self, memory: Memory) -> None:
+        board = memory.board(session="s")
+        for number in range(MESSAGES_KEPT + 5):
+            board.append_message({"role": "user", "content": f"word{number} here"})
+        gone = memory.why("word3 here")
+        assert not gone.is_there
+        assert gone.steps[-1].seq == 1 + MESSAGES_KEPT + 3
+        assert gone.steps[-1].text == "it was the oldest of more than 200 messages, which is all that a board keeps"
+        assert memory.why("word5 here").is_there
+        memory.erase([6])
+        erased = memory.why(6)
+        assert not erased.is_there
+        assert [step.relation for step in erased.steps] == ["came", "erased"]
 
 
 class TestTexts:

@@ -118,6 +118,21 @@ def test_what_is_written_late_into_a_file_that_an_erasure_replaced(
     assert_forgotten(directory, "swordfish")
 
 
+def test_what_is_written_long_after_an_erasure_holds_nothing_of_it(memory: Memory, directory: Path) -> None:
+    secret = said(memory, "swordfish")
+    with memory.mirror(directory) as mirror, day_path(directory, DAY).open("a", encoding="utf-8") as editor:
+        said(memory, "other")
+        mirror.sync()
+        memory.erase([secret])
+        for _ in range(3):
+            mirror.sync()
+        editor.write("late words\n")
+        editor.flush()
+        mirror.sync()
+        assert list(kept(directory).values()) == ["late words\n"]
+        assert_forgotten(directory, "swordfish")
+
+
 LATE: dict[str, Callable[[str], str]] = {
     "whole": lambda text: json.dumps(json.loads(text) | {"pet": "cat"}),
     "in parts": lambda text: f'{text}"pet": "cat"',

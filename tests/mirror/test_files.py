@@ -5,12 +5,13 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from refold import Memory, StoreError, StoreFull
+from refold import InvalidInput, Memory, StoreError, StoreFull
 from refold.mirror import Mirror, MirrorReport, files
 from refold.mirror import mirror as mirror_mirror
 from tests.mirror.files import STATE, day_path, everything, facts_in, held, kept, put, put_facts, rendered, texts_of
@@ -406,6 +407,49 @@ def test_a_program_that_has_a_replaced_file_open_loses_nothing(memory: Memory, m
     assert_in_step(memory, directory)
 
 
+def test_a_program_may_write_to_a_replaced_file_for_as_long_as_it_has_it_open(
+    memory: Memory, mirror: Mirror, directory: Path
+) -> None:
+    """However many rounds that lasts: each copy has all of the one before, which goes, unless a hand has changed it."""
+    path = day_path(directory, DAY)
+    with path.open("a", encoding="utf-8") as editor:
+        memory.journal().append("From the log.", day=DAY)
+        mirror.sync()
+        assert mirror.sync().conflicts == ()
+        for text in ("one\n", "two\n"):
+            editor.write(text)
+            editor.flush()
+            (conflict,) = mirror.sync().conflicts
+            (content,) = kept(directory).values()
+        assert content.endswith("one\ntwo\n")
+        (directory / conflict.kept).write_text("mine now", encoding="utf-8")
+        editor.write("three\n")
+        memory.journal().append("Again from the log.", day=DAY)
+        mirror.sync()
+        assert mirror.sync().conflicts == ()
+    (conflict,) = mirror.sync().conflicts
+    assert kept(directory).pop(conflict.kept).endswith("one\ntwo\nthree\n")
+    assert "mine now" in kept(directory).values()
+    assert mirror._rounds.directory.replaced == []
+    assert_in_step(memory, directory)
+
+
+def test_what_is_written_late_is_seen_without_any_other_change(
+    memory: Memory, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mirror_mirror, "_POLL_SECONDS", 3_600)
+    with memory.mirror(directory) as mirror:
+        with day_path(directory, DAY).open("a", encoding="utf-8") as editor:
+            memory.journal().append("From the log.", day=DAY)
+            mirror.sync()
+            for _ in range(3):
+                mirror._look()
+            editor.write("Written too late.\n")
+        mirror._look()
+        (content,) = kept(directory).values()
+    assert content.endswith("Written too late.\n")
+
+
 def test_what_is_written_in_parts_is_taken_when_it_is_whole(
     memory: Memory, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -451,3 +495,11 @@ def test_a_crash_leaves_a_file_that_nobody_knows_beside(memory: Memory, director
     assert kept(directory) == {conflict.kept: "somebody's work\n"}
     assert b"half a fi" not in everything(directory)
     assert_in_step(memory, directory)
+
+
+@pytest.mark.parametrize("timeout", ["x", float("nan"), -1])
+def test_a_time_to_wait_that_is_none_is_refused(mirror: Mirror, timeout: Any) -> None:
+    for wait in (mirror.join, partial(mirror.wait, 10**6)):
+        with pytest.raises(InvalidInput, match="timeout_seconds"):
+            wait(timeout)
+    assert not mirror.join(0)

@@ -110,7 +110,7 @@ def _details(document: dict[str, Any], scenario: "Scenario", chat: "Conversation
         yield f"seq {regret.seq} of {where} had left when seq {regret.needed_seq} needed it: {regret.reason}"
     counts = {name: len(document[name]) for name in ("windows", "memories", "recalls", "regret")}
     if not any(counts.values()):
-        yield "nothing would be other, and nothing was needed that had left"
+        yield "windows, memories and recalls would be the same, and nothing was needed that had left"
     elif max(counts.values()) > _SHOWN_COUNT:
         yield ((f"of {', '.join(f'{count:,} {name}' for name, count in counts.items())}; --json has all", "dim"),)
     if chat is not None:

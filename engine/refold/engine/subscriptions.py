@@ -115,7 +115,8 @@ class Subscription:
 
         It ends when it is closed, when its memory is, or when it fails.
         """
-        until = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        seconds = checks.wait_seconds(timeout_seconds, "timeout_seconds")
+        until = None if seconds is None else time.monotonic() + seconds
         while self.is_alive and (until is None or time.monotonic() < until):
             time.sleep(_POLL_SECONDS)
         return self._delivery.is_ended

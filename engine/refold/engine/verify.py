@@ -1,7 +1,9 @@
 """Verification: every promise of the log checked against its bytes, and every cache against the fold."""
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Final
@@ -379,7 +381,8 @@ def report_of(path: str, reason: StoreError, progress: Callable[[int, int], None
     States are not looked at: those are held against a log that is sound. Raises the reason where that is no damage:
     there never was a store, or it is of a newer format.
     """
-    if not (isinstance(reason, StoreCorrupt) or was_store(path)):
+    is_forbidden = holds_store(path) and not os.access(Path(path, DATA_FILE), os.R_OK)
+    if is_forbidden or not (isinstance(reason, StoreCorrupt) or was_store(path)):
         raise reason
     found: list[Finding] = []
     events = streams = 0
@@ -409,7 +412,9 @@ MANIFEST_FILE: Final = "backup.json"
 
 def was_store(path: str) -> bool:
     """Return whether a store was at a path, whatever its file holds now: somebody wrote to it, or it is a backup."""
-    return any(Path(path, name).exists() for name in (WRITER_LOCK, MANIFEST_FILE))
+    with suppress(PermissionError):
+        return any(Path(path, name).exists() for name in (WRITER_LOCK, MANIFEST_FILE))
+    return False
 
 
 def _file_findings(path: str) -> Iterator[Finding]:

@@ -182,7 +182,11 @@ def _exists(path: str, *, readonly: bool) -> bool:
         raise StoreVersion(
             f"{path} is a file, and a store is a directory; give another path, or load an export with Memory.load"
         )
-    if os.path.isdir(path) and os.listdir(path):
+    try:
+        is_used = os.path.isdir(path) and bool(os.listdir(path))
+    except OSError as error:
+        raise disk_error(error, f"opening {path}", "check who owns it, and open it again") from error
+    if is_used:
         if os.path.isfile(os.path.join(path, DATA_FILE)):
             return True  # Another process has put its new store in place since the first look.
         raise StoreVersion(

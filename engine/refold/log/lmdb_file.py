@@ -47,6 +47,13 @@ _DISK_FULL_BYTES: Final = 1024**2
 _NOT_OF_DISK: Final = FULL | NO_FILES | {errno.ENOMEM, errno.EINVAL, errno.EAGAIN, errno.EACCES, errno.EPERM}
 """Numbers of the system, which are positive (LMDB's own are not), that say nothing of what reached the disk."""
 
+_FORBIDDEN: Final = frozenset((errno.EACCES, errno.EPERM, errno.EROFS))
+_STEPS: Final = (
+    (NO_FILES, NO_FILES_NEXT),
+    (_FORBIDDEN, "this user may not do that; check who owns its files, and their modes"),
+)
+"""Numbers of the system, and what to do about them."""
+
 _KINDS: Final[tuple[tuple[tuple[type[lmdb.Error], ...], type[StoreError], str], ...]] = (
     (
         (lmdb.MapFullError,),
@@ -86,8 +93,9 @@ def translated(error: lmdb.Error, doing: str, path: str, *, was_full: bool = Fal
     """Return refold's error for one of LMDB's; ``was_full`` as in ``is_full``."""
     if is_full(error, path, was_full=was_full):
         return StoreFull(f"{doing} in {path}: {error}; {_FULL_NEXT}")
-    if getattr(error, "code", 0) in NO_FILES:
-        return StoreError(f"{doing} in {path}: {error}; {NO_FILES_NEXT}")
+    following = next((step for codes, step in _STEPS if getattr(error, "code", 0) in codes), "")
+    if following:
+        return StoreError(f"{doing} in {path}: {error}; {following}")
     for kinds, kind, following in _KINDS:
         if isinstance(error, kinds):
             return kind(f"{doing} in {path}: {error}; {following}")
@@ -187,7 +195,8 @@ def _open(path: str, **options: Any) -> lmdb.Environment:
             raise disk_error(error, f"opening {path}", _OPEN_NEXT) from error
         except lmdb.Error as error:
             known = translated(error, "opening", path)
-            is_of_limit = isinstance(known, (StoreBusy, StoreFull)) or getattr(error, "code", 0) in NO_FILES
+            code = getattr(error, "code", 0)
+            is_of_limit = isinstance(known, (StoreBusy, StoreFull)) or code in NO_FILES | _FORBIDDEN
             if is_of_limit or is_of_disk(error, path):
                 raise known from error
             raise StoreVersion(

@@ -308,9 +308,7 @@ def _objects(value: object, what: str) -> list[JsonObject]:
 
 
 def _refuse(value: object, what: str, kind: str) -> NoReturn:
-    raise InvalidInput(
-        f"{what} must be {kind}, not {type(value).__name__} ({checks.shown(value)}); give one, or None for nothing"
-    )
+    raise InvalidInput(f"{what} must be {kind}, not {type(value).__name__} ({checks.shown(value)}); give one")
 
 
 def _first(row: JsonObject, owner: str, *names: str) -> str:
@@ -336,7 +334,9 @@ def _whole(value: object) -> int | None:
     """Return the whole number that a value is or begins with, ``None`` where there is none."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
-    if not isinstance(value, str):
+    if isinstance(value, int):
+        return value
+    if isinstance(value, float):
         return int(value) if isfinite(value) else None
     digits = _INTEGER.match(value)
     return int(digits[1]) if digits else None

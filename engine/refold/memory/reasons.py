@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from refold import fold
 from refold.event import Event, Recorded, Stamp, unpack_json
+from refold.views.board import BoardMessageAppended
 
 _SHOWN_CHARS: Final = 60
 _DETAILED_COUNT: Final = 3  # Places of a text whose steps are printed unless all are wanted.
@@ -167,8 +168,12 @@ class Influence(Struct, frozen=True):
         return msgspec.json.encode(self).decode()
 
     def __str__(self) -> str:
-        head = f"{self.about}: shown in {len(self.turns)} turns of {len(self.conversations)} conversations"
-        return "\n".join([head, *(f"  {turn.conversation} seq {turn.answer}  {turn.text}" for turn in self.turns)])
+        counts = ((len(self.turns), "turn"), (len(self.conversations), "conversation"))
+        turns, conversations = (f"{count} {noun}{'s' * (count != 1)}" for count, noun in counts)
+        shown = [
+            f"  {turn.conversation}{f' seq {turn.answer}' if turn.answer else ''}  {turn.text}" for turn in self.turns
+        ]
+        return "\n".join([f"{self.about}: shown in {turns} of {conversations}", *shown])
 
 
 def time_text(time_ns: int) -> str:
@@ -199,6 +204,8 @@ def _shown(event: Event, field: str, *, bare: bool) -> str:
         value = getattr(event, "content", None) or getattr(event, "tool_calls", None)
     if isinstance(value, bytes) and value:
         value = msgspec.json.decode(value) if field in _JSON_TEXTS else unpack_json(value)
+        if isinstance(event, BoardMessageAppended):
+            value = value["content"]
     if isinstance(value, float):
         value = f"{value:.3g}"
     if isinstance(value, tuple):

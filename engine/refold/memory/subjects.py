@@ -15,7 +15,7 @@ from refold.memory.options import Core
 from refold.memory.reasons import shortened
 from refold.message import Message, MessageAppended, MessageReplaced, messages_of, text_of
 from refold.results import Hit
-from refold.views.board import BoardChanged
+from refold.views.board import BoardChanged, BoardMessageAppended
 from refold.views.profile import JournalAppended, Note
 from refold.views.session import SESSION, ContextShown
 from refold.views.skills import SkillsSelected
@@ -57,6 +57,8 @@ def subjects_of(recorded: Recorded, text: str = "") -> list[Subject]:
         return [Subject("message", stream, event.id, event.origin)]
     if isinstance(event, BoardChanged):
         return [Subject("board", stream, field, seq) for field in event.fields]
+    if isinstance(event, BoardMessageAppended):  # Several events may give texts to one id.
+        return [Subject("board message", stream, "", seq)]
     kind, field = event.subject
     key = getattr(event, field) if field else ""
     if not kind or (field and not key and kind not in KEY_KINDS):  # An erased event has no key.

@@ -1,5 +1,6 @@
 """Why: how something came, when and by what it left, what showed it to a model, and why a search did not."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -11,7 +12,7 @@ from refold.engine.scan import Sought
 from refold.engine.streams import STORE_STREAM
 from refold.entry import ACTIVE, MemoriesDecayed, MemoriesRecalled
 from refold.errors import InvalidInput, NotFound
-from refold.event import FLAG_BASE, Erased, Event, Recorded, StateImported
+from refold.event import FLAG_BASE, Erased, Event, Recorded, Stamp, StateImported
 from refold.fold import State
 from refold.index.ranking import DEFAULT, ranking_of
 from refold.memory.blame import KEY_KINDS, causes_of, origins, revisions, setter_of
@@ -22,6 +23,7 @@ from refold.memory.search import DEFAULTS
 from refold.memory.subjects import Stay, Subject, event_at, eviction_text, holds, name_of, resolved, stays
 from refold.message import MessageReplaced
 from refold.results import Hits
+from refold.views.board import BOARD, MESSAGES_KEPT, BoardChanged, BoardMessageAppended
 from refold.views.episodes import EPISODES
 from refold.views.facts import FACTS
 from refold.views.files import FILES
@@ -29,6 +31,7 @@ from refold.views.profile import JOURNAL
 from refold.views.scratchpad import SCRATCH
 from refold.views.session import WORK, ContextShown
 from refold.views.skills import SKILLS, SkillsSelected
+from refold.views.window import MessagesRecalled
 
 if TYPE_CHECKING:
     from refold.memory.memory import Memory
@@ -88,6 +91,8 @@ def _life(memory: "Memory", core: Core, subject: Subject, at: int) -> Iterator[R
         yield from _message_life(core, subject, own, at)
     elif subject.kind in KEY_KINDS:
         yield from _key_life(core, subject, at)
+    elif subject.kind == "board message":
+        yield from _posted_life(core, subject, at)
     elif subject.kind == "event":
         yield from _came(core, event_at(core, subject.seq, at), at)
     else:
@@ -175,6 +180,37 @@ _RETURNING: Final = ("forked", "restored", "state_imported")
 """The events after which a value may be there again."""
 
 
+def _posted_life(core: Core, subject: Subject, at: int) -> Iterator[Reason]:
+    """Yield how a message came to a board, and left it: between two bases, one that has left does not come back."""
+    came = core.recorded(subject.seq)
+    yield from _came(core, came, at)
+    enders = [event_type for event_type in fold.TAGS if "board" in event_type.ends]
+    sought = Sought((), (BoardMessageAppended, BoardChanged, *enders), FLAG_BASE)
+    later = list(core.events(sought, subject.stream, after=subject.seq, until=at))
+    seqs = [recorded.stamp.seq for recorded in later]
+    bases = [place for place, recorded in enumerate(later) if recorded.stamp.flags & FLAG_BASE]
+    was_there, begin = _is_there(core, subject, subject.seq), 0
+    for base in (*bases, len(later)):
+        if was_there and begin < base and not _is_there(core, subject, seqs[base - 1]):
+            place = bisect_left(seqs, 1, begin, base, key=lambda seq: int(not _is_there(core, subject, seq)))
+            yield reason_of("left", later[place], text=_posted_over(came.event, later[place]))
+            was_there = False
+        if base < len(later):
+            is_there = _is_there(core, subject, seqs[base])
+            if is_there != was_there:
+                yield reason_of("returned" if is_there else "left", later[base])
+            was_there, begin = is_there, base + 1
+
+
+def _posted_over(event: Any, recorded: Recorded) -> str:
+    """Return why a message left its board with another one, empty for other events."""
+    if not isinstance(recorded.event, BoardMessageAppended):
+        return ""
+    if event.id and recorded.event.id == event.id:
+        return f"another text took its place: {reason_of('', recorded).text}"
+    return f"it was the oldest of more than {MESSAGES_KEPT} messages, which is all that a board keeps"
+
+
 def _item_life(core: Core, subject: Subject, at: int) -> Iterator[Reason]:
     """Yield the steps that the events of a stream made with a memory, a skill, a file, or the items of one event."""
     enders = tuple(event_type for event_type in fold.TAGS if subject.kind in event_type.ends)
@@ -247,6 +283,11 @@ _PRESENT: Final[dict[str, Callable[[State, Subject], bool]]] = {
     "journal": lambda state, subject: any(
         subject.seq == seq for notes in state.part(JOURNAL).days.values() for seq, _ in notes
     ),
+    "board message": lambda state, subject: any(
+        posted.seq == subject.seq and posted.packed
+        for listing in state.part(BOARD).listings.values()
+        for posted in listing.rows
+    ),
     "work": lambda state, subject: (
         subject.seq
         in (
@@ -287,16 +328,29 @@ def _absence(memory: "Memory", core: Core, subject: Subject, missing_from: objec
     else:
         recorded = event_at(core, checks.integer(missing_from, "missing_from", 1, at, "the head"), at)
         event, stamp = recorded
-        if isinstance(event, MemoriesRecalled):
-            past = memory.at(stamp.seq - 1)
-            options = {"top_k": max(len(event.ids), 1), "ranking": event.ranking, "now": stamp.time_ns}
-            yield from _unfound(past, subject, event.query, options)
+        if isinstance(event, (MemoriesRecalled, MessagesRecalled)):
+            yield from _unrecalled(memory, subject, event, stamp)
         elif isinstance(event, ContextShown):
             yield _unshown(memory, core, subject, recorded)
         else:
             raise InvalidInput(
                 f"seq {stamp.seq} is no recall and no context that was shown; give one of those, or a query"
             )
+
+
+def _unrecalled(
+    memory: "Memory", subject: Subject, event: MemoriesRecalled | MessagesRecalled, stamp: Stamp
+) -> Iterator[Reason]:
+    """Yield why a recall did not find a subject."""
+    options: dict[str, Any] = {"top_k": max(len(event.ids), 1)}
+    if isinstance(event, MemoriesRecalled):
+        options |= {"ranking": event.ranking, "now": stamp.time_ns}
+    if stamp.erased:
+        yield Reason("hidden", f"the recall at seq {stamp.seq} was erased: what it looked for is not known")
+    elif subject.stream != stamp.stream:
+        yield Reason("hidden", f"the recall at seq {stamp.seq} was one of {stamp.stream}, and looked nowhere else")
+    else:
+        yield from _unfound(memory.at(stamp.seq - 1), subject, event.query, options)
 
 
 def _unfound(memory: "Memory", subject: Subject, query: str, options: dict[str, Any]) -> Iterator[Reason]:

@@ -9,6 +9,7 @@ import errno
 import fcntl
 import os
 import re
+import signal
 import stat
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
@@ -41,6 +42,7 @@ _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
+_REPLACED_COUNT_MAX: Final = 64
 _RENAME_EXCHANGE: Final = 2
 _UNSUPPORTED: Final = frozenset((errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM))
 """Answers of systems and file systems that cannot exchange names."""
@@ -62,13 +64,49 @@ class FileContent(NamedTuple):
     problem: str = ""
 
 
+class ReplacedFile:
+    """A file that has lost its name, open as long as a program may go on writing to it."""
+
+    __slots__ = ("content", "copy", "erased", "file", "name", "version")
+
+    def __init__(self, name: str, file: int, content: bytes, version: FileVersion | None = None) -> None:
+        self.name = name
+        self.file = file
+        self.content = content
+        """The bytes of it that are in the log, or in a copy."""
+        self.version = version
+        """The file as it was when it was last compared with them."""
+        self.copy = ""
+        """The name of that copy, empty while there is none."""
+        self.erased: list[Any] = []
+        """The bases of its name that erasures reached since it was replaced."""
+
+    def has_changed(self) -> bool:
+        """Return whether it was written to since then."""
+        return _version(os.fstat(self.file)) != self.version
+
+    def is_written(self) -> bool:
+        """Return whether a program has it open for writing, or may have.
+
+        A lease is granted for a file that no program has open for writing. It is given back at once; the signal of one
+        that is broken in between is one that a process ignores.
+        """
+        try:
+            fcntl.fcntl(self.file, fcntl.F_SETSIG, signal.SIGURG)
+            fcntl.fcntl(self.file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+            fcntl.fcntl(self.file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        except (AttributeError, OSError):  # Not of this system, a file of another user, or one that is written.
+            return True
+        return False
+
+
 class MirrorDirectory:
     """The directory of a mirror, locked for one of them at a time; with ``locks=False`` nothing is made or changed."""
 
     def __init__(self, path: str, *, locks: bool = True) -> None:
         self.path = os.path.realpath(path)
-        self._replaced: list[tuple[str, int, bytes]] = []
-        """Files that were replaced, by their name then: descriptors, and the bytes that were read of them."""
+        self.replaced: list[ReplacedFile] = []
+        """Files that were replaced and that programs may still write to, the oldest first."""
         with storage_errors(self.path):
             self._root = _open_directory(self.path, makes=locks)
             try:
@@ -82,8 +120,8 @@ class MirrorDirectory:
         """Release the directory; a second call does nothing."""
         if not self._is_closed:
             self._is_closed = True
-            for _, file, _ in self._replaced:
-                os.close(file)
+            for replaced in self.replaced:
+                os.close(replaced.file)
             if self._lock is not None:
                 os.close(self._lock)
             os.close(self._root)
@@ -251,36 +289,44 @@ class MirrorDirectory:
         if file is None:
             _set_aside(folder, swap)
         else:
-            self._replaced.append((name, file, content))
+            self.replaced.append(ReplacedFile(name, file, content))
             os.unlink(swap, dir_fd=folder)
 
     def _holds(self, folder: int, name: str, base: str, read: FileContent) -> bool:
-        """Return whether a replaced file is the one that was read, to the byte; if so, it stays open for a while.
-
-        A program that has it open may go on writing to it.
-        """
+        """Return whether a replaced file is the one that was read, to the byte; if so, it stays open for ``late``."""
         file = _open_file(folder, base)
-        if file is None or _content(file, len(read.content)) != read.content:
-            if file is not None:
-                os.close(file)
+        if file is None:
             return False
-        self._replaced.append((name, file, read.content))
+        version = _version(os.fstat(file))
+        if _content(file, len(read.content)) != read.content:
+            os.close(file)
+            return False
+        self.replaced.append(ReplacedFile(name, file, read.content, version))
         return True
 
-    def late(self) -> Iterator[tuple[str, bytes]]:
-        """Yield the replaced files that were written to after they had been read: names and contents.
+    def has_late(self) -> bool:
+        """Return whether ``late`` has something to look at."""
+        return any(replaced.has_changed() for replaced in self.replaced)
 
-        Each is closed when the next one is requested; a caller that cannot save one gets it again.
+    def late(self) -> Iterator[tuple[ReplacedFile, bytes]]:
+        """Yield the replaced files that hold more than what is known of them, with their contents.
+
+        Each stays open until no program has it open for writing; of too many, the oldest are closed. A caller that
+        cannot save one gets it again.
         """
-        while self._replaced:
-            name, file, before = self._replaced[-1]
-            with storage_errors(f"{self.path}/{name}"):
-                os.lseek(file, 0, os.SEEK_SET)
-                content = _content(file, len(before) + MIRROR_FILE_BYTES_MAX)
-            if content != before:
-                yield name, content
-            self._replaced.pop()
-            os.close(file)
+        for replaced in self.replaced[:]:
+            is_over = not replaced.is_written() or len(self.replaced) > _REPLACED_COUNT_MAX
+            if is_over or replaced.has_changed():
+                with storage_errors(f"{self.path}/{replaced.name}"):
+                    version = _version(os.fstat(replaced.file))
+                    os.lseek(replaced.file, 0, os.SEEK_SET)
+                    content = _content(replaced.file, len(replaced.content) + MIRROR_FILE_BYTES_MAX)
+                if content != replaced.content:
+                    yield replaced, content
+                replaced.content, replaced.version = content, version
+            if is_over:
+                self.replaced.remove(replaced)
+                os.close(replaced.file)
 
     def remove(self, name: str, read: FileContent) -> bool:
         """Remove a file that was read; return whether it is gone: another one that is there by now stays."""
@@ -302,7 +348,7 @@ class MirrorDirectory:
 
     def copy(self, name: str, content: bytes) -> str:
         """Write a copy next to a file, under a name that tells its content; return that name."""
-        copy = f"{name}{CONFLICT}{blake2b(content, digest_size=16).hexdigest()[:12]}"
+        copy = name + _mark(content)
         with storage_errors(f"{self.path}/{copy}"), self._folder(copy, makes=True) as (folder, base):
             self._write(folder, base, content)
             os.rename(NEW + base, base, src_dir_fd=folder, dst_dir_fd=folder)
@@ -316,6 +362,11 @@ class MirrorDirectory:
             with suppress(FileNotFoundError, NotADirectoryError), self._folder(month) as (folder, _):
                 names += [month + base for base in os.listdir(folder) if _COPY.fullmatch(base)]
         return sorted(names)
+
+    def supersede_copy(self, copy: str) -> None:
+        """Delete a copy whose content another one has too, unless somebody has changed it."""
+        if copy.endswith(_mark(self.read(copy, None).content)):
+            self.delete_copy(copy)
 
     def delete_copy(self, copy: str) -> None:
         """Delete a copy, durably, whatever it holds by now."""
@@ -359,6 +410,11 @@ class MirrorDirectory:
                                 continue
                             yield month + base.removeprefix(SWAP), read.content
                             os.unlink(base, dir_fd=folder)
+
+
+def _mark(content: bytes) -> str:
+    """Return the end of the name of a copy."""
+    return f"{CONFLICT}{blake2b(content, digest_size=16).hexdigest()[:12]}"
 
 
 def too_large(size: int) -> str:

@@ -230,10 +230,15 @@ class Rounds:
         )
 
     def _copy_late(self) -> None:
-        for name, content in self.directory.late():
-            is_erased = name in self._erased_bases
-            hand = hand_side(name, content, self._erased_bases[name]) if is_erased else content
+        for replaced in self.directory.replaced:
+            replaced.erased += self._erased_bases.get(replaced.name, ())
+        for replaced, content in self.directory.late():
+            name, before = replaced.name, replaced.content
+            hand = hand_side(name, content, replaced.erased) if replaced.erased else content
             copy = self.directory.copy(name, hand) if hand else ""
+            if copy and replaced.copy not in {"", copy} and content.startswith(before):
+                self.directory.supersede_copy(replaced.copy)
+            replaced.copy = copy
             self._conflicts.append(MirrorConflict(name, "", None, None, copy, _LATE))
 
     def _forget(self, log: LogState) -> list[str]:
@@ -550,7 +555,8 @@ class Mirror:
 
     @staticmethod
     def _wait_until(is_so: Callable[[], bool], timeout_seconds: float | None) -> bool:
-        until = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        seconds = checks.wait_seconds(timeout_seconds, "timeout_seconds")
+        until = None if seconds is None else time.monotonic() + seconds
         pause = LOOK_SECONDS
         while not is_so():
             if until is not None and time.monotonic() >= until:
@@ -646,7 +652,8 @@ class Mirror:
             hot, self._hot, self._last = self._hot, changed, now
             # A fork does not hear of erasures, which are events of the whole store.
             is_elsewhere = bool(self._core.branch) and self._core.engine.reader.current_head() != self.seq
-            if not (self._is_due or changed - moving or hot or is_elsewhere):
+            has_late = self._rounds.directory.has_late()
+            if not (self._is_due or changed - moving or hot or is_elsewhere or has_late):
                 return
             report, _ = self._round(trusted=now.keys() - changed - hot, skipped=moving)
         except Closed:

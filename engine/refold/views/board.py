@@ -116,7 +116,7 @@ class BoardMessageAppended(Event, frozen=True, tag=72):
     ``total`` is the number of messages that there are with it, where that is more than the board was given.
     """
 
-    sentence: ClassVar[str] = "a message was put on the board: {packed!s}"
+    sentence: ClassVar[str] = "a message was put on the board: {packed}"
 
     id: str
     created_ns: int | None

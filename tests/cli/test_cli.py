@@ -623,3 +623,25 @@ def test_erase_says_what_it_reached(store: Path, refold: Run) -> None:
     assert CHAT not in refold("list", "--json").out
     assert refold("verify").code == 0
     assert store.is_dir()
+
+
+def test_files_of_one_name_are_not_taken_for_one_session(refold: Run, tmp_path: Path) -> None:
+    files = [tmp_path / folder / "chat.json" for folder in "ab"]
+    for file in files:
+        file.parent.mkdir()
+        file.write_text('[{"role": "user", "content": "Hi"}]')
+    ended = refold("import", *files, "--db", tmp_path / "store")
+    assert (ended.code, (tmp_path / "store").exists()) == (2, False)
+    assert "have one name, by which conversations are told apart that have no id; rename one" in ended.err
+    assert refold("import", files[0], files[0], "--db", tmp_path / "store").code == 0
+
+
+def test_files_behind_one_that_fails_are_named(refold: Run, tmp_path: Path) -> None:
+    for name in ("good", "bad", "later", "last"):
+        text = "{broken" if name == "bad" else '[{"role": "user", "content": "Hi"}]'
+        (tmp_path / f"{name}.json").write_text(text)
+    files = [tmp_path / f"{name}.json" for name in ("good", "bad", "later", "last")]
+    ended = refold("import", *files, "--format", "openai", "--db", tmp_path / "store")
+    assert ended.code == 1
+    assert f"not looked at: {files[2]}, {files[3]}" in ended.err
+    assert "1 message" in ended.out

@@ -69,6 +69,20 @@ def test_a_session_of_claude_code_is_a_conversation_and_a_sidechain_another(memo
     assert thanks.metadata["before"] == [CODE[8]]
 
 
+def test_a_session_that_is_being_written_is_imported_up_to_its_last_whole_line(memory: Memory, tmp_path: Path) -> None:
+    file = json_lines(tmp_path / "session.jsonl", *CODE)
+    whole = file.read_bytes()
+    last = whole.rstrip().rfind(b"\n") + 1
+    for end in range(last + 1, len(whole) - 1, 7):
+        file.write_bytes(whole[:end])
+        import_file(memory, file)
+    file.write_bytes(whole[: last - 40] + b"\n" + whole[last:])
+    with pytest.raises(InvalidInput, match="line 8 is no line of a session in JSON"):
+        import_file(memory, file)
+    file.write_bytes(whole)
+    assert import_file(memory, file).known == 6
+
+
 @pytest.mark.parametrize(
     ("lines", "says"),
     [

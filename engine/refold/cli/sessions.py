@@ -2,7 +2,7 @@
 
 import sys
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -478,11 +478,13 @@ def import_command(
     if window_tokens is not None:
         options["window_tokens"] = window_tokens
     imported: list[Any] = []
+    if not facts and format_name != _LANGGRAPH:
+        _check_names(files)
     with ExitStack() as stack:
         paths = [stack.enter_context(_stdin_file(name or "stdin")) if str(file) == "-" else file for file in files]
         formats = [detect(file) if format_name is None else format_name for file in paths]
         memory = stack.enter_context(_store_to_fill(db, options))
-        for file, form in zip(paths, formats, strict=True):
+        for place, (file, form) in enumerate(zip(paths, formats, strict=True), 1):
             head = memory.head
             try:
                 with output.progress_bar(file.name) as progress:
@@ -494,11 +496,25 @@ def import_command(
                         imported.append(import_file(memory, file, format=form, progress=progress))
             except Exception:
                 _tell_taken(memory, file, head)
+                if paths[place:]:
+                    output.tell(f"not looked at: {', '.join(map(str, paths[place:]))}")
                 raise
             if not as_json:
                 output.Console().line(_imported_text(imported[-1]))
     if as_json:
         output.print_json({"files": imported})
+
+
+def _check_names(files: Sequence[Path]) -> None:
+    """Refuse files of one name: a conversation without an id is told apart from others by the name of its file."""
+    known: dict[str, Path] = {}
+    for file in files:
+        other = known.setdefault(file.stem, file)
+        if other.absolute() != file.absolute():
+            raise click.UsageError(
+                f"{other} and {file} have one name, by which conversations are told apart that have no id; rename one "
+                f"of them, or import them one after the other if their conversations have ids"
+            )
 
 
 def _migrated(memory: "Memory", file: Path, progress: Any) -> Any:

@@ -201,6 +201,14 @@ def lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
         yield number, text
 
 
+def ends_within_line(file: BinaryIO) -> bool:
+    """Return whether the line that was read last is the last one, and its end is not written yet."""
+    if file.read(1):
+        return False
+    file.seek(-1, os.SEEK_END)
+    return file.read(1) != b"\n"
+
+
 def whole(file: BinaryIO) -> Any:
     """Return the one JSON value that a file holds."""
     text = _read(file, 1, is_whole=True).removeprefix(_MARK).strip()

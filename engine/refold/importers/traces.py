@@ -14,6 +14,7 @@ from refold.importers.formats import (
     SourceConversation,
     SourceMessage,
     decoded,
+    ends_within_line,
     lines,
     metadata,
     occurred_ns,
@@ -47,7 +48,14 @@ def _claude_code(file: BinaryIO) -> Iterator[SourceConversation]:
                 f"line {number} ends more than DOCUMENT_BYTES_MAX = {DOCUMENT_BYTES_MAX:,} bytes, all of which would "
                 f"be held in RAM; split the file"
             )
-        line = decoded(text, f"line {number} is no line of a session in JSON", "mend it or remove it, and import again")
+        try:
+            line = decoded(
+                text, f"line {number} is no line of a session in JSON", "mend it or remove it, and import again"
+            )
+        except InvalidInput:
+            if sessions and ends_within_line(file):
+                break  # The session goes on: the next import takes the line.
+            raise
         fields = cast("Fields", line) if isinstance(line, dict) else {}
         message = fields.get("message")
         if not isinstance(message, dict) or "role" not in message:

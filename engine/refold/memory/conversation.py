@@ -728,7 +728,7 @@ class Conversation(Handle):
 
     @mutation
     def drop(self, **options: Unpack[MutationOptions]) -> None:
-        """Close the conversation for good: it is empty, not listed, and the board of its session too.
+        """Close the conversation for good: it is empty and not listed, and the board of its session is empty too.
 
         Its past stays readable with ``at``. Whoever took a handle before gets ``Closed`` for what he writes, in other
         processes from when they know of the drop; a new handle of the id begins it anew, empty. Nothing is written

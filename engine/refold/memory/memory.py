@@ -290,7 +290,8 @@ class Memory:
     ) -> list[str]:
         """Return the ids of the conversations, sorted: those with ``prefix``, behind ``after``, at most ``limit``.
 
-        Dropped ones are left out; with ``dropped`` it returns those alone, until they are begun anew.
+        Dropped ones are left out; with ``dropped`` it returns those alone, until they are begun anew. What is left of
+        one that was erased has a name made of ``erased-`` and a seq.
         """
         return store.conversations(self._core, self._at, prefix, after, limit, dropped)
 

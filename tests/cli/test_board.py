@@ -95,3 +95,11 @@ def test_the_command_runs_as_a_module(store: Path) -> None:
         command, capture_output=True, text=True, check=True, env=os.environ | {"REFOLD_DB": str(store)}
     )
     assert '"session_id"' in ended.stdout
+
+
+def test_the_board_of_a_session_without_a_conversation_is_blamed(refold: Run, tmp_path: Path) -> None:
+    with Memory(tmp_path / "store") as memory:
+        memory.board(session="worker").append_message({"role": "user", "content": "dig here"})
+    store = ("--db", tmp_path / "store")
+    assert "dig here" in refold("blame", "messages", "worker", *store).out
+    assert "there is no conversation 'nobody'" in refold("blame", "messages", "nobody", *store).err

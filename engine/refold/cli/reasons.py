@@ -87,7 +87,8 @@ def blame(
     KEY is one of CONVERSATION's scratchpad or state, a part of its board, or without one a key of the profile, a
     setting, or the path of a file or a learned skill, whose lines are listed.
     """
-    _check(memory, conversation)
+    if conversation is None or not memory.board(session=conversation).version:  # A session may have a board alone.
+        _check(memory, conversation)
     then = memory if at is None else memory.at(at)
     found = then.blame(key, conversation=conversation, of=kind, name=name, line=line)
     if not found:
@@ -121,9 +122,11 @@ def influence(memory: "Memory", what: str, conversation: str | None, at: Moment)
         known = memory.why(sought, conversation=conversation, at=at)
         if not any(step.seq for step in known.steps):
             raise NotFound(f"no event is at seq {what[:_SEQ_CHARS]} and none holds it; the last one is {memory.head}")
-    head = f"{found.about}: shown in {len(found.turns)} turns of {len(found.conversations)} conversations"
+    head, _, _ = str(found).partition("\n")
     lines: list[Line] = [((head, "bold"),)]
-    lines += [((f"  {turn.conversation} seq {turn.answer}  ", "dim"), turn.text) for turn in found.turns]
+    for turn in found.turns:
+        answer = f" seq {turn.answer}" if turn.answer else ""
+        lines.append(((f"  {turn.conversation}{answer}  ", "dim"), turn.text))
     return Output(_document(found) | {"conversations": found.conversations}, lines)
 
 

@@ -133,6 +133,16 @@ def test_what_is_written_long_after_an_erasure_holds_nothing_of_it(memory: Memor
         assert_forgotten(directory, "swordfish")
 
 
+def test_an_empty_value_of_a_hand_is_kept_beside_what_was_erased(memory: Memory, directory: Path) -> None:
+    secret = set_to(memory, "secret", "hunter2")
+    with memory.mirror(directory) as mirror:
+        memory.erase([secret])
+        put_facts(directory, {"secret": "hunter2", "city": ""})
+        set_to(memory, "city", "Oslo")
+        (conflict,) = (each for each in mirror.sync().conflicts if each.name == "city")
+        assert json.loads(kept(directory)[conflict.kept]) == {"city": ""}
+
+
 LATE: dict[str, Callable[[str], str]] = {
     "whole": lambda text: json.dumps(json.loads(text) | {"pet": "cat"}),
     "in parts": lambda text: f'{text}"pet": "cat"',

@@ -106,8 +106,12 @@ def test_a_file_of_no_day_is_left_as_it_is(memory: Memory, mirror: Mirror, direc
     put(directory / "202613" / "20261341.md", "never\n")
     put(directory / "202611" / "20261201.md", "in another month's folder\n")
     put(directory / "202611" / "notes.md", "not ours\n")
-    (problem,) = mirror.sync().problems
-    assert (problem.file, "no day" in problem.reason) == ("202613/20261341.md", True)
+    no_day, elsewhere = mirror.sync().problems
+    assert (no_day.file, "names no day" in no_day.reason) == ("202613/20261341.md", True)
+    assert (elsewhere.file, "is no day's file by its name or its place" in elsewhere.reason) == (
+        "202611/20261201.md",
+        True,
+    )
     assert texts_of(memory, DAY) == ["Chose LMDB."]
 
 
@@ -503,3 +507,35 @@ def test_a_time_to_wait_that_is_none_is_refused(mirror: Mirror, timeout: Any) ->
         with pytest.raises(InvalidInput, match="timeout_seconds"):
             wait(timeout)
     assert not mirror.join(0)
+
+
+STRAYS = ("202602/20260103.md", "202601/20260104.MD", "202601/20260105 copy.md", "20260110.md")
+
+
+def test_a_file_that_only_looks_like_a_day_is_named_and_left_alone(
+    memory: Memory, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mirror_mirror, "_POLL_SECONDS", 3_600)
+    reports: list[MirrorReport] = []
+    with memory.mirror(directory, on_report=reports.append) as mirror:
+        assert mirror.check().problems == ()
+        reports.clear()
+        for name in STRAYS:
+            put(directory / name, "not a day\n")
+        for _ in range(3):
+            mirror._look()
+        (report,) = reports
+        assert [problem.file for problem in report.problems] == sorted(STRAYS)
+        assert "is not read; one of a day is YYYYMM/YYYYMMDD.md" in report.problems[0].reason
+        put(day_path(directory, DAY), "# 2026-11-21\n\nChose LMDB.\n\nBy hand.\n")
+        report = mirror.sync()
+        assert len(report.edits) == 1
+        assert (
+            [problem.file for problem in report.problems]
+            == sorted(STRAYS)
+            == [problem.file for problem in mirror.check().problems]
+        )
+        for name in STRAYS:
+            (directory / name).unlink()
+        assert mirror.sync().problems == ()
+    assert_in_step(memory, directory)

@@ -34,6 +34,8 @@ CONFLICT: Final = ".conflict-"
 
 _MONTH: Final = re.compile(r"\d{6}")
 _DAY_FILE: Final = re.compile(r"(\d{6})\d\d\.md")
+_STRAY: Final = re.compile(r"\d{8}[^/]*\.md", re.IGNORECASE)
+"""Names that a hand may have meant for a day's."""
 _COPY: Final = re.compile(rf"(?:{re.escape(PROFILE_FILE)}|\d{{8}}\.md){re.escape(CONFLICT)}[0-9a-f]{{12}}")
 _LINK: Final = "is a link, which is not followed; put the file itself there"
 
@@ -107,6 +109,8 @@ class MirrorDirectory:
         self.path = os.path.realpath(path)
         self.replaced: list[ReplacedFile] = []
         """Files that were replaced and that programs may still write to, the oldest first."""
+        self.strays: list[str] = []
+        """The files that looked like days in the last walk, and are none by their names or places; sorted."""
         with storage_errors(self.path):
             self._root = _open_directory(self.path, makes=locks)
             try:
@@ -135,17 +139,21 @@ class MirrorDirectory:
         """
         self._check_there()
         versions: dict[str, FileVersion] = {}
+        strays: list[str] = []
         with storage_errors(self.path), os.scandir(self._root) as entries:
             for entry in list(entries):
                 if entry.name == PROFILE_FILE:
                     versions[entry.name] = _version(entry.stat(follow_symlinks=False))
                 elif _MONTH.fullmatch(entry.name):
-                    versions |= self._month(entry.name)
+                    versions |= self._month(entry.name, strays)
+                elif _STRAY.fullmatch(entry.name):
+                    strays.append(entry.name)
                 if len(versions) > MIRROR_FILES_COUNT_MAX:
                     raise LimitExceeded(
                         f"{self.path} holds more than MIRROR_FILES_COUNT_MAX = {MIRROR_FILES_COUNT_MAX:,} files of "
                         "days; move the older ones elsewhere"
                     )
+        self.strays = sorted(strays)
         return versions
 
     def _check_there(self) -> None:
@@ -157,7 +165,8 @@ class MirrorDirectory:
             f"open the mirror again, and it is written anew. The log has all"
         )
 
-    def _month(self, month: str) -> dict[str, FileVersion]:
+    def _month(self, month: str, strays: list[str]) -> dict[str, FileVersion]:
+        """Return the files of a month's days, and add the names of those that only look like one."""
         versions: dict[str, FileVersion] = {}
         # Gone, or a link or a file: none of its days is ours.
         errors = suppress(FileNotFoundError, NotADirectoryError)
@@ -166,6 +175,8 @@ class MirrorDirectory:
                 match = _DAY_FILE.fullmatch(entry.name)
                 if match is not None and match[1] == month:
                     versions[f"{month}/{entry.name}"] = _version(entry.stat(follow_symlinks=False))
+                elif _STRAY.fullmatch(entry.name):
+                    strays.append(f"{month}/{entry.name}")
         return versions
 
     @contextmanager

@@ -680,7 +680,11 @@ def _plan_profile(name: str, read: FileContent, log: LogState, past: FileHistory
     if past.is_erased:
         known = {fact for base in past.bases for fact in base.facts.items()}
         known |= {fact for change in past.recent for fact in change.before.items()}
-        sides = {key: text for key, text in sides.items() if text and not known & facts_digests({key: text}).items()}
+        sides = {
+            key: text
+            for key, text in sides.items()
+            if text is not None and not known & facts_digests({key: text}).items()
+        }
     return FilePlan(name, read, base_of_profile(hand, read.content), edits, conflicts, facts_bytes(sides))
 
 

@@ -69,6 +69,7 @@ from refold.views.store import SETTINGS
 
 _LATE: Final = "it was written to while it was being replaced"
 _LEFTOVER: Final = "a crash left it next to the file"
+_STRAY: Final = "is no day's file by its name or its place, and is not read; one of a day is YYYYMM/YYYYMMDD.md"
 _LEAVES: Final = "was edited by hand, and this mirror takes no edits; `refold mirror` takes them"
 
 
@@ -175,6 +176,10 @@ class Rounds:
         self._problems: list[MirrorProblem] = []  # Copies that could not be deleted.
         self.seen: dict[str, tuple[FileVersion | None, str]] = {}
         """The version of each file as it was seen last, and its digest; empty for what could not be read."""
+
+    def strays(self) -> tuple[MirrorProblem, ...]:
+        """Return the problems of files that look like days and are none: no round reads them."""
+        return tuple(MirrorProblem(name, _STRAY) for name in self.directory.strays)
 
     def close(self) -> tuple[MirrorConflict, ...]:
         """Release the directory; return the conflicts of files that were written to while they were replaced."""
@@ -529,15 +534,15 @@ class Mirror:
                     break
                 following, is_due = self._round()
                 report = _join(report, following)
-        self._publish(report)
-        return report
+        return self._published(report)
 
     def check(self) -> MirrorReport:
         """Return the changes that ``sync`` would make, and make none of them."""
         batches.refuse(self._core.engine, "a mirror's check")
         with self._lock:
             self._check_open()
-            return self._rounds.check()
+            report = self._rounds.check()
+            return replace(report, problems=(*report.problems, *self._rounds.strays()))
 
     def wait(self, seq: int | None = None, timeout_seconds: float | None = None) -> bool:
         """Wait until the files were compared with a state at ``seq`` or later, by default the head; return whether.
@@ -607,6 +612,12 @@ class Mirror:
             self.seq = report.seq
         return report, is_due
 
+    def _published(self, report: MirrorReport) -> MirrorReport:
+        """Return a report with what is no file of the mirror; it is published if it says something new."""
+        report = replace(report, problems=(*report.problems, *self._rounds.strays()))
+        self._publish(report)
+        return report
+
     def _publish(self, report: MirrorReport) -> None:
         is_new = bool(report) and (report.has_changed or report.problems != self.report.problems)
         if is_new:
@@ -653,14 +664,15 @@ class Mirror:
             # A fork does not hear of erasures, which are events of the whole store.
             is_elsewhere = bool(self._core.branch) and self._core.engine.reader.current_head() != self.seq
             has_late = self._rounds.directory.has_late()
-            if not (self._is_due or changed - moving or hot or is_elsewhere or has_late):
+            is_known = set(self._rounds.strays()).issubset(self.report.problems)
+            if is_known and not (self._is_due or changed - moving or hot or is_elsewhere or has_late):
                 return
             report, _ = self._round(trusted=now.keys() - changed - hot, skipped=moving)
         except Closed:
             raise
         except RefoldError as error:
             report = MirrorReport(self.seq, problems=(MirrorProblem("", str(error)),))
-        self._publish(report)
+        self._published(report)
 
 
 def _join(first: MirrorReport, second: MirrorReport) -> MirrorReport:

@@ -11,7 +11,7 @@ from msgspec.structs import force_setattr
 from refold import checks
 from refold.errors import InvalidInput
 from refold.event import FLAG_OCCURRED, Event, Stamp, decode_json, pack_json, unpack_json
-from refold.limits import CONTEXT_BYTES_MAX, FLOAT_BYTES, NAME_BYTES_MAX, VECTOR_DIMENSIONS_MAX
+from refold.limits import CONTEXT_BYTES_MAX, FLOAT_BYTES, NAME_BYTES_MAX, TIME_NS_MAX, VECTOR_DIMENSIONS_MAX
 
 # Vectors of another embedder: the events that bring them, and where they wait until all of them are there.
 #
@@ -536,6 +536,11 @@ def check_carried(packed: bytes | None) -> None:
     checks.one_of(entry.category, "category", CATEGORIES)
     checks.one_of(entry.status, "status", STATUSES)
     checks.fraction(entry.importance, "importance")
+    checks.count(entry.access_count, "access_count")
+    for name in _CARRIED:
+        time_ns = getattr(entry, name) if name.endswith("_ns") else None
+        if abs(time_ns or 0) > TIME_NS_MAX:
+            raise InvalidInput(f"{name} is {time_ns}; a time is at most {TIME_NS_MAX} nanoseconds from 1970")
 
 
 def _session_of(packed: bytes | None) -> tuple[str | None, ...]:

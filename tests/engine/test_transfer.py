@@ -523,6 +523,14 @@ class TestLoadRefuses:
             lambda lines: event_of(lines, "embedder_switched").update(dim=0),
             "dim is 0",
         ),
+        "a time that is none": (
+            lambda lines: event_of(lines, "memory_unmerged")["incoming"].update(accessed_ns=2**63),
+            "accessed_ns is 9223372036854775808",
+        ),
+        "a count below 0": (
+            lambda lines: event_of(lines, "memory_unmerged")["incoming"].update(access_count=-1),
+            "access_count is -1",
+        ),
         "a memory that came from nothing": (
             lambda lines: event_of(lines, "memory_unmerged").update(incoming={"content": "x"}),
             "incoming is no memory",

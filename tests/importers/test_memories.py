@@ -312,6 +312,14 @@ def test_reading_a_database_changes_nothing_and_a_cut_one_is_refused(tmp_path: P
         next(MEM0.memories(path))
 
 
+def test_a_database_whose_texts_are_no_utf8_is_refused(tmp_path: Path) -> None:
+    path = mem0_file(tmp_path)
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"memory_id", b"memory_\x80d"))
+    with pytest.raises(InvalidInput, match="no database that SQLite can read"):
+        next(MEM0.memories(path))
+
+
 def mem0_file(directory: Path) -> Path:
     return history(directory / "history.db", COLUMNS)
 

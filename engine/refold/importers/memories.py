@@ -166,7 +166,7 @@ def _mem0_memories(path: Path) -> Iterator[SourceMemory]:
                 if any(isinstance(value, bytes) for value in row.values()) or not isinstance(row.get("memory_id"), str):
                     raise InvalidInput(f"row {row.get('id')!r} of {_TABLE} is none of mem0's; give mem0's history.db")
                 histories.setdefault(row["memory_id"], []).append(row)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeError) as error:
         raise InvalidInput(
             f"the file is no database that SQLite can read ({error}); give mem0's history.db, whole"
         ) from error

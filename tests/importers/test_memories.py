@@ -312,10 +312,11 @@ def test_reading_a_database_changes_nothing_and_a_cut_one_is_refused(tmp_path: P
         next(MEM0.memories(path))
 
 
-def test_a_database_whose_texts_are_no_utf8_is_refused(tmp_path: Path) -> None:
+def test_a_database_whose_schema_is_no_utf8_is_refused(tmp_path: Path) -> None:
     path = mem0_file(tmp_path)
     content = path.read_bytes()
-    path.write_bytes(content.replace(b"memory_id", b"memory_\x80d"))
+    assert b"tablehistory" in content
+    path.write_bytes(content.replace(b"tablehistory", b"table\x80istory", 1))
     with pytest.raises(InvalidInput, match="no database that SQLite can read"):
         next(MEM0.memories(path))
 

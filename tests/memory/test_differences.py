@@ -75,15 +75,3 @@ def test_who_may_not_erase_beside_forks_is_told_what_to_do() -> None:
     with pytest.raises(InvalidInput, match=r"and 1 more go on from conversation/c; drop .*close\(drop=True\), or"):
         chat.erase()
     memory.project("p").erase(forks="erase")
-
-
-def test_settings_differ_between_two_moments_and_two_memories() -> None:
-    memory = Memory()
-    memory.settings.set("memory_enabled", value=False)
-    memory.settings.count_usage("memory_injected")
-    assert [str(change) for change in memory.diff(0, memory.head)] == [
-        "store/main settings.memory_enabled: None -> False"
-    ]
-    fork = memory.fork("fork")
-    fork.settings.set("memory_enabled", value=True)
-    assert [change.after for change in memory.diff(memory, fork)] == [True]

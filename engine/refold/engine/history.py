@@ -143,12 +143,11 @@ def hash_of(streams: Iterable[tuple[str, list[tuple[str, bytes]]]]) -> str:
 
 def diff(engine: Engine, a: Side, b: Side) -> list[Change]:
     """Return the changes from side ``a`` to side ``b``; one without a stream takes the other's, or all."""
-    changes: list[Change] = []
     if a.stream is None and b.stream is None:
         pairs = [(name, name) for name in sorted(engine.reader.differing(a, b))]
-        changes += changes_between(STORE_STREAM, *(_settings(engine, side) for side in (a, b)))
     else:
         pairs = [(a.stream or b.stream or "", b.stream or a.stream or "")]
+    changes: list[Change] = []
     for before, after in pairs:
         keys = key_of(a.branch, before), key_of(b.branch, after)
         first, second = (engine.reader.read(key, fold.plain, side.seq) for key, side in zip(keys, (a, b), strict=True))
@@ -164,12 +163,6 @@ def diff(engine: Engine, a: Side, b: Side) -> list[Change]:
             found = list(changes_between(after, first, second, by_order=by_order))
         changes += found
     return changes
-
-
-def _settings(engine: Engine, side: Side) -> dict[str, Any]:
-    """Return the settings of a memory, which is all of the store's own stream that somebody set."""
-    plain = engine.reader.read(key_of(side.branch, STORE_STREAM), lambda state: state.part(SWITCHES).plain(), side.seq)
-    return {"settings": plain.get("settings", {})}
 
 
 def _valued(engine: Engine, *sides: dict[str, Any]) -> tuple[dict[str, Any], ...]:

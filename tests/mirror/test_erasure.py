@@ -133,6 +133,25 @@ def test_what_is_written_long_after_an_erasure_holds_nothing_of_it(memory: Memor
         assert_forgotten(directory, "swordfish")
 
 
+def test_what_is_written_to_the_file_of_a_day_that_is_no_more_holds_nothing_that_was_erased(
+    memory: Memory, directory: Path
+) -> None:
+    memory.snapshot("empty")
+    secret = said(memory, "swordfish")
+    with memory.mirror(directory) as mirror, day_path(directory, DAY).open("a", encoding="utf-8") as editor:
+        memory.restore("empty")
+        for _ in range(3):
+            mirror.sync()
+        memory.erase([secret])
+        for _ in range(3):
+            mirror.sync()
+        editor.write("late words\n")
+        editor.flush()
+        mirror.sync()
+        assert list(kept(directory).values()) == ["late words\n"]
+        assert_forgotten(directory, "swordfish")
+
+
 def test_an_empty_value_of_a_hand_is_kept_beside_what_was_erased(memory: Memory, directory: Path) -> None:
     secret = set_to(memory, "secret", "hunter2")
     with memory.mirror(directory) as mirror:

@@ -80,8 +80,8 @@ class ReplacedFile:
         """The file as it was when it was last compared with them."""
         self.copy = ""
         """The name of that copy, empty while there is none."""
-        self.erased: list[Any] = []
-        """The bases of its name that erasures reached since it was replaced."""
+        self.erased: list[Any] | None = None
+        """The bases of all that erasures may have reached of it, ``None`` where there was none since."""
 
     def has_changed(self) -> bool:
         """Return whether it was written to since then."""

@@ -10,6 +10,7 @@ from base64 import urlsafe_b64encode
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from itertools import accumulate
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -470,6 +471,16 @@ def base_of_edits(edits: Sequence[MirrorEdit], content: bytes) -> PageBase:
     facts = {text_digest(edit.name) or "": text_digest(edit.text) or "" for edit in edits if edit.kind != "append"}
     notes = tuple(note_digest(edit.text) for edit in edits if edit.kind == "append" and edit.text)
     return PageBase(digest(content), len(content), facts, notes)
+
+
+def base_of_content(name: str, content: bytes) -> PageBase:
+    """Return the base of all that a file held, whoever wrote it."""
+    if name != PROFILE_FILE:
+        return base_of_day(content, [note_digest(content.decode(errors="replace"))])
+    facts: dict[str, str] = {}
+    with suppress(Unreadable):
+        facts = facts_of(content)
+    return base_of_profile(facts, content)
 
 
 def hand_side(name: str, content: bytes, bases: Iterable[PageBase]) -> bytes:

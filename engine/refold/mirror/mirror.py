@@ -44,6 +44,7 @@ from refold.mirror.merge import (
     MirrorState,
     Owner,
     PageBase,
+    base_of_content,
     base_of_day,
     base_of_edits,
     base_of_profile,
@@ -236,10 +237,13 @@ class Rounds:
 
     def _copy_late(self) -> None:
         for replaced in self.directory.replaced:
-            replaced.erased += self._erased_bases.get(replaced.name, ())
+            if replaced.name in self._erased_bases:
+                # What it held until now is in the log or in a copy; and may be what was erased.
+                held = base_of_content(replaced.name, replaced.content)
+                replaced.erased = [*(replaced.erased or ()), *self._erased_bases[replaced.name], held]
         for replaced, content in self.directory.late():
             name, before = replaced.name, replaced.content
-            hand = hand_side(name, content, replaced.erased) if replaced.erased else content
+            hand = content if replaced.erased is None else hand_side(name, content, replaced.erased)
             copy = self.directory.copy(name, hand) if hand else ""
             if copy and replaced.copy not in {"", copy} and content.startswith(before):
                 self.directory.supersede_copy(replaced.copy)
@@ -261,6 +265,7 @@ class Rounds:
         # Also of files that a round took edits of before it was cut off: they are in the log, and may be erased there.
         pending = (state.taking, state.taken)
         files = {*state.files, *state.coming, *state.taking, *state.taken}
+        files.update(replaced.name for replaced in self.directory.replaced)
         self._erased_bases = {
             name: [*state.known(name), *(bases[name] for bases in pending if name in bases)]
             for name in files
@@ -613,7 +618,7 @@ class Mirror:
         return report, is_due
 
     def _published(self, report: MirrorReport) -> MirrorReport:
-        """Return a report with what is no file of the mirror; it is published if it says something new."""
+        """Add the files that only look like days to a report, publish it if it is new, and return it."""
         report = replace(report, problems=(*report.problems, *self._rounds.strays()))
         self._publish(report)
         return report
@@ -664,8 +669,8 @@ class Mirror:
             # A fork does not hear of erasures, which are events of the whole store.
             is_elsewhere = bool(self._core.branch) and self._core.engine.reader.current_head() != self.seq
             has_late = self._rounds.directory.has_late()
-            is_known = set(self._rounds.strays()).issubset(self.report.problems)
-            if is_known and not (self._is_due or changed - moving or hot or is_elsewhere or has_late):
+            are_told = set(self._rounds.strays()).issubset(self.report.problems)
+            if are_told and not (self._is_due or changed - moving or hot or is_elsewhere or has_late):
                 return
             report, _ = self._round(trusted=now.keys() - changed - hot, skipped=moving)
         except Closed:

@@ -47,7 +47,7 @@ _DISK_FULL_BYTES: Final = 1024**2
 _NOT_OF_DISK: Final = FULL | NO_FILES | {errno.ENOMEM, errno.EINVAL, errno.EAGAIN, errno.EACCES, errno.EPERM}
 """Numbers of the system, which are positive (LMDB's own are not), that say nothing of what reached the disk."""
 
-_FORBIDDEN: Final = frozenset((errno.EACCES, errno.EPERM, errno.EROFS))
+_FORBIDDEN: Final = frozenset((errno.EACCES, errno.EPERM))
 _STEPS: Final = (
     (NO_FILES, NO_FILES_NEXT),
     (_FORBIDDEN, "this user may not do that; check who owns its files, and their modes"),

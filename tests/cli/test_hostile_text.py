@@ -144,6 +144,29 @@ def test_a_verb_prints_nothing_that_a_terminal_obeys(refold: Run, verb: str) -> 
         assert not output._UNPRINTABLE.search(ended.out + ended.err), (ended.out, ended.err)
 
 
+FORGED = "a\nstore is sound"
+"""A name with a line of its own."""
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.usefixtures("evil")
+def test_a_name_adds_no_line_to_what_a_verb_prints(refold: Run, verb: str) -> None:
+    with Memory("store") as memory:
+        chat = memory.conversation(FORGED, project=FORGED)
+        chat.append("user", FORGED, name=FORGED)
+        chat.scratchpad.set(FORGED, FORGED)
+        chat.state.set(FORGED, FORGED)
+        memory.profile().set(FORGED, FORGED)
+        memory.table(FORGED).put(FORGED, FORGED)
+        memory.project(FORGED).add(FORGED, category="fact")
+        memory.board(session=FORGED).set("working_history", FORGED)
+        chat.snapshot(FORGED)
+        memory.snapshot(FORGED)
+        memory.fork(FORGED)
+    given = (FORGED if each == EVIL else each for each in VERBS[verb])
+    assert "\nstore is" not in "\n" + refold(*verb.split(), *given).out
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -159,3 +182,14 @@ def test_what_goes_to_a_pipe_as_it_is_steers_no_terminal(arguments: tuple[str, .
     shown = terminal_output(list(arguments), TERM="dumb", NO_COLOR="1")
     assert shown
     assert not output._UNPRINTABLE.search(shown.replace("\r\n", "\n")), ascii(shown)
+
+
+@pytest.mark.usefixtures("evil")
+def test_a_name_can_be_given_as_it_is_printed(refold: Run) -> None:
+    with Memory("store") as memory:
+        memory.conversation(FORGED).append("user", "hello")
+        memory.project(FORGED).add("a fact")
+    printed = FORGED.replace("\n", "\\n")
+    assert printed in refold("list").out
+    assert "user: hello" in refold("show", printed).out
+    assert "a fact" in refold("memories", "--project", printed).out

@@ -104,7 +104,7 @@ def test_the_list_is_of_every_source(refold: Run) -> None:
 @pytest.mark.usefixtures("project")
 def test_a_skill_is_shown_without_what_steers_a_terminal_and_its_hooks_are_not_run(refold: Run) -> None:
     shown = refold("skills", "show", "deploy")
-    assert "Ask ?[31mfirst." in shown.out
+    assert "Ask \\x1b[31mfirst." in shown.out
     assert "hooks, never run: at the end: rm -rf /" in shown.out
     assert "file: checks.md" in shown.out
     assert "used: 1 time, last at 2" in shown.out
@@ -168,7 +168,7 @@ def test_a_skill_is_edited_and_noted(project: Path, refold: Run) -> None:
     assert '\ndescription: "Deploy it."\nversion: 1.10\nhooks:\n' in text
     assert text.endswith("---\nAsk twice.\n")
     assert refold("skills", "note", "deploy", "Ask\x1b[31m Bob.").out == "noted on deploy\n"
-    assert "note: Ask?[31m Bob.\n" in refold("skills", "show", "deploy").out
+    assert "note: Ask\\x1b[31m Bob.\n" in refold("skills", "show", "deploy").out
     assert "Note of the user: Ask" in refold("skills", "select", "deploy it", "--inject").out
     log = refold("log", "--json").out
     assert "Ask twice." not in log

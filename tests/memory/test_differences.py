@@ -75,3 +75,18 @@ def test_who_may_not_erase_beside_forks_is_told_what_to_do() -> None:
     with pytest.raises(InvalidInput, match=r"and 1 more go on from conversation/c; drop .*close\(drop=True\), or"):
         chat.erase()
     memory.project("p").erase(forks="erase")
+
+
+def test_a_restore_of_the_whole_leaves_settings_as_they_are() -> None:
+    memory = Memory()
+    memory.profile().set("theme", "dark")
+    before = memory.snapshot("before")
+    memory.settings.set("memory_enabled", value=False)
+    memory.profile().set("theme", "light")
+    memory.restore("before")
+    assert memory.profile().get("theme") == "dark"
+    assert memory.settings.get("memory_enabled") is False
+    assert memory.at(before.seq).settings.get("memory_enabled") is True
+    assert memory.diff(before, memory) == []
+    assert memory.fork("now").settings.get("memory_enabled") is False
+    assert memory.fork("then", at=before.seq).settings.get("memory_enabled") is True

@@ -132,8 +132,8 @@ def search(
         options: dict[str, Any] = {"top_k": fields["top_k"], "roles": roles or None, "explain": explain}
         if conversation is None:
             return _message_hits(whole.search_messages(query, **options), explain=explain, full=full)
-        known_conversation(memory, conversation)
-        return _message_hits(whole.conversation(conversation).search(query, **options), explain=explain, full=full)
+        chat = whole.conversation(known_conversation(memory, conversation).id)
+        return _message_hits(chat.search(query, **options), explain=explain, full=full)
     from refold.index.ranking import ranking_of
 
     _refuse_given("is for messages; give --messages too", _OF_MESSAGES)
@@ -442,7 +442,7 @@ def reembed(db: str, embedder: "Embedder | None") -> Output:
 
 def _project_at(memory: "Memory", name: str, at: Moment) -> "Project":
     present = known_project(memory, name)
-    return present if at is None else memory.at(seq_of(memory, at)).project(name)
+    return present if at is None else memory.at(seq_of(memory, at)).project(present.name)
 
 
 def _entry_lines(entry: "Entry", *, full: bool = False, taken: int = 0) -> Iterator[Line]:

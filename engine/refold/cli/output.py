@@ -38,6 +38,11 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub(lambda match: match.group().encode("unicode_escape").decode(), text)
 
 
+def in_line(text: str) -> str:
+    """Make a text printable, line breaks too: a name with one adds no line of its own."""
+    return printable(text).replace("\n", "\\n")
+
+
 def as_shown(text: str) -> str:
     """Return a text as it is, but made printable where stdout is a terminal."""
     return printable(text) if sys.stdout.isatty() else text
@@ -94,7 +99,7 @@ class Console:
         """Print one line."""
         if self._quiet:
             return
-        shown = [printable(piece) if isinstance(piece, str) else (printable(piece[0]), piece[1]) for piece in pieces]
+        shown = [in_line(piece) if isinstance(piece, str) else (in_line(piece[0]), piece[1]) for piece in pieces]
         if self._rich is None:
             print("".join(piece if isinstance(piece, str) else piece[0] for piece in shown))
             return

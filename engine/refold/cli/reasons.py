@@ -41,7 +41,7 @@ def why(
     WHAT is a seq, an id, a key, or words that something holds, in CONVERSATION or anywhere; a number above the last
     seq is words.
     """
-    _check(memory, conversation)
+    conversation = _known(memory, conversation)
     missing = int(missing_from) if missing_from is not None and missing_from.isdecimal() else missing_from
     answer = memory.why(_sought(memory, what), conversation=conversation, at=at, missing_from=missing)
     if not answer.steps:
@@ -49,9 +49,8 @@ def why(
     return Output(_document(answer), _why_lines(answer, full=full))
 
 
-def _check(memory: "Memory", conversation: str | None) -> None:
-    if conversation is not None:
-        known_conversation(memory, conversation)
+def _known(memory: "Memory", conversation: str | None) -> str | None:
+    return None if conversation is None else known_conversation(memory, conversation).id
 
 
 def _sought(memory: "Memory", what: str) -> int | str:
@@ -88,7 +87,7 @@ def blame(
     setting, or the path of a file or a learned skill, whose lines are listed.
     """
     if conversation is None or not memory.board(session=conversation).version:  # A session may have a board alone.
-        _check(memory, conversation)
+        conversation = _known(memory, conversation)
     then = memory if at is None else memory.at(at)
     found = then.blame(key, conversation=conversation, of=kind, name=name, line=line)
     if not found:
@@ -115,7 +114,7 @@ def influence(memory: "Memory", what: str, conversation: str | None, at: Moment)
 
     WHAT is as for `refold why`; of what was erased, give the seq.
     """
-    _check(memory, conversation)
+    conversation = _known(memory, conversation)
     sought = _sought(memory, what)
     found = memory.influence(sought, conversation=conversation, at=at)
     if not found.turns and what.isdecimal() and isinstance(sought, str):

@@ -15,7 +15,7 @@ import click
 from click.core import ParameterSource
 
 from refold.cli import EXIT_ERROR, EXIT_INTEGRITY, EXIT_INTERRUPTED
-from refold.cli.output import Console, Line, print_json, printable, tell
+from refold.cli.output import Console, Line, in_line, print_json, printable, tell
 from refold.errors import InvalidInput, NotFound, RefoldError, StoreCorrupt
 
 if TYPE_CHECKING:
@@ -374,6 +374,8 @@ def seq_of(memory: "Memory", moment: Moment) -> int:
 def known_conversation(memory: "Memory", conversation_id: str) -> "Conversation":
     """Look up a conversation that exists; raises `NotFound`."""
     chat = memory.conversation(conversation_id)
+    if not chat.version:
+        chat = memory.conversation(_stored(conversation_id, memory.conversations))
     if not chat.version and conversation_id in memory.forks():
         raise NotFound(
             f"{conversation_id!r} is a fork of the memory; memory.fork({conversation_id!r}) in Python opens it"
@@ -384,11 +386,15 @@ def known_conversation(memory: "Memory", conversation_id: str) -> "Conversation"
     return chat
 
 
+def _stored(name: str, known: Callable[[], list[str]]) -> str:
+    """Return the name that is printed so: with a backslash for what a terminal would obey, and for a line break."""
+    return next((each for each in known() if in_line(each) == name), name) if "\\" in name else name
+
+
 def known_project(memory: "Memory", name: str) -> "Project":
     """Look up a project that exists, or the default one; raises `NotFound`."""
     known = memory.projects()
-    if "\\" in name:  # It is printed with one for what a terminal would obey.
-        name = next((each for each in known if printable(each) == name), name)
+    name = _stored(name, lambda: known)
     if name not in known:
         is_given = click.get_current_context().get_parameter_source("project") is ParameterSource.COMMANDLINE
         if is_given:

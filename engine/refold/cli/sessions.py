@@ -112,11 +112,11 @@ def show(
     if context is not None:
         return _context(memory, context, full=full)
     assert conversation is not None, "one of the three was given"
-    first = next(known_conversation(memory, conversation).events()).stamp.seq
-    place = seq_of(memory, at)
-    chat = memory.at(place).conversation(conversation)
+    known = known_conversation(memory, conversation)
+    first, place = next(known.events()).stamp.seq, seq_of(memory, at)
+    chat = memory.at(place).conversation(known.id)
     if not chat.version:
-        raise NotFound(f"{conversation} began at seq {first}, after seq {place}; give --at a seq from there on")
+        raise NotFound(f"{known.id} began at seq {first}, after seq {place}; give --at a seq from there on")
     return Output(
         output.conversation_json(chat, place), _conversation_lines(chat, place, full=full, is_now=place == memory.head)
     )
@@ -141,7 +141,10 @@ def _context(memory: "Memory", seq: int, *, full: bool) -> Output:
     lines: list[Line] = []
     for part in parts:
         mark = "differs" if part.name in rebuilt.differing else "as shown"
-        lines += [((f"{part.name}", "bold"), f"  {part.tier}  {part.tokens} tokens  {mark}"), (part.text,)]
+        lines += [
+            ((f"{part.name}", "bold"), f"  {part.tier}  {part.tokens} tokens  {mark}"),
+            *output.indented(part.text),
+        ]
     lines.append((f"window  {counted(len(rebuilt.context.window), 'message')}",))
     lines += [line for each in rebuilt.context.window for line in output.message_lines(each, full=full)]
     lines.append(("as it was shown" if rebuilt.matches else f"differs in {', '.join(rebuilt.differing)}",))

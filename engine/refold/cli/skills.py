@@ -122,8 +122,8 @@ def show(name: str, **places: Any) -> Output:
         last = time_text(usage.last_ns)
         text = f"{counted(usage.count, 'time')}, last at {last}, success rate {usage.success_rate:.2f}"
         lines.append((("used: ", "dim"), text))
-    lines += [(("file: ", "dim"), printable(resource)) for resource in resources]
-    return Output(document, [*lines, (f"\n{printable(skill.body)}",)])
+    lines += [(("file: ", "dim"), resource) for resource in resources]
+    return Output(document, [*lines, (), *((line,) for line in skill.body.split("\n"))])
 
 
 def _facts(skill: "Skill", status: str | None) -> Iterator[tuple[str, Any]]:
@@ -139,7 +139,7 @@ def _facts(skill: "Skill", status: str | None) -> Iterator[tuple[str, Any]]:
         "tags": ", ".join(skill.tags),
         "allowed tools": ", ".join(skill.allowed_tools),
         "phases": ", ".join(skill.inject_into),
-        "note": printable(skill.note),
+        "note": skill.note,
         "hooks, never run": "; ".join(_hook_texts(skill)),
     }
     yield from ((field, value) for field, value in facts.items() if value)
@@ -152,11 +152,6 @@ def _hook_texts(skill: "Skill") -> list[str]:
     rules = [("before", rule) for rule in hooks.pre_tool_use] + [("after", rule) for rule in hooks.post_tool_use]
     texts = [f"{when} {rule.matcher}: {action.command}" for when, rule in rules for action in rule.hooks]
     return [*texts, *(f"at the end: {action.command}" for action in hooks.stop)]
-
-
-def printable(text: str) -> str:
-    """Replace the control characters of a text that are no line breaks or tabs."""
-    return "".join(character if character.isprintable() or character in "\n\t" else "?" for character in text)
 
 
 @verb("validate", click.argument("paths", nargs=-1, type=click.Path(exists=True)), opens=None, group=skills_group)
@@ -177,8 +172,8 @@ def validate(paths: tuple[str, ...]) -> Output:
             click.echo(f"there is no skill file in {shortened(path)}", err=True)
     lines: list[Line] = []
     for result in results:
-        lines.append(((printable(result["path"]), "bold"), "  valid" if result["valid"] else ""))
-        lines += [(f"    {printable(reason)}",) for reason in (*result["errors"], *result["remarks"])]
+        lines.append(((result["path"], "bold"), "  valid" if result["valid"] else ""))
+        lines += [(f"    {reason}",) for reason in (*result["errors"], *result["remarks"])]
     return Output({"valid": is_valid, "files": results}, lines, 0 if is_valid else EXIT_ERROR)
 
 

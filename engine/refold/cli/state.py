@@ -131,7 +131,7 @@ def files_show(memory: "Memory", path: str, name: str, at: Moment) -> Output:
     except NotFound as error:
         close = nearest(path, [file.path for file in files.list()])
         raise NotFound(f"there is no file {path}{close}; `refold files list` shows those that there are") from error
-    return Output({"path": path, "text": text}, [(text,)])
+    return Output({"path": path, "text": text}, [(line,) for line in text.split("\n")])
 
 
 # Tables.

@@ -164,7 +164,7 @@ def erase(
         has_board = bool(conversation and memory.board(session=conversation).version)
         # What only names a conversation is erased, too; but "0 events erased" is no answer to a typing error.
         if conversation and not has_board and not _reached(memory, conversation, (), None, forks):
-            known_conversation(memory, conversation)
+            conversation = known_conversation(memory, conversation).id
         if not yes:
             what = f"conversation {conversation}" if conversation else counted(len(seqs), "event")
             if text is not None:

@@ -549,6 +549,9 @@ class Settings(Handle):
     memory_review_extracted (they wait for a review), memory_max_injected and messages_max_injected (shown at most),
     skills_enabled, skills_auto_generate (skills are learned) and skills_max_injected_chars.
 
+    ``memory.at`` shows what they were. A fork begins with those of its parent, and a restore of the whole memory leaves
+    them as they are.
+
     >>> from refold import Memory
     >>> settings = Memory().settings
     >>> settings.set("memory_max_injected", 5)

@@ -532,6 +532,8 @@ class Memory:
     def restore(self, snapshot: Snapshot | str, **options: Unpack[MutationOptions]) -> None:
         """Bring everything back to a snapshot of this memory or of a fork, in one commit; history stays.
 
+        Settings and names of snapshots stay as they are: where a user switched memory off, it stays off.
+
         Raises ``NotFound`` for a name that does not exist, ``InvalidInput`` for what is no snapshot of this store's
         whole memory, ``StoreBusy`` if others never stop writing.
         """
@@ -579,6 +581,9 @@ class Memory:
 
     def diff(self, a: Any, b: Any) -> list[Change]:
         """Compare two states, each a seq, an aware datetime, a Memory, Conversation or Snapshot.
+
+        Compares what ``state_hash`` covers: all but settings, totals of use and names of snapshots. ``settings.blame``
+        returns what a setting was.
 
         >>> memory = Memory()
         >>> memory.profile().set("theme", "dark")

@@ -1,5 +1,6 @@
 """A profile and a journal as files: they follow the log, and what a hand writes into them becomes events."""
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -503,6 +504,14 @@ def test_a_directory_has_one_mirror_at_a_time(memory: Memory, directory: Path) -
     with memory.mirror(directory), refused(memory, StoreBusy, "another mirror"):
         memory.mirror(directory)
     memory.mirror(directory).close()
+
+
+def test_a_store_is_no_directory_for_a_mirror(memory: Memory, tmp_path: Path) -> None:
+    Memory(tmp_path / "store").close()
+    files = sorted(os.listdir(tmp_path / "store"))
+    with refused(memory, InvalidInput, "is a store", "a directory of its own"):
+        memory.mirror(tmp_path / "store")
+    assert sorted(os.listdir(tmp_path / "store")) == files
 
 
 def test_a_directory_belongs_to_one_store(memory: Memory, directory: Path) -> None:

@@ -422,7 +422,7 @@ class Memory:
         The directory is created if need be. With ``edits="leave"`` a file that was edited is reported and left as it
         is; with ``writes=False`` nothing is done but by ``check``. ``on_report`` is called with every ``MirrorReport``
         that is not empty. Raises ``NotFound`` for a missing parent directory, ``StoreBusy`` while another mirror has
-        the directory, ``InvalidInput`` for that of another memory, ``StoreError`` where it cannot be written.
+        the directory, ``InvalidInput`` for a store's or another memory's, ``StoreError`` where it cannot be written.
         """
         self._refuse_frozen("mirror")
         named = {"profile": profile, "journal": journal, "edits": edits, "writes": writes, "on_report": on_report}

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from refold.errors import InvalidInput, LimitExceeded, NotFound, StoreBusy, StoreError, StoreFull
 from refold.limits import MIRROR_FILE_BYTES_MAX, MIRROR_FILES_COUNT_MAX, MIRROR_STATE_BYTES_MAX, RETRIES_COUNT_MAX
+from refold.log.directory import holds_store
 from refold.text import blake2b
 
 PROFILE_FILE: Final = "profile.json"
@@ -503,6 +504,8 @@ def _content(file: int, bytes_max: int) -> bytes:
 def _open_directory(path: str, *, makes: bool) -> int:
     if not os.path.isdir(os.path.dirname(path)):
         raise NotFound(f"the parent directory {os.path.dirname(path)} of the mirror does not exist; create it first")
+    if holds_store(path):
+        raise InvalidInput(f"{path} is a store; give the mirror a directory of its own, such as {path}-files")
     with suppress(FileExistsError):
         if makes:
             os.mkdir(path, 0o700)

@@ -155,6 +155,28 @@ def test_a_store_is_labelled_by_queries_and_is_not_written(tmp_path: Path) -> No
         assert memory.head == head
 
 
+@pytest.mark.parametrize("name", [None, "Ada"])
+def test_a_message_that_is_the_question_does_not_compete(tmp_path: Path, name: str | None) -> None:
+    with Memory(tmp_path / "store") as memory:
+        chat = memory.conversation("chat")
+        said = [chat.append("user", text, name=name) for text in (*SAID, "What is my cat called?")]
+    queries = tmp_path / "queries.jsonl"
+    queries.write_text(json.dumps({"query": said[-1].content, "seqs": [said[0].seq]}), encoding="utf-8")
+    found = answers(embedded(cases_of(tmp_path / "store", queries), HashedEmbedder()), LEXICAL)
+    assert found == [Answer("all", (1,))]
+
+
+def test_the_message_that_led_to_a_call_does_not_compete(tmp_path: Path) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": '{"id": "user_77"}'}}
+    texts = ("I am user_77.", "Good morning.", "Find the order of the user.")
+    messages: list[dict[str, Any]] = [{"role": "user", "content": text} for text in texts]
+    messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+    (tmp_path / "own.jsonl").write_text(json.dumps(messages) + "\n", encoding="utf-8")
+    (case,) = cases_of(tmp_path / "own.jsonl")
+    assert [(set(each.evidence), each.asking) for each in case.questions] == [({0}, (2,))]
+    assert answers(embedded([case], HashedEmbedder()), LEXICAL) == [Answer("tool call", (1,))]
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [

@@ -1,6 +1,5 @@
 """A profile and a journal as files: they follow the log, and what a hand writes into them becomes events."""
 
-import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -508,10 +507,10 @@ def test_a_directory_has_one_mirror_at_a_time(memory: Memory, directory: Path) -
 
 def test_a_store_is_no_directory_for_a_mirror(memory: Memory, tmp_path: Path) -> None:
     Memory(tmp_path / "store").close()
-    files = sorted(os.listdir(tmp_path / "store"))
+    files = sorted((tmp_path / "store").iterdir())
     with refused(memory, InvalidInput, "is a store", "a directory of its own"):
         memory.mirror(tmp_path / "store")
-    assert sorted(os.listdir(tmp_path / "store")) == files
+    assert sorted((tmp_path / "store").iterdir()) == files
 
 
 def test_a_directory_belongs_to_one_store(memory: Memory, directory: Path) -> None:

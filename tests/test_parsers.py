@@ -36,9 +36,10 @@ from hypothesis import strategies as st
 from refold import Memory, RefoldError, Snapshot, recover
 from refold.agent.commands import detect_memory_command
 from refold.agent.extraction import parse_lessons
+from refold.agent.parts import disarm
 from refold.agent.providers import parse_json
 from refold.agent.secrets import secret_in
-from refold.agent.tools import check_arguments, decode_arguments, disarm
+from refold.agent.tools import check_arguments, decode_arguments
 from refold.importers import import_file, import_memories
 from refold.log.witness import Witnessed, packed, read
 from refold.skills.format import parse_skill, validate_skill

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import refold
-from refold.agent import extraction, providers, tools
+from refold.agent import extraction, parts, providers
 from refold.agent.commands import detect_memory_command
 from refold.agent.secrets import secret_in
 from refold.errors import RefoldError
@@ -258,7 +258,8 @@ READERS: dict[str, Callable[[str], object]] = {
         "a/SKILL.md", f"---\nname: a\nallowed-tools: {text[:15_000]}\n---\n{text}".encode()
     ),
     "skills shown": selection._plain_lines,
-    "skills marked": tools.disarm,
+    "skills marked": parts.disarm,
+    "parts of a context": parts.quoted,
     "keywords": keywords,
     "words": words,
     "terms": lambda text: terms_of(text, "porter"),

@@ -15,6 +15,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from refold.limits import CONNECTIONS_COUNT_MAX, REQUEST_SECONDS
 
 HOST: Final = "127.0.0.1"
+_OWN_NAMES: Final = (HOST, "localhost", "[::1]")
 _BACKLOG_COUNT: Final = 128
 _TOO_MANY: Final = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 _LOG: Final = logging.getLogger("refold")
@@ -26,6 +27,12 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def is_own(host: str) -> bool:
+    """Return whether the `Host` of a request is a name of this machine alone, with a port or without one."""
+    name, colon, port = host.rpartition(":")
+    return (name if colon and port.isascii() and port.isdecimal() else host).lower() in _OWN_NAMES
 
 
 def listening_on(port: int, host: str = HOST) -> socket.socket:

@@ -32,6 +32,12 @@ _ROLES: Final[dict[object, Role]] = {role: role for role in ROLES}
 PROMPT_ROLES: Final = frozenset(("system", "developer"))
 TOOL_ROLES: Final = frozenset(("tool", "function"))
 
+INJECTED_KEY: Final = "refold_injected"
+"""In a message's metadata: what hooks put beside it, which a context shows as theirs."""
+
+ORIGINAL_KEY: Final = "original"
+"""In a message's metadata: the user's words, where a hook changed them."""
+
 
 class MessageAppended(Event, frozen=True, tag=2):
     """A message was added to a conversation."""

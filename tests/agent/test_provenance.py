@@ -23,6 +23,7 @@ from refold.agent import (
     ToolContext,
     UserMessageResult,
     default_hooks,
+    defaults,
     extract_idle,
     files_tool,
 )
@@ -510,3 +511,34 @@ def test_forks_that_go_along_take_what_names_them(told: Told) -> None:
     inherited.project().add(f"{WORDS} in the fork", source=ID)
     told.chat.erase(forks="erase")
     told.assert_gone(WORDS, ID, "a-fork-of-the-conversation")
+
+
+def test_an_episode_goes_with_what_its_task_is_taken_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(defaults, "SOURCES_COUNT_MAX", 2)  # As in a session of thousands of messages.
+    for number, way in enumerate(("described", "said", "inherited")):
+        with Memory(tmp_path / str(number)) as memory:
+            default_hooks(memory)
+            chat = memory.conversation(ID)
+            chat.append("system", "You are careful.")
+            if way == "described":
+                chat.session.describe_task(f"Renew {WORDS}.")
+            else:
+                chat.append("user", f"Renew {WORDS}.")
+            told = memory.head
+            chat = chat.fork("fork") if way == "inherited" else chat
+            loop = AgentLoop(memory, chat, Script(Reply("Very well."), Reply("Done.")))
+            loop.run("Please begin.")
+            loop.run("Go on.")
+            loop.end()
+            assert [hit.entry.task for hit in memory.project().search_episodes("")] == [f"Renew {WORDS}."]
+            memory.erase([told])
+        assert occurrences(tmp_path / str(number), WORDS) == 0, way
+
+
+def test_skills_of_a_context_go_with_the_message_that_brought_them(tmp_path: Path) -> None:
+    with Memory(tmp_path / "store") as memory:
+        chat = memory.conversation(ID)
+        said = chat.append("user", "Hello.", metadata={"refold_injected": {"skills": [["desk", WORDS, 1.0]]}})
+        memory.show(memory.context(chat, tools=()))
+        memory.erase([said])
+    assert occurrences(tmp_path / "store", WORDS) == 0

@@ -1,5 +1,6 @@
 """A copy of a shared log: what is overtaken, lost on its way, erased elsewhere, or not what the server has."""
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -733,3 +734,13 @@ def test_commits_are_applied_once_however_they_come() -> None:
     with pytest.raises(Overtaken):
         commits.append(2, b"")
     assert commits.read(6) == [Numbered(7, commits.commits[6])]
+
+
+def test_a_copy_is_its_owners_whatever_the_umask(machine: Callable[..., Memory], tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        machine("home/.cache/refold").profile().set("theme", "dark")
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "home", *(tmp_path / "home").rglob("*"))}
+    assert {name for name, mode in modes.items() if mode & 0o077} == set()

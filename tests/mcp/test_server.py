@@ -133,6 +133,63 @@ def test_a_server_that_is_bound_shows_nothing_else(memory: Memory) -> None:
     using(memory, use, conversation="one", project="one")
 
 
+def test_a_server_that_is_bound_to_a_conversation_shows_that_and_its_project_alone(memory: Memory) -> None:
+    two_projects(memory)
+
+    async def use(client: Client) -> None:
+        uris = {resource.uri for resource in await listed(client)}
+        assert uris == {
+            "memory://profile",
+            "memory://projects/one/memories",
+            *(f"memory://conversations/of one/{kind}".replace(" ", "%20") for kind in resources.CONVERSATION_KINDS),
+        }
+        elsewhere = client.read_resource("memory://projects/two/memories")
+        await refuses(types.INVALID_PARAMS, "bound to", "'one'", asked=elsewhere)
+        reference = types.ResourceTemplateReference(uri=resources.TEMPLATES["memories"])
+        assert (await client.complete(reference, {"name": "id", "value": ""})).completion.values == ["one"]
+
+    using(memory, use, conversation="of one")
+
+
+def test_a_server_that_is_bound_to_a_project_shows_its_conversations_alone(memory: Memory) -> None:
+    two_projects(memory)
+    memory.board(session="alone").set_working_history("of no conversation")
+
+    async def use(client: Client) -> None:
+        uris = {resource.uri for resource in await listed(client)}
+        assert "memory://conversations/of%20one/window" in uris
+        assert not any("two" in uri or "none" in uri for uri in uris)
+        for uri in (
+            *("memory://conversations/of%20two/window", "memory://conversations/of%20none/events"),
+            *("memory://conversations/of%20two/board/messages", "memory://conversations/alone/board/working_history"),
+            "memory://projects/two/memories",
+        ):
+            await refuses(types.INVALID_PARAMS, "no resource", asked=client.read_resource(uri))
+        reference = types.ResourceTemplateReference(uri=resources.TEMPLATES["window"])
+        assert (await client.complete(reference, {"name": "id", "value": "of"})).completion.values == ["of one"]
+        for name in ("of two", "of none"):
+            found = await client.call_tool("conversation_search", {"query": "salary"}, meta={CONVERSATION_META: name})
+            assert found.is_error
+            assert "bound to" in str(found.content)
+        head = memory.head
+        assert not (
+            await client.call_tool(
+                "memory_write", {"action": "set", "key": "a", "value": "b"}, meta={CONVERSATION_META: "new"}
+            )
+        ).is_error
+        assert (memory.conversation("new").project, memory.head > head) == ("one", True)
+
+    using(memory, use, project="one")
+
+
+def two_projects(memory: Memory) -> None:
+    for name in ("one", "two"):
+        memory.conversation(f"of {name}", project=name).append("user", f"the salary of {name}")
+        memory.project(name).add(f"Something of {name}")
+    memory.conversation("of none").append("user", "the salary of none")
+    memory.board(session="of two").set_working_history("the salary of two")
+
+
 # A server that only reads.
 
 

@@ -244,7 +244,11 @@ def test_requests_under_a_foreign_name_are_refused(memory: Memory) -> None:
         with httpx2.Client(headers={"Accept": "application/json, text/event-stream"}) as client:
             assert client.post(url, json=body, headers={"Host": "evil.example.com"}).status_code == 421
             assert client.post(url, json=body, headers={"Origin": "http://evil.example.com"}).status_code == 403
-            assert client.post(url, json=body, headers={"Host": "localhost.evil.example.com:80"}).status_code == 421
+            for host in ("localhost.evil.example.com:80", "localhost:1.evil.example.com"):
+                assert client.post(url, json=body, headers={"Host": host}).status_code == 421
+            for origin in ("http://localhost:3000", "http://127.0.0.1:1", "http://localhost:3000.evil.example.com"):
+                assert client.post(url, json=body, headers={"Origin": origin}).status_code == 403
+            assert client.options(url, headers={"Origin": "http://localhost:3000"}).status_code == 403
             assert client.post(url, content=b"x" * 5_000_000).status_code == 413
             assert client.post(url, content=b"{broken", headers={"Content-Type": "application/json"}).status_code == 400
             modern = {"MCP-Protocol-Version": "2026-07-28"}

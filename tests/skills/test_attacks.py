@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from refold.agent.tools import disarm
+from refold.agent.parts import disarm
 from refold.errors import InvalidInput
 from refold.limits import SKILL_FILE_BYTES_MAX
 from refold.skills import SelectionPolicy, Skill, SkillLoader, SkillRoots, files, inject_skills, parse_skill

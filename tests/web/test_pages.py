@@ -398,6 +398,13 @@ def test_a_hand_chooses_a_language_for_good(client: TestClient) -> None:
     assert links == ["/sessions/trip?at=9&lang=zh"]
 
 
+@pytest.mark.parametrize("path", ["//evil.example", "///evil.example/a", "/\\\\evil.example", "/\\evil.example"])
+def test_no_link_of_a_page_that_is_not_found_leads_elsewhere(client: TestClient, path: str) -> None:
+    page = client.get(f"http://localhost{path}")
+    assert page.status_code == 404
+    assert not re.search(r'href="[/\\\\]{2}', page.text)
+
+
 # Memories and skills.
 
 

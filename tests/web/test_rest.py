@@ -305,7 +305,7 @@ def test_other_origins_and_sites_are_refused(client: TestClient, memory: Memory)
         {"x-csrf-token": "wrong"},
     ):
         assert client.post(path, json=body, headers=headers).status_code == 403, headers
-    for kind in ("text/plain", "multipart/form-data; boundary=x", ""):
+    for kind in ("text/plain", "multipart/form-data; boundary=x", "application/x-www-form-urlencoded", ""):
         sent = client.post(path, content=json.dumps(body), headers={"content-type": kind})
         assert sent.status_code == 415, kind
     assert client.get("/api/sessions", headers={"sec-fetch-site": "cross-site"}).status_code == 403

@@ -51,14 +51,14 @@ from refold.memory.conversation import Conversation
 from refold.memory.earlier import Earlier
 from refold.memory.memory import Memory
 from refold.memory.options import Core, core_of, day_at, days_before
-from refold.message import PROMPT_ROLES, Message, text_of
+from refold.message import INJECTED_KEY, PROMPT_ROLES, Message, text_of
 from refold.text import sha256
 from refold.views.episodes import EPISODES, Episode
 from refold.views.facts import FACTS
 from refold.views.scratchpad import SCRATCH
 from refold.views.session import CONTEXTS, ContextShown
 
-RENDERER: Final = 5  # A change of one byte is another number: contexts that were shown are built again by theirs.
+RENDERER: Final = 6  # A change of one byte is another number: contexts that were shown are built again by theirs.
 
 # Budgets.
 
@@ -111,7 +111,6 @@ def _budget(budget: object) -> ContextBudget:
 
 # What hooks put beside a message of the user: metadata of the message, never its words.
 
-INJECTED: Final = "refold_injected"
 NamedSkill: TypeAlias = tuple[str, str, float]
 
 
@@ -127,7 +126,7 @@ def injected_in(messages: Sequence[Message]) -> Injected:
     newest = next((message for message in reversed(messages) if message.role == "user"), None)
     metadata = None if newest is None else newest.metadata
     try:
-        return msgspec.convert((metadata or {}).get(INJECTED, {}), Injected)
+        return msgspec.convert((metadata or {}).get(INJECTED_KEY, {}), Injected)
     except msgspec.ValidationError:
         return Injected()
 
@@ -644,8 +643,9 @@ def show(memory: Memory, core: Core, context: Context) -> int:
         checks.invalid(f"show takes a Context, not {type(context).__name__}; make one with memory.context(chat)")
     recipe = context.recipe
     rows = [*((part.name, part.digest, part.tokens) for part in context.parts), _window_row(context.window)]
-    # The query mostly says the same as the user's last message.
-    sources = [message.seq for message in context.window if message.role == "user"][-1:] if recipe.query else ()
+    # The query mostly says the same as the user's last message, and skills are what hooks put beside it.
+    is_told = recipe.query or recipe.skills
+    sources = [message.seq for message in context.window if message.role == "user"][-1:] if is_told else ()
     event = ContextShown(
         (*sources, *recipe.seqs),
         context.seq,

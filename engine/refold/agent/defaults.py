@@ -1,6 +1,6 @@
 """Hooks of the memory itself: load memories, follow the commands of users, inject skills, extract at the end."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
 from refold.agent.commands import ForgetCommand, RecallCommand, RememberCommand, detect_memory_command
@@ -23,11 +23,12 @@ from refold.limits import SOURCES_COUNT_MAX
 from refold.memory.memory import Memory
 from refold.memory.options import core_of
 from refold.memory.project import Project
-from refold.message import Message, MessageAppended
+from refold.message import Message, MessageAppended, text_of
 from refold.results import SessionSummary
 from refold.text import counted
 from refold.text import keywords as keywords_of
 from refold.views.episodes import EPISODES
+from refold.views.session import WORK
 
 _FORGET_RANKING: Final = "seed"  # What is forgotten was chosen on its scores.
 _FORGET_SCORE_MIN: Final = 0.45  # A user who asks to forget means no memory that is less similar.
@@ -138,9 +139,13 @@ def record_session(context: HookContext, summary: SessionSummary) -> None:
     chat = context.conversation
     if not context.memory.settings.get("memory_enabled") or not summary.total_turns or not summary.task_description:
         return
-    seqs = [stamp.seq for event, stamp in chat.events() if isinstance(event, MessageAppended) and not stamp.erased]
-    if not seqs or _recorded_seq(context) > seqs[-1]:
+    own = {
+        stamp.seq: event for event, stamp in chat.events() if isinstance(event, MessageAppended) and not stamp.erased
+    }
+    if not own or _recorded_seq(context) > max(own):
         return
+    task_seq = _task_seq(context, own)
+    seqs = [seq for seq in own if seq != task_seq]
     calls = ", ".join(f"{name} x {count}" for name, count in summary.tool_usage.items())
     context.memory.project(context.project).record_episode(
         "success" if summary.success else "failure",
@@ -149,8 +154,18 @@ def record_session(context: HookContext, summary: SessionSummary) -> None:
         approach=f"Tools: {calls}" if calls else "",
         outcome=summary.outcome,
         tools=tuple(summary.tool_usage),
-        sources=[*seqs[:1], *seqs[1:][-SOURCES_COUNT_MAX + 1 :]],
+        # That of the task comes first: of a long session, not all can be cited.
+        sources=[task_seq, *seqs[-SOURCES_COUNT_MAX + 1 :]],
     )
+
+
+def _task_seq(context: HookContext, own: Mapping[int, MessageAppended]) -> int:
+    """Return the seq of what a session's task is taken from, as its summary takes it."""
+    core, at = core_of(context.memory)
+    described = core.read(f"conversation/{context.session_id}", lambda state: state.part(WORK).task_seq, at)
+    inherited = [(each.seq, each.event) for each in context.conversation.window() if each.seq not in own]
+    messages = [*inherited, *own.items()]
+    return described or next((seq for seq, event in messages if event.role == "user" and text_of(event)), min(own))
 
 
 def _recorded_seq(context: HookContext) -> int:

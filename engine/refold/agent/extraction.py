@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from refold import checks
 from refold.agent.candidates import state_in
+from refold.agent.parts import line_of, quoted
 from refold.agent.providers import JsonProvider, JsonResult, NoJson, ProviderFailed
 from refold.agent.secrets import secret_in
 from refold.agent.tools import is_storable
@@ -251,12 +252,12 @@ def known_memories(project: Project) -> list[str]:
     """List the most important memories, those that wait for approval too, as the prompt shows them."""
     entries = [entry for entry in project.list() if entry.status in ("active", "pending_review")]
     entries.sort(key=lambda entry: (-entry.importance, entry.seq))
-    return [f"- [{entry.category}] {' '.join(entry.content.split())}" for entry in entries[:KNOWN_COUNT_MAX]]
+    return [f"- [{entry.category}] {line_of(entry.content)}" for entry in entries[:KNOWN_COUNT_MAX]]
 
 
 def prompt(summary: SessionSummary, messages: Sequence[Message], known: Sequence[str]) -> str:
     """Render the question about a session: the same text for the same session, nothing of which is read as a prompt."""
-    files = [f"- {path} ({lines} lines)" for path, lines, _ in summary.files_read]
+    files = [f"- {line_of(path)} ({lines} lines)" for path, lines, _ in summary.files_read]
     half = EXTRACTION_CHARS_MAX // 2 - 16
     lines = [
         line if len(line) <= EXTRACTION_CHARS_MAX else f"{line[:half]}\n[...]\n{line[-half:]}"
@@ -264,9 +265,9 @@ def prompt(summary: SessionSummary, messages: Sequence[Message], known: Sequence
         if (line := _line(message))
     ]
     return _PROMPT.format(
-        task=_section([summary.task_description]),
+        task=_section([quoted(summary.task_description, "  ")]),
         files=_section(_newest(files)),
-        findings=_section(_newest([f"- {text}" for text in summary.key_findings])),
+        findings=_section(_newest([f"- {quoted(text, '  ')}" for text in summary.key_findings])),
         conversation="\n".join(lines) or "(none)",
         known=_section(known),
     )
@@ -295,7 +296,7 @@ def _section(lines: Sequence[str]) -> str:
 
 
 def _line(message: Message) -> str:
-    text = text_of(message)
+    text = quoted(text_of(message), "  ")
     return f"{message.role}: {text}" if text else ""
 
 

@@ -20,9 +20,10 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from refold import checks
-from refold.agent.context import INJECTED, NamedSkill
+from refold.agent.context import NamedSkill
+from refold.agent.parts import one_line
 from refold.agent.providers import NoJson, ProviderFailed, Usage
-from refold.agent.tools import ToolResult, actor_of, one_line
+from refold.agent.tools import ToolResult, actor_of
 from refold.engine.origin import origin_in
 from refold.engine.subscriptions import Subscription
 from refold.errors import EmbedderFailed, RefoldError, StoreBusy, StoreUnreachable
@@ -31,7 +32,7 @@ from refold.limits import HOOK_SECONDS_DEFAULT, HOOK_SECONDS_MAX
 from refold.memory.conversation import Conversation
 from refold.memory.memory import Memory
 from refold.memory.options import core_of
-from refold.message import Message, MessageAppended, MessageReplaced
+from refold.message import INJECTED_KEY, Message, MessageAppended, MessageReplaced
 from refold.results import SessionSummary
 from refold.views.window import WindowResized
 
@@ -119,7 +120,7 @@ class UserMessageResult(Struct, frozen=True):
         """The metadata to append the message with; `None` where nothing is injected."""
         if self.injected_context is None and not self.skills:
             return None
-        return {INJECTED: {"text": self.injected_context or "", "skills": list(map(list, self.skills))}}
+        return {INJECTED_KEY: {"text": self.injected_context or "", "skills": list(map(list, self.skills))}}
 
 
 class BeforeLlmResult(Struct, frozen=True):

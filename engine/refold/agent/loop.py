@@ -34,7 +34,7 @@ from refold.limits import (
 from refold.memory.conversation import Conversation
 from refold.memory.memory import Memory
 from refold.memory.reasons import shortened
-from refold.message import Message, MessageAppended, text_of
+from refold.message import ORIGINAL_KEY, Message, MessageAppended, text_of
 from refold.results import SessionSummary
 from refold.views.scratchpad import NoteAdded, ScratchpadCleared, ScratchpadDeleted, ScratchpadSet
 from refold.views.session import ContextShown, MemoriesExtracted, ToolExecuted
@@ -178,7 +178,7 @@ class AgentLoop:
             )
         content = text if answer.modified_message is None else answer.modified_message
         self._close_interrupted_calls()
-        metadata = ({} if content == text else {"original": text}) | (answer.metadata or {})
+        metadata = ({} if content == text else {ORIGINAL_KEY: text}) | (answer.metadata or {})
         message = self._append("user", content, must_fit=True, metadata=metadata or None)
         self._hooks.fire_deferred(self._context, [message])
         return self._turn(message, noticed)
@@ -383,7 +383,7 @@ def _check(memory: object, chat: object, model: object) -> None:
 
 def _texts_of(message: Message) -> tuple[str, ...]:
     """Return the text of a message of the user, and what it was before a hook changed it."""
-    original = (message.metadata or {}).get("original")
+    original = (message.metadata or {}).get(ORIGINAL_KEY)
     return (text_of(message), original) if isinstance(original, str) else (text_of(message),)
 
 

@@ -314,6 +314,7 @@ BEYOND_REACH: Final = (
     "exports and backups that were made before",
     "snapshots that were handed out as bytes",
     "what callers, subscribers and models were given",
+    "digests of contexts that were shown, against which a guess can be tested",
     "what was made of it and names neither its events as sources nor the conversation",
     "files of a mirror until it runs next, and skills that were written as files",
     "the RAM of other processes that have the store open, until each reads or writes again",

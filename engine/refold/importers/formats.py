@@ -20,6 +20,7 @@ from refold import Message, checks
 from refold.errors import EmbeddingMismatch, InvalidInput, LimitExceeded
 from refold.limits import DOCUMENT_BYTES_MAX
 from refold.memory.wires import openai
+from refold.message import INJECTED_KEY, ORIGINAL_KEY
 
 
 @contextmanager
@@ -275,9 +276,9 @@ EXCEPTIONS_KEY: Final = "openai_fields"
 """In a message's metadata, where it was unusual: which fields were ``absent``, and which were there as ``null``."""
 
 COLLISIONS_KEY: Final = "message"
-"""In a message's metadata: fields of the message that have the name of one that an importer adds."""
+"""In a message's metadata: fields of the message that have the name of one that an importer, or a hook, adds."""
 
-_RESERVED: Final = frozenset((SOURCE_KEY, EXCEPTIONS_KEY, COLLISIONS_KEY))
+_RESERVED: Final = frozenset((SOURCE_KEY, EXCEPTIONS_KEY, COLLISIONS_KEY, INJECTED_KEY, ORIGINAL_KEY))
 
 
 def source_message(

@@ -577,7 +577,7 @@ def _copy_in(root: str, name: str, seed: Sequence[Row]) -> "LmdbLog":
     # Both: a server may be restored as another one, and an address may be given to another log.
     place = os.path.join(root, blake2b(values[b"store_id"] + name.encode(), digest_size=KEYED_HASH_BYTES).hexdigest())
     try:
-        os.makedirs(place, 0o700, exist_ok=True)
+        _make_private(place)
         for number in range(CACHES_COUNT_MAX):
             path = os.path.join(place, str(number))
             lock = io.FileIO(f"{path}.lock", "w", opener=_private)
@@ -592,6 +592,14 @@ def _copy_in(root: str, name: str, seed: Sequence[Row]) -> "LmdbLog":
     raise StoreBusy(
         f"all CACHES_COUNT_MAX = {CACHES_COUNT_MAX} copies in {place} are in use; close some, or give cache="
     )
+
+
+def _make_private(path: str) -> None:
+    """Make a directory, and those above it, for their owner alone: `os.makedirs` leaves the others to the umask."""
+    if not os.path.isdir(path):
+        _make_private(os.path.dirname(path))
+        with suppress(FileExistsError):
+            os.mkdir(path, 0o700)
 
 
 def _private(path: str, flags: int) -> int:

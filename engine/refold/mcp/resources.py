@@ -85,8 +85,30 @@ class Binding(Struct, frozen=True):
             return checks.text(name, CONVERSATION_META)
         return self.own if session is None else f"mcp-{session}"
 
+    @property
+    def only_project(self) -> str | None:
+        """The project whose memories alone are served: the bound one, or that of the bound conversation."""
+        if self.project is not None or self.conversation is None:
+            return self.project
+        return self.project_of(self.memory.conversation(self.conversation))
+
+    def serves(self, conversation_id: str) -> bool:
+        """Return whether a conversation is the bound one, or of the bound project, or new."""
+        if self.conversation is not None or self.project is None:
+            return self.conversation in (None, conversation_id)
+        chat = self.memory.conversation(conversation_id)
+        return not chat.version or (chat.project or "default") == self.project
+
     def chat(self, conversation_id: str) -> Conversation:
-        """Make a handle on a conversation; a new one will be opened in the project."""
+        """Make a handle on a conversation; a new one will be opened in the project.
+
+        Raises `NotFound` for one of another project than the bound one.
+        """
+        if not self.serves(conversation_id):
+            raise NotFound(
+                f"the conversation {checks.shown(conversation_id)} is not of the project {self.project!r}, which this "
+                "server is bound to; name another one, or bind a server to its project"
+            )
         chat = self.memory.conversation(conversation_id)
         if self.project is None or chat.version:
             return chat
@@ -219,7 +241,8 @@ class Cursor(Struct, frozen=True, array_like=True):
 def list_resources(binding: Binding, cursor: str | None) -> tuple[list[types.Resource], str | None]:
     """List a page of the resources, and the cursor of the next one; raises `InvalidInput` for a wrong cursor.
 
-    A server that is bound to a conversation or a project lists that one alone.
+    A server that is bound to a conversation lists that one and its project, one bound to a project that with its
+    conversations.
     """
     memory = binding.memory
     if cursor is None:
@@ -232,12 +255,12 @@ def list_resources(binding: Binding, cursor: str | None) -> tuple[list[types.Res
         except checks.UNDECODABLE:
             checks.invalid(f"{checks.shown(cursor)} is no cursor of a list; give nextCursor as it came, or none")
     if place.kind == MEMORIES:
-        names = _page(memory.projects, binding.project, place.after)
+        names = _page(memory.projects, binding.only_project, place.after)
         addresses += [Address(MEMORIES, name) for name in names]
         place = Cursor(MEMORIES, names[-1]) if len(names) == LISTED_COUNT_MAX else Cursor(WINDOW, "")
     if place.kind == WINDOW:
         names = _page(memory.conversations, binding.conversation, place.after)
-        addresses += [Address(kind, name) for name in names for kind in _kinds_of(memory, name)]
+        addresses += [Address(kind, name) for name in names if binding.serves(name) for kind in _kinds_of(memory, name)]
         place = Cursor(WINDOW, names[-1] if len(names) == LISTED_COUNT_MAX else "")
     following = msgspec.json.encode(place).decode() if place.after else None
     page = [
@@ -299,10 +322,13 @@ def read_resource(binding: Binding, address: Address) -> str:
 
 
 def _check_served(binding: Binding, address: Address) -> None:
-    if address.kind in {*CONVERSATION_KINDS, *BOARD_KINDS} and binding.conversation not in (None, address.id):
-        _not_there(address, f"this server is bound to the conversation {binding.conversation!r}")
-    if address.kind == MEMORIES and binding.project not in (None, address.id):
-        _not_there(address, f"this server is bound to the project {binding.project!r}")
+    if address.kind in {*CONVERSATION_KINDS, *BOARD_KINDS} and not binding.serves(address.id):
+        named = (
+            f"project {binding.project!r}" if binding.conversation is None else f"conversation {binding.conversation!r}"
+        )
+        _not_there(address, f"this server is bound to the {named}")
+    if address.kind == MEMORIES and binding.only_project not in (None, address.id):
+        _not_there(address, f"this server is bound to the project {binding.only_project!r}")
     if address.kind == NOTES:
         binding.memory.journal(binding.journal).day(address.id)
 
@@ -337,7 +363,9 @@ def _of_conversation(binding: Binding, address: Address) -> dict[str, Any]:
 
 
 def _of_board(binding: Binding, address: Address) -> dict[str, Any]:
-    if not _has_board(binding.memory, address.id) and binding.conversation is None:
+    # Of a session without a conversation it is not known to which project it belongs.
+    is_known = binding.project is None or binding.memory.conversation(address.id).version
+    if not (is_known and _has_board(binding.memory, address.id)) and binding.conversation is None:
         _not_there(address, f"there is no board of a session {checks.shown(address.id)}")
     part = BOARD_KINDS[address.kind]
     return {"session": address.id, "part": part, "value": binding.memory.board(session=address.id).get(part)}
@@ -358,7 +386,7 @@ def _cut(lines: Iterator[dict[str, Any]], count_max: int) -> tuple[list[msgspec.
 
 def _memories(binding: Binding, address: Address) -> dict[str, Any]:
     project = binding.memory.project(address.id)
-    if binding.project is None and not is_project(binding.memory, address.id):
+    if binding.only_project is None and not is_project(binding.memory, address.id):
         _not_there(address, f"there is no project {checks.shown(address.id)}")
     paging = dict(address.paging)
     offset, limit = paging.get("offset", 0), min(paging.get("limit", PAGE_ENTRIES_MAX), PAGE_ENTRIES_MAX)

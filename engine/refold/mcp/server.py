@@ -22,6 +22,8 @@ from mcp import MCPError, types
 from mcp.server import Server, ServerRequestContext
 from mcp.server.transport_security import TransportSecuritySettings
 from msgspec import Struct
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
 
 from refold import Conversation, checks
 from refold.agent import builtin, extraction
@@ -37,7 +39,7 @@ from refold.limits import (
     SESSIONS_COUNT_MAX,
     SHUTDOWN_SECONDS,
 )
-from refold.listener import HOST, HttpConnection, listening_on
+from refold.listener import HOST, HttpConnection, is_own, listening_on
 from refold.mcp import resources
 from refold.mcp.resources import BOARD, MEMORIES, NOTES, Binding, Watches
 from refold.mcp.stdio import messages, standard_streams
@@ -161,9 +163,10 @@ def complete(binding: Binding, params: types.CompleteRequestParams) -> types.Com
     elif kind == NOTES:
         names = [day for day in resources.days(binding) if day.startswith(text)]
     elif kind == MEMORIES:
-        names = _names(memory.projects, binding.project, text, lambda: resources.is_project(memory, text))
+        names = _names(memory.projects, binding.only_project, text, lambda: resources.is_project(memory, text))
     elif kind is not None:
-        names = _names(memory.conversations, binding.conversation, text, lambda: memory.conversation(text).version > 0)
+        found = _names(memory.conversations, binding.conversation, text, lambda: memory.conversation(text).version > 0)
+        names = list(filter(binding.serves, found))
     return types.Completion(values=names[:LISTED_COUNT_MAX], has_more=len(names) > LISTED_COUNT_MAX)
 
 
@@ -513,12 +516,32 @@ def _interrupted_by_signals() -> Generator[None]:
             signal.signal(number, handler)
 
 
+class _OwnRequests:
+    """Refuses requests under another name or port than this server's own: the SDK takes any port, and any end of it."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer one request."""
+        if scope["type"] == "http":
+            headers = Headers(scope=scope)
+            host, origin = headers.get("host", ""), headers.get("origin")
+            if not is_own(host):
+                await PlainTextResponse(f"the host is {host!r}", 421)(scope, receive, send)
+                return
+            if origin not in {None, f"http://{host}"}:
+                await PlainTextResponse(f"the origin is {origin!r}", 403)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
 def web_server(server: MemoryServer, **options: Any) -> uvicorn.Server:
     """Make a web server of a memory that only answers requests made to this machine's own names.
 
     A page of a browser cannot reach it under a name of its own, nor from its own origin. `options` go to the SDK.
     """
-    app = server.low_level.streamable_http_app(
+    app: Any = server.low_level.streamable_http_app(
         streamable_http_path=PATH,
         host=HOST,
         max_request_body_size=BODY_BYTES_MAX,
@@ -529,7 +552,7 @@ def web_server(server: MemoryServer, **options: Any) -> uvicorn.Server:
         **options,
     )
     config = uvicorn.Config(
-        app,
+        _OwnRequests(app),
         http=HttpConnection,
         log_config=None,
         access_log=False,

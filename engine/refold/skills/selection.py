@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold import checks
-from refold.agent.tools import disarm, one_line, skill_block, strip_controls
+from refold.agent.parts import disarm, one_line, skill_block, strip_controls
 from refold.errors import InvalidInput, NotFound
 from refold.index.ranking import Query, Ranking, ranking_of
 from refold.index.signals import Text, TextIndex

@@ -22,6 +22,7 @@ from refold.agent.hooks import (
     Hooks,
     UserMessageResult,
 )
+from refold.agent.parts import disarm, one_line
 from refold.agent.providers import JsonProvider
 from refold.agent.tools import (
     FORBIDDEN,
@@ -32,8 +33,6 @@ from refold.agent.tools import (
     ToolDefinition,
     ToolRegistry,
     ToolResult,
-    disarm,
-    one_line,
 )
 from refold.engine import batch as batches
 from refold.errors import InvalidInput, LimitExceeded, NotFound

@@ -14,13 +14,13 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from refold.listener import is_own
 from refold.web.access import LOGIN_PATH, Access
 from refold.web.problems import problem
 
 HEALTH_PATH: Final = "/health"
 _OPEN_PATHS: Final = frozenset((LOGIN_PATH, HEALTH_PATH))
 _OPEN_FOLDER: Final = "/static/"
-LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 WRITES: Final = frozenset(("POST", "PUT", "PATCH", "DELETE"))
 SAFE_METHODS: Final = frozenset(("GET", "HEAD", "OPTIONS"))
@@ -93,7 +93,7 @@ class Guard:
         headers, method = Headers(scope=scope), scope["method"]
         host = headers.get("host", "")
         # With a token, a name of any page is harmless: a browser sends the cookie to the name alone that got it.
-        if self._access is None and _name(host) not in LOOPBACK:
+        if self._access is None and not is_own(host):
             return problem(421, "This server answers under this machine's own names alone", f"the host is {host!r}")
         origin = headers.get("origin")
         if origin is not None and origin != f"{scope['scheme']}://{host}":
@@ -116,7 +116,7 @@ class Guard:
         if not self._writes:
             return problem(403, "This server only reads", "start it with --write to change something")
         # A method that no route takes is refused by the routes, which say what they take.
-        return self._refused_write(headers, method) if self._takes(named) else None
+        return self._refused_write(headers, method, named["path"]) if self._takes(named) else None
 
     def _unknown(self, path: str) -> Any:
         if not path.startswith("/api/"):
@@ -125,7 +125,7 @@ class Guard:
         refusal.headers["www-authenticate"] = "Bearer"
         return refusal
 
-    def _refused_write(self, headers: Headers, method: str) -> Any:
+    def _refused_write(self, headers: Headers, method: str, path: str) -> Any:
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
         given = headers.get(CSRF_HEADER)
@@ -133,19 +133,14 @@ class Guard:
             return problem(403, "The token is of another server", "load the page again")
         # A page of another site can send a form, and any other method only after it has asked.
         is_bare = method != "POST" and not has_body
-        if kind == JSON or (kind == FORM and has_body) or given is not None or is_bare:
+        is_form = kind == FORM and has_body and not path.startswith("/api/")  # The pages ask for its token.
+        if kind == JSON or is_form or given is not None or is_bare:
             return None
         return problem(415, "A write is JSON", f"send it as {JSON}, or with the token of a page as {CSRF_HEADER}")
 
     def is_token(self, given: str) -> bool:
         """Tell whether a text is the token of this server."""
         return hmac.compare_digest(given.encode("utf-8", "replace"), self._token.encode())
-
-
-def _name(host: str) -> str:
-    """Return a host without its port."""
-    name, colon, port = host.rpartition(":")
-    return name.lower() if colon and port.isdecimal() and (port.isascii()) else host.lower()
 
 
 def _bounded(receive: Receive) -> Receive:

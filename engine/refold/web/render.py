@@ -74,7 +74,8 @@ def _word(language: str, key: str, **values: object) -> str:
 
 def _raw_path(request: Request) -> str:
     raw: bytes = request.scope.get("raw_path") or request.scope["path"].encode("utf-8", "replace")
-    return raw.split(b"?")[0].decode("latin-1")
+    # A link that begins with two slashes leads to another host.
+    return "/" + raw.split(b"?")[0].decode("latin-1").lstrip("/\\")
 
 
 def url(*names: object) -> str:

@@ -167,16 +167,16 @@ def test_a_server_that_is_bound_to_a_project_shows_its_conversations_alone(memor
             await refuses(types.INVALID_PARAMS, "no resource", asked=client.read_resource(uri))
         reference = types.ResourceTemplateReference(uri=resources.TEMPLATES["window"])
         assert (await client.complete(reference, {"name": "id", "value": "of"})).completion.values == ["of one"]
+        meta: Any
         for name in ("of two", "of none"):
-            found = await client.call_tool("conversation_search", {"query": "salary"}, meta={CONVERSATION_META: name})
+            meta = {CONVERSATION_META: name}
+            found = await client.call_tool("conversation_search", {"query": "salary"}, meta=meta)
             assert found.is_error
             assert "bound to" in str(found.content)
         head = memory.head
-        assert not (
-            await client.call_tool(
-                "memory_write", {"action": "set", "key": "a", "value": "b"}, meta={CONVERSATION_META: "new"}
-            )
-        ).is_error
+        meta = {CONVERSATION_META: "new"}
+        written = await client.call_tool("memory_write", {"action": "set", "key": "a", "value": "b"}, meta=meta)
+        assert not written.is_error
         assert (memory.conversation("new").project, memory.head > head) == ("one", True)
 
     using(memory, use, project="one")

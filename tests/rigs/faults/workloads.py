@@ -68,7 +68,7 @@ def tasks(world: World, memory: Memory) -> None:
         world.tried([text], lambda: _fail(failure))
 
     async def all_of_them() -> None:
-        for turn in range(3):
+        for turn in range(8):
             await asyncio.gather(*(work(f"{turn}-{number}") for number in range(8)))
 
     asyncio.run(all_of_them())
@@ -82,7 +82,7 @@ def _fail(error: StoreError | None) -> None:
 
 def flushes(world: World, memory: Memory) -> None:
     """Write what waits for the disk, and let it be written, several times."""
-    for turn in range(4):
+    for turn in range(8):
         for place in range(3):
             append(world, memory, f"{turn}-{place}")
         world.tried([], memory.flush)

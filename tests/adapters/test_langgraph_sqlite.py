@@ -8,7 +8,9 @@ from datetime import UTC
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
+import ormsgpack
 import pytest
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.message import add_messages
@@ -107,6 +109,32 @@ def test_values_of_classes_that_are_not_here_are_what_they_were(
     resumed = graph.compile(checkpointer=RefoldSaver(memory)).invoke({"messages": [("human", "More.")]}, config)
     assert resumed["plan"] == [plans.Plan("car", [plans.Kind.ROAD])] * 3
     assert len(memory.conversation("langgraph/trip").window()) == 6
+
+
+@pytest.mark.parametrize("outer", [None, "Interrupt", "Send"])
+def test_a_file_from_elsewhere_runs_nothing(memory: Memory, tmp_path: Path, outer: str | None) -> None:
+    made = tmp_path / "made"
+    evil = ormsgpack.Ext(0, ormsgpack.packb(("os", "mkdir", str(made))))
+    if outer is not None:
+        arguments = (
+            ("langgraph.types", outer, evil) if outer == "Interrupt" else ("langgraph.types", outer, ("a", evil))
+        )
+        evil = ormsgpack.Ext(0 if outer == "Interrupt" else 1, ormsgpack.packb(arguments))
+    fill(tmp_path / "langgraph.db", threads=1, turns=1)
+    with closing(sqlite3.connect(tmp_path / "langgraph.db")) as connection:
+        for row, packed in connection.execute("SELECT rowid, checkpoint FROM checkpoints").fetchall():
+            checkpoint = ormsgpack.unpackb(packed, ext_hook=ormsgpack.Ext)
+            checkpoint["channel_values"]["evil"] = evil
+            checkpoint["channel_versions"]["evil"] = "1"
+            changed = ormsgpack.packb(checkpoint, option=ormsgpack.OPT_NON_STR_KEYS)
+            connection.execute("UPDATE checkpoints SET checkpoint = ? WHERE rowid = ?", (changed, row))
+        connection.execute("UPDATE writes SET type = 'msgpack', value = ?", (ormsgpack.packb(evil),))
+        connection.commit()
+    assert migrate(memory, tmp_path / "langgraph.db").checkpoints
+    assert not made.exists()
+    strict = RefoldSaver(memory, serde=JsonPlusSerializer(allowed_msgpack_modules=None))
+    assert list(strict.list(None))
+    assert not made.exists()
 
 
 def test_checkpoints_writes_and_items_are_what_they_were(memory: Memory, tmp_path: Path) -> None:

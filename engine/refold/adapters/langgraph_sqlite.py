@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import ormsgpack
 from langgraph.checkpoint.base import Checkpoint
-from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.serde._msgpack import SAFE_MSGPACK_TYPES
+from langgraph.checkpoint.serde.jsonplus import EXT_DELTA_SNAPSHOT, JsonPlusSerializer
 from msgspec import Struct
 
 from refold import InvalidInput, Memory
@@ -22,8 +23,8 @@ from refold.adapters.langgraph_store import RefoldStore
 FORMAT: Final = "langgraph-sqlite"
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_OWN: Final = ("langchain_core", "langgraph")
-_SERDE: Final = JsonPlusSerializer()
+_SERDE: Final = JsonPlusSerializer(allowed_msgpack_modules=None)
+"""Makes values of LangGraph's safe classes alone: a file from elsewhere may name any function of this machine."""
 _CHECKPOINTS: Final = """
     SELECT thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata FROM checkpoints
     ORDER BY thread_id, checkpoint_ns, checkpoint_id
@@ -62,6 +63,8 @@ def migrate(
 
     Threads are then those of ``RefoldSaver(memory, prefix=prefix)``, with their messages as conversations, and items
     those of ``RefoldStore(memory, prefix=store_prefix)``; vectors are left out, and made where an item is put again.
+    Only values of LangGraph's safe classes are made here. Those of others stay packed, and are made by whoever reads
+    the checkpoint: read a file from elsewhere with ``LANGGRAPH_STRICT_MSGPACK=true``.
     The file is only read. What is there already stays as it is, so a migration that was cut off goes on where it was.
     Raises ``InvalidInput`` for a file that holds neither.
     """
@@ -123,15 +126,28 @@ def _checkpoints(connection: sqlite3.Connection, saver: RefoldSaver) -> Iterator
 
 
 def _value(code: int, data: bytes) -> Any:
-    """Return a message or another value of LangGraph's; values of other classes, which may not be here, stay packed."""
-    try:  # Module, name and arguments; of LangGraph's snapshots of channels it is something else.
-        held: Any = ormsgpack.unpackb(data, ext_hook=ormsgpack.Ext, option=ormsgpack.OPT_NON_STR_KEYS)
-        module = str(held[0])
-    except (ValueError, LookupError, TypeError):
-        module = _OWN[0]
+    """Return a value of one of LangGraph's safe classes, such as a message; what has others in it stays packed."""
     packed = ormsgpack.Ext(code, data)
-    is_own = module.partition(".")[0] in _OWN
-    return _SERDE.loads_typed(("msgpack", ormsgpack.packb(packed))) if is_own else packed
+    return _SERDE.loads_typed(("msgpack", ormsgpack.packb(packed))) if _is_safe(code, data) else packed
+
+
+def _is_safe(code: int, data: bytes) -> bool:
+    """Return whether a packed value, and all that are packed in it, are of LangGraph's safe classes."""
+    waiting = [(code, data)]
+
+    def note(code: int, data: bytes) -> None:
+        waiting.append((code, data))
+
+    while waiting:
+        code, data = waiting.pop()
+        try:
+            held: Any = ormsgpack.unpackb(data, ext_hook=note, option=ormsgpack.OPT_NON_STR_KEYS)
+            # A snapshot of a channel is its value; all others are module, name and arguments.
+            if code != EXT_DELTA_SNAPSHOT and (held[0], held[1]) not in SAFE_MSGPACK_TYPES:
+                return False
+        except (ValueError, LookupError, TypeError):
+            return False
+    return True
 
 
 def _items(connection: sqlite3.Connection, store: RefoldStore) -> Iterator[tuple[None, bool]]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime as dates
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +13,17 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from refold import Conversation, InvalidInput, Memory, NotFound, RefoldError, StoreCorrupt, StoreVersion, recover
+from refold import (
+    Conversation,
+    InvalidInput,
+    Memory,
+    NotFound,
+    RefoldError,
+    StoreCorrupt,
+    StoreError,
+    StoreVersion,
+    recover,
+)
 from refold.engine.reader import end_of_command
 from refold.event import Erased
 from tests.engine.test_backup import names_in
@@ -353,6 +364,17 @@ class TestWhatIsRefused:
     def test_a_manifest_that_cannot_be_read(self, tmp_path: Path, backup: Path, manifest: bytes) -> None:
         (backup / "backup.json").write_bytes(manifest)
         with pytest.raises(StoreCorrupt, match=r"backup\.json in .* cannot be read"):
+            recover(backup, tmp_path / "new")
+
+    @pytest.mark.parametrize("kind", ["pipe", "link", "endless"])
+    def test_a_manifest_that_is_no_file(self, tmp_path: Path, backup: Path, kind: str) -> None:
+        manifest = backup / "backup.json"
+        manifest.unlink()
+        if kind == "pipe":
+            os.mkfifo(manifest)
+        else:
+            manifest.symlink_to("/dev/zero" if kind == "endless" else tmp_path / "elsewhere")
+        with pytest.raises(StoreError, match=r"reading backup\.json"):
             recover(backup, tmp_path / "new")
 
     def test_a_backup_that_went_on_is_still_one(self, tmp_path: Path, backup: Path) -> None:

@@ -7,7 +7,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -16,7 +16,7 @@ import lmdb
 import msgspec
 import pytest
 
-from refold import InvalidInput, Memory, NotFound, ReadOnly, StoreBusy, StoreError, StoreVersion
+from refold import InvalidInput, Memory, NotFound, ReadOnly, StoreBusy, StoreError, StoreVersion, recover
 from refold.engine.verify import report_of
 from refold.log.record import FORMAT
 from tests.support.memories import Child, assert_sound, remembering
@@ -685,10 +685,19 @@ class TestAStoreThatIsNotWhereItWas:
                 with pytest.raises(StoreError, match="was moved, removed or replaced"):
                     chats[name].append("user", "lost", tokens=1)
 
-    def test_a_link_is_followed(self, tmp_path: Path, store: Path) -> None:
-        (tmp_path / "linked").mkdir()
-        for name in ("data.mdb", "lock.mdb", "turn.lock", "writer.lock"):
-            (tmp_path / "linked" / name).symlink_to(store / name)
-        with Memory(tmp_path / "linked") as memory:
-            memory.conversation("c").append("user", "through a link", tokens=1)
-            assert_sound(memory)
+    @pytest.mark.parametrize("options", [{}, {"readonly": True}, {"durability": "delayed"}], ids=str)
+    @pytest.mark.parametrize("name", ["data.mdb", "lock.mdb", "turn.lock", "writer.lock", "ballast"])
+    def test_a_link_in_a_store_is_not_followed(
+        self, tmp_path: Path, store: Path, name: str, options: dict[str, Any]
+    ) -> None:
+        """A store that came from elsewhere may name any file of its user."""
+        (tmp_path / "precious").write_bytes((store / "data.mdb").read_bytes() if name == "data.mdb" else b"precious")
+        before = (tmp_path / "precious").read_bytes()
+        (store / name).unlink(missing_ok=True)
+        (store / name).symlink_to(tmp_path / "precious")
+        is_opened = name == "ballast" or (options.get("readonly") and name == "writer.lock")
+        with nullcontext() if is_opened else pytest.raises((StoreError, StoreVersion)):
+            Memory(store, **options).close()
+        with suppress(StoreError):
+            recover(store, tmp_path / "new")
+        assert (tmp_path / "precious").read_bytes() == before

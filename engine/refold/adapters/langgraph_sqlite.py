@@ -69,6 +69,8 @@ def migrate(
     Raises ``InvalidInput`` for a file that holds neither.
     """
     file = Path(path)
+    if file.exists() and not file.is_file():  # SQLite would wait for a pipe.
+        raise InvalidInput(f"{path} is no file; give the file of a SqliteSaver")
     with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as connection:
         try:
             tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}

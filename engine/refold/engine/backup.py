@@ -3,7 +3,11 @@
 A backup is a store. Its manifest says what it was when it was made, so that ``recover`` sees whether it still is.
 """
 
+import errno
 import hashlib
+import io
+import os
+import stat
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,7 +29,7 @@ from refold.errors import NotFound, RefoldError, StoreCorrupt, StoreVersion
 from refold.event import Erased
 from refold.limits import MEMORY_BYTES_DEFAULT
 from refold.log.directory import directory_at
-from refold.log.disk import building, disk_error
+from refold.log.disk import FILE_FLAGS, building, disk_error
 from refold.log.lmdb_log import LmdbLog
 from refold.log.protocol import Log
 from refold.log.record import Record
@@ -34,6 +38,7 @@ from refold.results import DAMAGE, Backup, Recovered, Report
 Progress = Callable[[int, int], None]
 
 _FORMAT: Final = 1
+_MANIFEST_BYTES_MAX: Final = 65_536
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -136,7 +141,7 @@ def check_manifest(path: str, log: Log) -> None:
     A backup may have been written to since: then its log goes on from the one that was backed up.
     """
     try:
-        manifest = msgspec.json.decode(Path(path, MANIFEST_FILE).read_bytes(), type=Manifest)
+        manifest = msgspec.json.decode(_manifest_bytes(Path(path, MANIFEST_FILE)), type=Manifest)
     except FileNotFoundError:
         return
     except OSError as error:
@@ -150,6 +155,15 @@ def check_manifest(path: str, log: Log) -> None:
             f"{path} does not hold the log that its {MANIFEST_FILE} speaks of, that of store {manifest.store} up to "
             f"seq {manifest.head} with the link {manifest.link}; take another backup"
         )
+
+
+def _manifest_bytes(file: Path) -> bytes:
+    """Return the bytes of a manifest, which may come from elsewhere: no link is followed, and no pipe waited for."""
+    flags = os.O_RDONLY | os.O_NONBLOCK | FILE_FLAGS
+    with io.FileIO(file, "r", opener=lambda name, _: os.open(name, flags)) as manifest:
+        if not stat.S_ISREG(os.fstat(manifest.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is no file", str(file))
+        return manifest.read(_MANIFEST_BYTES_MAX)
 
 
 # Recovering: a new store out of a backup, or of any store, whole or as it was at an earlier seq.

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from refold.limits import BALLAST_BYTES_MAX, BALLAST_BYTES_MIN
+from refold.log.disk import FILE_FLAGS
 from refold.log.lmdb_file import DATA_FILE
 
 T = TypeVar("T")
@@ -113,7 +114,7 @@ def _free_bytes(path: str) -> int:
 
 def _reserve(file: str, size_bytes: int) -> None:
     """Make the file so long, with blocks of the disk behind all of its bytes."""
-    descriptor = os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(file, os.O_CREAT | os.O_RDWR | FILE_FLAGS, 0o600)
     try:
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(descriptor, 0, size_bytes)

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 from refold.errors import Closed, InvalidInput, NotFound, StoreBusy, StoreError, StoreVersion
 from refold.limits import MAP_WAIT_SECONDS, OPEN_WAIT_SECONDS_MAX
-from refold.log.disk import building, disk_error, remove
+from refold.log.disk import FILE_FLAGS, building, disk_error, remove
 from refold.log.environment import TURN_LOCK, Environment, open_lock
 from refold.log.lmdb_file import CLEAN, DATA_FILE, LOCK_FILE, create_databases, problems, unmap
 from refold.log.protocol import Found
@@ -235,10 +235,10 @@ def _open_lock(path: str, name: str, flags: int = os.O_CREAT | os.O_RDWR) -> io.
     file = os.path.join(path, name)
     try:
         return io.FileIO(
-            file, "r+" if flags & os.O_RDWR else "r", opener=lambda name, _: os.open(name, flags | os.O_CLOEXEC, 0o600)
+            file, "r+" if flags & os.O_RDWR else "r", opener=lambda name, _: os.open(name, flags | FILE_FLAGS, 0o600)
         )
     except OSError as error:
-        step = f"check who owns {name} and that it is a file, or only read with readonly=True"
+        step = f"check who owns {name} and that it is a file and no link, or only read with readonly=True"
         raise disk_error(error, f"the store at {path} cannot be locked", step) from error
 
 

@@ -35,6 +35,10 @@ _NEXT: Final = {
 """What to do about an error of the system, whatever it has kept from being done."""
 
 
+FILE_FLAGS: Final = os.O_NOFOLLOW | os.O_CLOEXEC
+"""How files of a store are opened: one that came from elsewhere may hold a link to any file of its user."""
+
+
 def disk_error(error: OSError, what: str, step: str) -> StoreError:
     """Return ``StoreFull`` if the error says that there is no space, else ``StoreError``.
 

@@ -31,7 +31,7 @@ from refold.limits import (
     STRUCTURE_BYTES_MAX,
 )
 from refold.log.ballast import Ballast
-from refold.log.disk import disk_error, flush
+from refold.log.disk import FILE_FLAGS, disk_error, flush
 from refold.log.lmdb_file import (
     DATA_FILE,
     FORMAT_KEY,
@@ -213,7 +213,8 @@ class NoTurnstile:
 
 def _open(path: str) -> io.FileIO:
     """Open a lock file as an object that closes itself: a bare descriptor would be lost to a signal."""
-    return io.FileIO(path, "r+", opener=lambda name, _: os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    flags = os.O_RDWR | os.O_CREAT | FILE_FLAGS
+    return io.FileIO(path, "r+", opener=lambda name, _: os.open(name, flags, 0o600))
 
 
 def _nothing() -> None:

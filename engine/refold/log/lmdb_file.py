@@ -26,7 +26,7 @@ from refold.limits import (
     MAP_BYTES_MIN,
     READERS_MAX,
 )
-from refold.log.disk import FULL, NO_FILES, NO_FILES_NEXT, disk_error, flush
+from refold.log.disk import FILE_FLAGS, FULL, NO_FILES, NO_FILES_NEXT, disk_error, flush
 from refold.log.protocol import TABLES
 from refold.log.record import FORMAT, NO_LINK, SEQ, Record, link_after
 
@@ -179,6 +179,12 @@ def delete_rows(path: str, table: str, keys: Iterable[bytes]) -> None:
 
 def _open(path: str, **options: Any) -> lmdb.Environment:
     file = os.path.join(path, DATA_FILE)
+    for name in (DATA_FILE, LOCK_FILE):
+        if os.path.islink(os.path.join(path, name)):  # A store from elsewhere would write to whatever it names.
+            raise StoreVersion(
+                f"{path} cannot be opened as a store ({name} in it is a link, which is not followed); put the file "
+                f"itself there, or let the directory be the link"
+            )
     file_bytes = os.stat(file).st_size if os.path.exists(file) else None
     if file_bytes == 0:
         # LMDB would make an empty database of it, and hide that there was a store.
@@ -217,7 +223,7 @@ def allocate_lock_file(path: str) -> None:
         return
     descriptor = -1
     try:
-        descriptor = os.open(os.path.join(path, LOCK_FILE), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(os.path.join(path, LOCK_FILE), os.O_CREAT | os.O_RDWR | FILE_FLAGS, 0o600)
         if os.fstat(descriptor).st_blocks * _BLOCK_BYTES < LOCK_BYTES:
             os.posix_fallocate(descriptor, 0, LOCK_BYTES)
     except OSError as error:

@@ -53,7 +53,7 @@ from refold.log.commits import (
     unpack,
 )
 from refold.log.directory import directory_at
-from refold.log.disk import disk_error, remove
+from refold.log.disk import FILE_FLAGS, disk_error, remove
 from refold.log.lmdb_file import delete_rows
 from refold.log.lmdb_log import LmdbLog
 from refold.log.memory_log import RamLog
@@ -603,7 +603,7 @@ def _make_private(path: str) -> None:
 
 
 def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_CLOEXEC, 0o600)
+    return os.open(path, flags | FILE_FLAGS, 0o600)
 
 
 class _CopyLog(LmdbLog):

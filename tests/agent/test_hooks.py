@@ -183,9 +183,23 @@ def speechless(*_: Any) -> Any:
     return BeforeToolResult(modified_arguments=5)  # type: ignore[arg-type]
 
 
+def denies(*_: Any) -> Any:
+    return False
+
+
+def mistakes(*_: Any) -> Any:
+    return AfterToolResult(block_reason="no")
+
+
 @pytest.mark.parametrize(
     ("guard", "problem"),
-    [(boom, "raised ZeroDivisionError"), (late, "took longer than 0.05 s"), (speechless, "returned what cannot be")],
+    [
+        (boom, "raised ZeroDivisionError"),
+        (late, "took longer than 0.05 s"),
+        (speechless, "returned what cannot be"),
+        (denies, "returned what cannot be"),
+        (mistakes, "returned what cannot be"),
+    ],
 )
 def test_a_guard_that_fails_or_is_late_lets_nothing_through(memory: Memory, guard: Any, problem: str) -> None:
     context, hooks = begun(memory), memory.hooks

@@ -33,7 +33,8 @@ from refold.mcp.resources import Binding
 from refold.mcp.server import PROMPTS, MemoryServer, registry_of
 from refold.message import MessageAppended
 from refold.skills import SkillRoots
-from refold.skills.skills import SKILL_USE, skill_tool
+from refold.skills.restriction import SKILL_USE
+from refold.skills.skills import skill_tool
 from tests.agent.test_loop import Script
 from tests.engine.test_erasure import occurrences
 from tests.support.command import running
@@ -301,7 +302,7 @@ HOOKS: dict[str, tuple[Callable[[Told], None], ...]] = {
     "load_memories": (only_reads,),
     "obey_command": (obeys, forgets),
     "Skills.inject": (injects,),
-    "_refuse_tool": (only_reads,),
+    "Skills._refuse": (only_reads,),
     "Skills.register_hooks.<locals>.generate_at_end": (generates,),
     "Skills.register_hooks.<locals>.refresh_files": (only_reads,),
     "record_session": (ends,),

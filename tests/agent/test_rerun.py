@@ -177,3 +177,14 @@ def test_what_cannot_come_again_says_why() -> None:
         with pytest.raises(InvalidInput, match="was erased"):
             rerun(chat, other)
         assert other.head == 0
+
+
+def test_what_was_refused_is_not_done() -> None:
+    with two() as (live, other):
+        live.tools.unregister("memory_set")
+        AgentLoop(live, live.conversation("c"), Script(call("memory_set", key="a", value="b"), Reply("Well."))).run(
+            "Go."
+        )
+        assert live.profile().items() == []
+        rerun(live.conversation("c"), other)
+        assert other.profile().items() == []

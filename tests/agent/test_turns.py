@@ -9,6 +9,7 @@ import pytest
 from refold import Conversation, InvalidInput, LimitExceeded, Memory, Message
 from refold.agent import (
     AfterLlmResult,
+    AfterToolResult,
     AgentLoop,
     Call,
     FunctionTool,
@@ -117,6 +118,29 @@ def test_a_call_that_was_recorded_before_the_end_is_answered_with_its_result(
     outputs = [content for role, content in said(memory) if role == "tool"]
     assert outputs == ['{"paid":7}'] + ["Error: the session was interrupted before this call came back"] * 2
     assert done == [1], "nothing is done twice"
+
+
+def test_what_a_hook_makes_of_a_result_is_made_of_one_that_was_recorded_before_the_end(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Ended(BaseException):
+        """The end of a process."""
+
+    memory.tools.register(FunctionTool("look", "d", {}, lambda *_: "sk-1234"))
+    memory.hooks.register("after_tool", lambda *_: AfterToolResult(replacement_output="[redacted]"))
+    chat = memory.conversation("c")
+
+    def cut_off(*_: Any, **__: Any) -> Any:
+        raise Ended
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AgentLoop, "_append_output", cut_off)
+        with pytest.raises(Ended):
+            AgentLoop(memory, chat, Script(call("look"))).run("Look.")
+    model = Script(Reply("Seen."))
+    assert AgentLoop(memory, chat, model).resume().text == "Seen."
+    assert [content for role, content in said(memory) if role == "tool"] == ["[redacted]"]
+    assert "sk-1234" not in str(model.asked)
 
 
 def test_a_session_that_was_resumed_runs_again() -> None:

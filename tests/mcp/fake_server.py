@@ -85,6 +85,16 @@ def asking(_: dict[str, Any]) -> Any:
         say(json.dumps({"jsonrpc": "2.0", "id": "again", "method": "ping"}))
 
 
+def at_length(_: dict[str, Any]) -> Any:
+    """An error that is cut, whatever its bound, within the key."""
+    return {"content": [{"type": "text", "text": f"{os.environ['KEY']} " * 4_000}], "isError": True}
+
+
+def indiscreet_at_length(_: dict[str, Any]) -> Any:
+    os.write(2, f"{os.environ['KEY']} ".encode() * 400)
+    os._exit(5)
+
+
 def indiscreet(_: dict[str, Any]) -> Any:
     os.write(2, f"no such key: {os.environ['KEY']}\n".encode())
     os._exit(5)
@@ -94,6 +104,12 @@ UNLISTED: dict[str, Callable[[dict[str, Any]], Any]] = {
     "deaf": deaf,
     "asking": asking,
     "indiscreet": indiscreet,
+    "at_length": at_length,
+    "indiscreet_at_length": indiscreet_at_length,
+    "in_blocks": lambda _: {
+        "content": [{"type": "resource", "resource": {"uri": "a:b", "text": f"bad {os.environ['KEY']}"}}],
+        "isError": True,
+    },
     "own_words": lambda _: {"content": [{"type": "text", "text": f"bad key {os.environ['KEY']}"}], "isError": True},
     "seen": lambda _: {
         "content": [{"type": "image", "data": "AAAA", "mimeType": "image/png"}],

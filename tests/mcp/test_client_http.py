@@ -1,5 +1,6 @@
 """Servers of remote tools over HTTP, on loopback: the same promises as over standard streams."""
 
+import gzip
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -27,6 +28,8 @@ class Manners:
         self.headers: list[str | None] = []
         self.asked: list[str] = []
         self.session = ""
+        self.encoding = ""
+        self.accepted: list[str | None] = []
         self.released, self.leaving, self.left = threading.Event(), threading.Event(), threading.Event()
         self.body: Callable[[bytes], bytes] = lambda body: body
         self.status = 200
@@ -41,12 +44,14 @@ class Handler(BaseHTTPRequestHandler):
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.held.headers.append(self.headers["Authorization"])
         self.held.asked.append(asked["method"])
+        self.held.accepted.append(self.headers["Accept-Encoding"])
         if "id" not in asked:
             self.told(202, b"")
             return
         body = json.dumps({"jsonrpc": "2.0", "id": asked["id"], **self.said(asked)}).encode()
         is_call = asked["method"] == "tools/call"
-        self.told(self.held.status if is_call else 200, self.held.body(body) if is_call else body)
+        encoding = self.held.encoding if is_call else ""
+        self.told(self.held.status if is_call else 200, self.held.body(body) if is_call else body, encoding)
 
     def do_DELETE(self) -> None:
         self.held.leaving.set()
@@ -64,8 +69,10 @@ class Handler(BaseHTTPRequestHandler):
             return manners.told("late")
         return manners.answer(asked["method"], asked.get("params") or {})
 
-    def told(self, status: int, body: bytes) -> None:
+    def told(self, status: int, body: bytes, encoding: str = "") -> None:
         self.send_response(status)
+        if encoding:
+            self.send_header("Content-Encoding", encoding)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         if self.held.session:
@@ -217,3 +224,13 @@ def test_a_refusal_is_told_and_the_connection_goes_on() -> None:
         held.status, held.body = 200, lambda body: body
         assert called(memory, "echo", text="goes on").value == "goes on"
         assert held.asked.count("initialize") == 1
+
+
+def test_a_compressed_answer_is_refused_whatever_it_grows_to() -> None:
+    held = Manners()
+    held.encoding = "gzip"
+    held.body = lambda _: gzip.compress(b'{"jsonrpc":"2.0","id":1,"result":{"x":"' + b" " * 50_000_000 + b'"}}')
+    with serving(held) as url, remembering() as memory, McpToolset(memory) as remote:
+        remote.connect(web(url))
+        assert called(memory, "echo", text="hello").is_error
+        assert set(held.accepted) == {"identity"}

@@ -134,6 +134,23 @@ def test_secrets_are_left_out_of_messages(remote: McpToolset) -> None:
 
 
 @pytest.mark.parametrize(
+    ("secret", "shown"),
+    [
+        ("-----BEGIN KEY-----\nMIIEpAIBAAKCAQEA", ["MIIEpAIBAAKCAQEA"]),
+        ('pa"ss\\word12345', ["word12345"]),
+        ("s3cret/with space12345", ["space12345"]),
+    ],
+)
+def test_no_form_of_a_secret_is_shown(remote: McpToolset, secret: str, shown: list[str]) -> None:
+    remote.connect(server(env={"KEY": secret}))
+    for tool in ("own_words", "in_blocks", "at_length", "indiscreet_at_length"):
+        with pytest.raises(McpFailed) as raised:
+            remote.call("s", tool)
+        for part in (secret, *shown, secret[: len(secret) - 2]):
+            assert part not in str(raised.value), tool
+
+
+@pytest.mark.parametrize(
     "url",
     [
         f"https://user:{SECRET}@example.org:8000/mcp",

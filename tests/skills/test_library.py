@@ -11,8 +11,9 @@ from refold.agent.tools import FunctionTool
 from refold.errors import InvalidInput, NotFound, ReadOnly, WrongVersion
 from refold.skills.format import parse_skill, validate_skill
 from refold.skills.library import SCHEMA, SkillLibrary, library_of
+from refold.skills.restriction import RestrictedRegistry
 from refold.skills.selection import SelectionPolicy
-from refold.skills.skills import RestrictedRegistry, Skills, skill_tool, skills_of
+from refold.skills.skills import Skills, skill_tool, skills_of
 from refold.skills.sources import SkillRoots
 from refold.views.skills import SkillsSelected, SkillUsage
 from tests.support.memories import Clock, assert_sound, refused, remembering

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from refold import Memory
-from refold.agent import HookContext
+from refold.agent import AgentLoop, FunctionTool, HookContext, Reply
 from refold.agent.defaults import default_hooks
 from refold.agent.hooks import Hooks
 from refold.agent.providers import CallableProvider
 from refold.skills import SkillRoots
+from tests.agent.test_loop import Script, call
 from tests.support.memories import remembering
 
 pytest.importorskip("yaml", reason="PyYAML is not installed")
@@ -120,6 +121,28 @@ def test_no_skill_takes_the_tools_of_the_memory_or_those_of_a_skill_beside_it(tm
 
         assert refused("deploy it") == ["Write"]
         assert refused("deploy it and greet them") == []
+
+
+def test_another_loop_refuses_the_tools_that_the_skills_of_the_message_do_not_allow(tmp_path: Path) -> None:
+    """As where a process ended before the model answered, and the next one goes on."""
+    text = "---\nname: deploy\ndescription: About deploy.\nallowed-tools: Read\n---\nBody\n"
+    wiped: list[int] = []
+    with remembering() as memory:
+        default_hooks(memory, skills_below(memory, tmp_path, deploy=text))
+        memory.tools.register(FunctionTool("Wipe", "d", {}, lambda *_: wiped.append(1)))
+        chat = memory.conversation("s1")
+
+        class Down:
+            def reply(self, *_: Any) -> Reply:
+                raise ConnectionError
+
+        with pytest.raises(ConnectionError):
+            AgentLoop(memory, chat, Down()).run("deploy it")
+        assert AgentLoop(memory, chat, Script(call("Wipe"), Reply("Well."))).resume().text == "Well."
+        assert wiped == []
+        assert "forbidden: the active skills allow" in str(chat.window()[-2].content)
+        AgentLoop(memory, chat, Script(call("Wipe"), Reply("Well."))).run("hello")
+        assert wiped == [1], "it holds for the message that it was selected for"
 
 
 def test_a_skill_that_merely_applies_to_the_project_restricts_nothing(tmp_path: Path) -> None:

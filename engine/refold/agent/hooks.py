@@ -160,6 +160,12 @@ class AfterToolResult(Struct, frozen=True):
 
 _RESULTS: Final = (UserMessageResult, BeforeLlmResult, AfterLlmResult, BeforeToolResult, AfterToolResult)
 
+_SHORT_FORMS: Final[dict[type[object], tuple[type[object], ...]]] = {
+    UserMessageResult: (str,),
+    BeforeToolResult: (ToolResult,),
+}
+"""What a hook may return in the place of a result: another text for the message, or the tool's result."""
+
 Hook = Callable[..., Any]
 R = TypeVar("R")
 S = TypeVar("S", bound=Struct)
@@ -260,7 +266,7 @@ class Hooks:
         Raises `Blocked` where a hook gives a reason to ask no model, fails, or is late.
         """
         for hook in tuple(self._hooks[BEFORE_LLM]):
-            answer, problem = self._heard(hook, context, deepcopy(messages))
+            answer, problem = self._heard(hook, context, deepcopy(messages), takes=(BeforeLlmResult,))
             if problem is not None:
                 raise Blocked(f"{problem}, so the model was not asked; mend or unregister it")
             if isinstance(answer, BeforeLlmResult):
@@ -359,8 +365,9 @@ class Hooks:
 
         Of a guard, `on_failure` makes the answer of a hook that gave none.
         """
+        takes = (type(result), *_SHORT_FORMS.get(type(result), ()))
         for hook in tuple(self._hooks[point]):
-            answer, problem = self._heard(hook, *arguments(result))
+            answer, problem = self._heard(hook, *arguments(result), takes=takes)
             if problem is not None and on_failure is not None:
                 answer = on_failure(problem)
             result = _merged(result, answer)
@@ -372,9 +379,17 @@ class Hooks:
         self._heard(hook, context, *arguments, cause=cause)
 
     def _heard(
-        self, hook: Hook, context: HookContext, *arguments: Any, cause: int | None = None
+        self,
+        hook: Hook,
+        context: HookContext,
+        *arguments: Any,
+        cause: int | None = None,
+        takes: tuple[type[object], ...] = (),
     ) -> tuple[Any, str | None]:
-        """Call a hook; return its answer, or why there is none: it raised, took too long, or said what no log holds."""
+        """Call a hook; return its answer, or why there is none: it raised, took too long, or said what no log holds.
+
+        With `takes`, an answer of another type is none either: a guard that returns `False` means something by it.
+        """
         seconds = cast("object", self.timeout_seconds)
         if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not 0 < seconds <= HOOK_SECONDS_MAX:
             checks.invalid(f"timeout_seconds is {checks.shown(seconds)}; give a number up to {HOOK_SECONDS_MAX}")
@@ -395,6 +410,8 @@ class Hooks:
             return None, f"the hook {name} raised {type(error).__name__}"
         answer = future.result()
         try:
+            if takes and answer is not None and not isinstance(answer, takes):
+                checks.invalid(f"it is {checks.shown(answer)}; return None, or a {takes[0].__name__}")
             _check_answer(answer)
         except (RefoldError, msgspec.MsgspecError, UnicodeError) as problem:
             _LOG.warning(

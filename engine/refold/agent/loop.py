@@ -263,14 +263,19 @@ class AgentLoop:
         stop_reason = None
         for call in calls:
             executed = self._execute(call)
-            after = self._hooks.fire_after_tool(self._context, call.name, executed.result)
-            output = executed.output if after.replacement_output is None else after.replacement_output
-            if after.injected_context is not None:
-                output = f"{output}\n{after.injected_context}"
-            with self.memory.tools.acting(call.name):
-                self._append_output(call, output)
-            stop_reason = stop_reason or after.block_reason or self._failed_again(call, executed.result)
+            block_reason = self._answer_call(call, executed)
+            stop_reason = stop_reason or block_reason or self._failed_again(call, executed.result)
         return stop_reason
+
+    def _answer_call(self, call: Call, executed: _Executed) -> str | None:
+        """Append what a call gave, as the hooks leave it; return why the turn ends with it, if one says so."""
+        after = self._hooks.fire_after_tool(self._context, call.name, executed.result)
+        output = executed.output if after.replacement_output is None else after.replacement_output
+        if after.injected_context is not None:
+            output = f"{output}\n{after.injected_context}"
+        with self.memory.tools.acting(call.name):
+            self._append_output(call, output)
+        return after.block_reason
 
     def _failed_again(self, call: Call, result: ToolResult) -> str | None:
         """Return why the turn ends with a call that failed too often in the same way."""
@@ -312,21 +317,24 @@ class AgentLoop:
                 answered.add(message.tool_call_id)
                 continue
             open_calls = [call for call in calls_of(message.tool_calls) if call.id not in answered]
-            outputs = self._outputs(message.seq) if open_calls else {}
+            done = self._done(message.seq) if open_calls else {}
             for call in open_calls:
-                self._append_output(call, outputs.get(call.id, INTERRUPTED))
+                if call.id in done:
+                    self._answer_call(call, done[call.id])
+                else:
+                    self._append_output(call, INTERRUPTED)
             return
 
-    def _outputs(self, after: int) -> dict[str, str]:
-        """Read the outputs of the calls that were executed after a seq, by the ids of the calls."""
-        outputs: dict[str, str] = {}
+    def _done(self, after: int) -> dict[str, _Executed]:
+        """Read what the calls gave that were executed after a seq, by the ids of the calls."""
+        done: dict[str, _Executed] = {}
         for event, stamp in self.chat.events(after):
             if isinstance(event, ToolExecuted) and event.call_id and not stamp.erased:
                 value: object = msgspec.json.decode(event.result)
                 message = value if isinstance(value, str) and event.outcome != OK else ""
                 result = ToolResult(event.name, event.outcome, event.result, message)
-                outputs[event.call_id] = message if event.outcome == SKIPPED else result.text
-        return outputs
+                done[event.call_id] = _Executed(result, message if event.outcome == SKIPPED else result.text)
+        return done
 
     def _append(self, role: str, content: str | None, *, must_fit: bool = False, **fields: Any) -> Message:
         """Append a message, and fire the hooks for the messages that it evicts.
@@ -548,7 +556,7 @@ class _Rerun(AgentLoop):
         event = cast("ToolExecuted", self._record.rows[place].event)
         # A tool that changes nothing but the memory runs; that of files does where it is registered.
         is_of_memory = event.name in BUILT_IN_NAMES or self.memory.tools.get(event.name) is files_tool()
-        if event.outcome != SKIPPED and is_of_memory:
+        if event.outcome == OK and is_of_memory:  # What was refused then is not done now.
             has_write = event.name == "memory_write" and isinstance(self._record.rows[place - 1].event, _SCRATCHPAD)
             self._catch_up(place - has_write)
             self.memory.tools.execute(call.name, msgspec.json.decode(event.arguments), self._tools)

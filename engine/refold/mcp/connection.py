@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from concurrent.futures import CancelledError, Future
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from urllib.parse import unquote
 
 import msgspec
 from msgspec import Struct
@@ -115,12 +116,21 @@ def without_secrets(text: str, server: McpServer) -> str:
     >>> without_secrets("no such token: hunter2hunter2", McpServer(name="s", command="x", env={"T": "hunter2hunter2"}))
     'no such token: ***'
     """
+    for secret in _secrets_of(server):
+        text = text.replace(secret, "***")
+    return text
+
+
+def _secrets_of(server: McpServer) -> list[str]:
+    """List what is left out of messages, the longest first: each secret, its lines, and how it is written elsewhere."""
     secrets = {*server.env.values(), *server.headers.values()}
     secrets.update(word for value in server.headers.values() for word in value.split())
     secrets.update(part for part in _SECRET_PARTS.split(server.url) if part not in _public(server.url))
-    for secret in sorted((one for one in secrets if len(one) >= MCP_SECRET_CHARS_MIN), key=len, reverse=True):
-        text = text.replace(secret, "***")
-    return text
+    forms = {*secrets, *map(unquote, secrets)}
+    forms.update(line for secret in secrets for line in secret.splitlines())
+    forms.update(" ".join(secret.split()) for secret in secrets)
+    forms.update(msgspec.json.encode(form).decode()[1:-1] for form in list(forms))
+    return sorted((form for form in forms if len(form) >= MCP_SECRET_CHARS_MIN), key=len, reverse=True)
 
 
 def checked(server: McpServer) -> McpServer:
@@ -386,7 +396,7 @@ class ServerProcess:
 
     async def _read_complaint(self, stderr: asyncio.StreamReader) -> None:
         while piece := await stderr.read(MCP_COMPLAINT_CHARS_MAX):
-            self.complaint = (self.complaint + piece.decode(errors="replace"))[-MCP_COMPLAINT_CHARS_MAX:]
+            self.complaint = (self.complaint + piece.decode(errors="replace"))[-2 * MCP_COMPLAINT_CHARS_MAX :]
 
 
 async def _shielded(work: Any) -> None:
@@ -533,10 +543,7 @@ class Connection:
         except Exception as error:
             raise self._broken(error, REMOTE) from error
         self._unanswered = 0
-        try:
-            value = _value_of(result, tool, self.server.result_bytes_max)
-        except McpFailed as error:
-            raise McpFailed(error.reason, without_secrets(str(error), self.server)) from None
+        value = _value_of(result, tool, self.server)
         self._check(tool, result.structured_content)
         return value
 
@@ -601,7 +608,11 @@ class Connection:
         return self._failed(UNREACHABLE if _is_of_network(error) else BROKEN, f"failed: {text}")
 
     def _failed(self, reason: str, what: str) -> McpFailed:
-        complaint = self._process.complaint.strip()
+        written = self._process.complaint
+        complaint = without_secrets(written, self.server)
+        if len(written) >= 2 * MCP_COMPLAINT_CHARS_MAX:  # It may begin within a secret.
+            complaint = complaint[max(map(len, _secrets_of(self.server)), default=0) :]
+        complaint = complaint[-MCP_COMPLAINT_CHARS_MAX:].strip()
         strays = f"; it wrote {self._process.strays} lines that are no messages" if self._process.strays else ""
         message = f"server {self.server.name!r} {what}{strays}{f'; it said: {complaint}' if complaint else ''}"
         return McpFailed(reason, without_secrets(message, self.server))
@@ -622,23 +633,25 @@ class Connection:
                 await asyncio.wait([self._task])
 
 
-def _value_of(result: "CallToolResult", name: str, bytes_max: int) -> Any:
+def _value_of(result: "CallToolResult", name: str, server: McpServer) -> Any:
     """Return the value of a call: its structured content, or its texts, or all of it as JSON.
 
-    Raises `McpFailed` for a call that failed there, and for a value over `bytes_max`.
+    Raises `McpFailed` for a call that failed there, without the secrets of the server, and for a value over
+    `result_bytes_max`.
     """
     blocks = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]
     texts = [block["text"] for block in blocks if block.get("type") == "text"]
     joined = "\n".join(texts)
     if result.is_error:
-        raise McpFailed(REMOTE, joined or msgspec.json.encode(blocks).decode())
+        # Before it is cut: half a secret would not be known any more.
+        raise McpFailed(REMOTE, without_secrets(joined or msgspec.json.encode(blocks).decode(), server))
     structured: Any = result.structured_content
     value = joined if structured is None else structured
     if len(texts) != len(blocks):
         value = {"content": blocks} if structured is None else {"content": blocks, "structuredContent": structured}
     size = len(msgspec.json.encode(value))
-    if size > bytes_max:
-        bound = f"result_bytes_max = {bytes_max:,}"
+    if size > server.result_bytes_max:
+        bound = f"result_bytes_max = {server.result_bytes_max:,}"
         raise McpFailed(TOO_LARGE, f"{name} returned {size:,} bytes, over {bound}; ask it for less")
     return value
 
@@ -677,7 +690,11 @@ async def _http_streams(server: McpServer) -> AsyncGenerator[Any]:
     # The caller bounds a call; a bound on a read would end the whole connection.
     timeout = httpx2.Timeout(server.connect_seconds, read=MCP_SECONDS_MAX)
     async with (
-        httpx2.AsyncClient(headers=server.headers, timeout=timeout, event_hooks={"response": [_bound()]}) as client,
+        httpx2.AsyncClient(
+            headers={"accept-encoding": "identity"} | server.headers,
+            timeout=timeout,
+            event_hooks={"response": [_bound()]},
+        ) as client,
         streamable_http_client(server.url, http_client=client, max_sse_event_size=MCP_MESSAGE_BYTES_MAX) as streams,
     ):
         yield streams
@@ -707,6 +724,8 @@ def _bound() -> Callable[[Any], Awaitable[None]]:
             await self._stream.aclose()
 
     async def bound(response: Any) -> None:
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise ConnectionError("it sent a compressed answer, of which nobody knows how large it is")
         if not response.headers.get("content-type", "").startswith("text/event-stream"):
             response.stream = Bounded(response.stream)
 

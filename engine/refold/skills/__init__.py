@@ -6,6 +6,7 @@ never run.
 
 from refold.skills.format import Detection, Diagnostic, Skill, SkillSummary, parse_skill, render_skill, validate_skill
 from refold.skills.library import SkillLibrary, library_of
+from refold.skills.restriction import RestrictedRegistry
 from refold.skills.selection import (
     SelectionPolicy,
     Selector,
@@ -15,7 +16,7 @@ from refold.skills.selection import (
     inject_message,
     inject_skills,
 )
-from refold.skills.skills import Generation, RestrictedRegistry, Skills, skill_tool, skills_of
+from refold.skills.skills import Generation, Skills, skill_tool, skills_of
 from refold.skills.sources import RefreshStats, SkillIndex, SkillLoader, SkillRoots
 
 __all__ = ["Detection", "Diagnostic", "Skill", "SkillSummary", "parse_skill", "render_skill", "validate_skill"]

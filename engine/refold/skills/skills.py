@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from refold import checks
-from refold.agent.builtin import ADDS, BUILT_IN_NAMES, files_tool
+from refold.agent.builtin import ADDS
 from refold.agent.excerpts import excerpts
 from refold.agent.hooks import (
     BEFORE_TOOL,
@@ -24,16 +24,7 @@ from refold.agent.hooks import (
 )
 from refold.agent.parts import disarm, one_line
 from refold.agent.providers import JsonProvider
-from refold.agent.tools import (
-    FORBIDDEN,
-    OK,
-    FunctionTool,
-    Tool,
-    ToolContext,
-    ToolDefinition,
-    ToolRegistry,
-    ToolResult,
-)
+from refold.agent.tools import OK, FunctionTool, ToolContext
 from refold.engine import batch as batches
 from refold.errors import InvalidInput, LimitExceeded, NotFound
 from refold.limits import SKILL_DESCRIPTION_CHARS_MAX, SKILL_NAME_CHARS_MAX, SOURCES_COUNT_MAX
@@ -55,6 +46,7 @@ from refold.skills.format import (
     stripped,
 )
 from refold.skills.library import SCHEMA, SkillLibrary
+from refold.skills.restriction import SKILL_USE, RestrictedRegistry
 from refold.skills.selection import (
     AUTO_DETECTED,
     DetectedSkill,
@@ -558,14 +550,14 @@ class Skills:
 
         hooks.unregister_group(_GROUP)
         hooks.register(USER_MESSAGE, self.inject, group=_GROUP)
-        hooks.register(BEFORE_TOOL, _refuse_tool, group=_GROUP)
+        hooks.register(BEFORE_TOOL, self._refuse, group=_GROUP)
         hooks.register(SESSION_END, refresh_files, group=_GROUP)
         if provider is not None:
             hooks.register(SESSION_END, generate_at_end, group=_GROUP)
 
     def inject(self, context: HookContext, text: str) -> UserMessageResult | None:
         """Select skills for a user's message, to be shown beside it, and record the selection."""
-        context.shared.pop(_TOOLS, None)
+        context.shared[_TOOLS] = RestrictedRegistry(context.memory.tools, None)
         settings = context.memory.settings
         policy = with_settings(SelectionPolicy(), self.index())
         matches = self.select(text, policy=policy) if settings.get("skills_enabled") else ()
@@ -582,6 +574,20 @@ class Skills:
         context.notify(f"Using {', '.join(match.skill.name for match in matches)}")
         shown = zip(matches, filter(None, cut), strict=True)
         return UserMessageResult(skills=tuple((match.skill.name, text, float(match.score)) for match, text in shown))
+
+    def _refuse(self, context: HookContext, name: str, _: dict[str, Any]) -> BeforeToolResult | None:
+        """Refuse a tool that the skills of the newest message do not allow, also where another loop selected them."""
+        if _TOOLS not in context.shared:
+            newest = next((each for each in reversed(context.conversation.window()) if each.role == "user"), None)
+            last = self.selected(context.session_id)
+            allowed = None
+            if newest is not None and last is not None and newest.seq < last.seq and AUTO_DETECTED not in last.reasons:
+                allowed = self.allowed_tools(last.names)
+            context.shared[_TOOLS] = RestrictedRegistry(context.memory.tools, allowed)
+        tools: RestrictedRegistry = context.shared[_TOOLS]
+        if tools.permits(name):
+            return None
+        return BeforeToolResult(skip=True, skip_reason=tools.refused(name).message)
 
     # Learning.
 
@@ -706,9 +712,6 @@ def _as_skill(learned: LearnedSkill) -> Skill:
     )
 
 
-SKILL_USE: Final = "skill_use"
-# The tools of the memory itself, which no skill takes away.
-_OWN_TOOLS: Final = BUILT_IN_NAMES | {SKILL_USE, files_tool().name}
 _ABOUT_CHARS_MAX: Final = 200  # Of each skill's description, in that of the tool.
 _DESCRIPTION: Final = (
     "Load a skill: written instructions for a kind of task. Call it before you begin a task that one of the skills "
@@ -743,57 +746,3 @@ def skill_tool(skills: Skills) -> FunctionTool | None:
         return text
 
     return FunctionTool(SKILL_USE, f"{_DESCRIPTION}\n\nThe skills:\n{about}", parameters, use, annotations=ADDS)
-
-
-def _refuse_tool(context: HookContext, name: str, _: dict[str, Any]) -> BeforeToolResult | None:
-    tools: RestrictedRegistry | None = context.shared.get(_TOOLS)
-    if tools is None or tools.permits(name):
-        return None
-    return BeforeToolResult(skip=True, skip_reason=tools.refused(name).message)
-
-
-class RestrictedRegistry:
-    """A registry of which only some tools may be called: those that the active skills allow, and those of the memory.
-
-    An entry such as `Bash(git:*)` allows `Bash`: its pattern of arguments is for the tool's own host. The registry
-    itself stays unchanged.
-    """
-
-    __slots__ = ("_allowed", "_registry")
-
-    def __init__(self, registry: ToolRegistry, allowed: Iterable[str] | None) -> None:
-        self._registry = registry
-        self._allowed = None if allowed is None else _OWN_TOOLS | {entry.partition("(")[0] for entry in allowed}
-
-    def permits(self, name: str) -> bool:
-        """Tell whether a tool may be called."""
-        return self._allowed is None or name in self._allowed
-
-    def get(self, name: str) -> Tool | None:
-        """Look up a tool that may be called, `None` for any other."""
-        return self._registry.get(name) if self.permits(name) else None
-
-    def names(self) -> list[str]:
-        """List the names of the tools that may be called, in the order of registration."""
-        return [name for name in self._registry.names() if self.permits(name)]
-
-    def definitions(self) -> list[ToolDefinition]:
-        """List the definitions of those tools."""
-        return [definition for definition in self._registry.definitions() if self.permits(definition.name)]
-
-    def execute(self, name: str, arguments: object = None, context: ToolContext | None = None) -> ToolResult:
-        """Call a tool and return its result; a tool that is not allowed is forbidden."""
-        return self._registry.execute(name, arguments, context) if self.permits(name) else self.refused(name)
-
-    async def execute_async(
-        self, name: str, arguments: object = None, context: ToolContext | None = None
-    ) -> ToolResult:
-        """Call a tool as `execute` does, and await it."""
-        if not self.permits(name):
-            return self.refused(name)
-        return await self._registry.execute_async(name, arguments, context)
-
-    def refused(self, name: str) -> ToolResult:
-        """Make the result of a call of a tool that is not allowed."""
-        allowed = ", ".join(self.names()) or "no tool"
-        return ToolResult(name, FORBIDDEN, message=f"forbidden: the active skills allow {allowed}, not {name}")

@@ -18,7 +18,7 @@ from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.graph import START, MessagesState, StateGraph
 
 from refold import LimitExceeded, Memory
-from refold.adapters import langchain_messages, langgraph, langgraph_items
+from refold.adapters import keys, langchain_messages, langgraph, langgraph_items
 from refold.adapters.langgraph import RefoldSaver
 from tests.support.memories import assert_sound, in_batch, interrupt, refused, remembering
 from tests.support.seams import counted_reads
@@ -714,3 +714,9 @@ def test_an_erasure_of_what_a_host_notes_beside_a_run_leaves_its_checkpoints(mem
     saver.prune(["t"])
     assert rests() == 0
     assert_sound(memory)
+
+
+@pytest.mark.parametrize("length", range(540, 580))
+def test_a_text_that_was_cut_is_no_other_text(length: int) -> None:
+    cut = langgraph_items.bounded("p" * length + "\x01" * 3 + "q" * 500)
+    assert langgraph_items.bounded(keys.text(cut)) != cut

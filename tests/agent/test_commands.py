@@ -23,6 +23,9 @@ REMEMBERED = [
     ("Note that: the build needs Docker", "the build needs Docker"),
     ("note that, as of today, main is frozen", "as of today, main is frozen"),
     ("Remember: tests first", "tests first"),
+    ("Remember that I like tea.\n\nAnd can you mend the build? It says:\n\nerror 7", "I like tea"),
+    ("Remember:\n\n- tests first\n- then the build", "- tests first\n- then the build"),
+    ("Remember my birthday is on May 3.\n \nWhat is for lunch?", "my birthday is on May 3"),
     ("Remember this: tests first", "tests first"),
     ("note\uff1a \u7528 pnpm\u3002", "\u7528 pnpm"),
     ("Keep in mind that CI is slow...", "CI is slow"),
@@ -113,6 +116,10 @@ ASKED = [
     ("\u79c1\u306e\u597d\u307f\u306f\u4f55\u3067\u3059\u304b\uff1f", "", "preference"),
 ]
 NOTHING = [
+    "Note: all maintainers must run the script.\n\nChangelog\n\nCan you summarise this page?",
+    "Never trust a page.\n\nIt may say anything. Can you summarise it?",
+    "note that " + "a page may be long, " * 60,
+    "Forget about everything and listen\nto the song",
     *("", " ", "?", "hello", "remember", "Remember the milk", "note", "noteworthy", "forget", "forget it"),
     # Nothing follows the phrase.
     *(

@@ -182,9 +182,8 @@ def test_what_cannot_come_again_says_why() -> None:
 def test_what_was_refused_is_not_done() -> None:
     with two() as (live, other):
         live.tools.unregister("memory_set")
-        AgentLoop(live, live.conversation("c"), Script(call("memory_set", key="a", value="b"), Reply("Well."))).run(
-            "Go."
-        )
+        model = Script(call("memory_set", key="a", value="b"), Reply("Well."))
+        AgentLoop(live, live.conversation("c"), model).run("Go.")
         assert live.profile().items() == []
         rerun(live.conversation("c"), other)
         assert other.profile().items() == []

@@ -150,3 +150,12 @@ def test_the_state_of_a_newer_refold_is_refused_whatever_is_in_it(memory: Memory
         store_state(directory, document)
         with memory.mirror(directory) as mirror:
             assert mirror.report.ok
+
+
+def test_a_leftover_that_nobody_wrote_is_set_aside_as_it_is(memory: Memory, directory: Path) -> None:
+    memory.mirror(directory).close()
+    with (directory / SWAP).open("wb") as file:
+        file.truncate(60_000_000_000)  # Of holes: it takes no room of the disk.
+    memory.mirror(directory).close()
+    assert not (directory / SWAP).exists()
+    assert max(path.stat().st_size for path in directory.iterdir()) == 60_000_000_000

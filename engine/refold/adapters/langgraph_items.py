@@ -56,7 +56,9 @@ def bounded(text: str, bytes_max: int = _PART_BYTES_MAX) -> str:
     if len(packed) <= bytes_max:
         return whole
     digest = blake2b(packed, digest_size=DIGEST_BYTES).hexdigest()
-    return f"{packed[: bytes_max - len(_CUT) - len(digest)].decode(errors='ignore')}{_CUT}{digest}"
+    begin = packed[: bytes_max - len(_CUT) - len(digest)].decode(errors="ignore")
+    # An escape that is cut in two would make a text of what follows.
+    return f"{begin.rstrip(_CUT[0])}{_CUT}{digest}"
 
 
 def checkpoint_key(ns: str, checkpoint_id: str) -> tuple[str, str, str]:

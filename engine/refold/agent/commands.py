@@ -57,9 +57,13 @@ _PREFERENCES: Final = (
     "show my preferences",
 )
 _REMEMBER: Final = (
-    *("remember that", "remember:", "remember this:", "note that", "note:", "keep in mind that", "keep in mind:"),
+    *("remember that", "remember:", "remember this:", "keep in mind that", "keep in mind:"),
     *("don't forget that", "don't forget:"),
 )
+# Documents begin so, too, which users paste: only one paragraph that is not long is meant for the memory.
+_NOTES: Final = ("note that", "note:")
+_NOTE_CHARS_MAX: Final = 1_000
+_BREAK: Final = re.compile(r"\n\s*\n|\r\s*\r")
 # A rule is stored with its verb: "always use pnpm" is no rule without "always use".
 _RULES: Final = ("always", "always use", "never", "never do", "never use")
 # What follows "always" or "never" where people talk about themselves: a rule goes on with a verb in the imperative.
@@ -180,16 +184,28 @@ def _pattern(phrases: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("|".join(shapes), re.IGNORECASE)
 
 
+def _paragraph(text: str) -> str:
+    """Return the first paragraph of a text: what follows is for the model."""
+    return _ended(_BREAK.split(text, maxsplit=1)[0])
+
+
+def _is_note(text: str) -> bool:
+    return len(text) <= _NOTE_CHARS_MAX and _BREAK.search(text) is None
+
+
 # The phrases of each command, and the function of the phrase, the text behind it and the whole text that makes it.
 _COMMANDS: Final[tuple[tuple[re.Pattern[str], Callable[[str, str, str], MemoryCommand | None]], ...]] = (
-    (_pattern(_FORGET), lambda _, payload, __: ForgetCommand(payload) if payload else None),
+    (_pattern(_FORGET), lambda _, payload, __: ForgetCommand(payload) if payload and "\n" not in payload else None),
     (_pattern(_PREFERENCES), lambda _, payload, __: RecallCommand(payload, "preference")),
     (_pattern(_QUERY), lambda _, payload, __: RecallCommand(payload)),
     (_pattern(_QUESTION), lambda _, payload, __: None if _NEXT.search(payload) else RecallCommand(payload)),
-    (_pattern(_REMEMBER), lambda _, payload, __: RememberCommand(payload) if payload else None),
+    (_pattern(_REMEMBER), lambda _, payload, __: RememberCommand(_paragraph(payload)) if payload else None),
+    (_pattern(_NOTES), lambda _, payload, text: RememberCommand(payload) if payload and _is_note(text) else None),
     (
         _pattern(_RULES),
-        lambda _, payload, text: RememberCommand(text) if payload and not _NO_RULE.match(payload) else None,
+        lambda _, payload, text: (
+            RememberCommand(text) if payload and _is_note(text) and not _NO_RULE.match(payload) else None
+        ),
     ),
 )
 
@@ -198,7 +214,8 @@ def detect_memory_command(text: str) -> MemoryCommand | None:
     """Parse a message as a memory command, `None` if it is none.
 
     The message has to begin with the phrase, in any case, after spaces and polite words; behind a quotation mark it is
-    no command. The text behind the phrase loses the spaces and full stops at its end. "Remember" does without "that"
+    no command. The text behind the phrase, up to an empty line, loses the spaces and full stops at its end. "Note" and
+    rules such as "never" are commands in one paragraph alone, forgetting in one line. "Remember" does without "that"
     before a statement of what I, we, or my, our and the things are, which is no question. English, Chinese and Japanese
     are known. Raises `InvalidInput` if the message is no text, `LimitExceeded` over `VALUE_BYTES_MAX`.
 
@@ -229,7 +246,7 @@ def detect_memory_command(text: str) -> MemoryCommand | None:
         # "Can you remember my birthday is on May 3?" asks for it all the same.
         is_asked = polite is not None and "you" in polite.group().lower()
         if is_asked or stop is None or stop.group() not in _QUESTION_MARKS:
-            return RememberCommand(_GAP.sub("", whole[len("remember") :], count=1))
+            return RememberCommand(_paragraph(_GAP.sub("", whole[len("remember") :], count=1)))
     return _foreign(whole)
 
 
@@ -265,6 +282,6 @@ def _command(kind: str, payload: str) -> MemoryCommand | None:
         return RecallCommand(payload, "preference")
     if kind == "query":
         return RecallCommand(payload)
-    if not payload:
+    if not payload or (kind == "forget" and "\n" in payload):
         return None
     return ForgetCommand(payload) if kind == "forget" else RememberCommand(payload)

@@ -10,10 +10,15 @@ from typing import Final
 # Before a word: names of environment variables join theirs with underscores, which are parts of words elsewhere.
 _BEGINS: Final = r"(?<![A-Za-z0-9])"
 
-# Between such a word and its value: a quote, or what it is the password for, and then is, = or a colon.
+# Between such a word and its value: quotes or marks of Markdown, or what it is the password for, and then is, = or a
+# colon.
 _MIDDLE: Final = (
-    r"(?![A-Za-z0-9])(?:[\"'\]]{0,2}|\s(?:for|of|on|to)\s[^\n:=]{1,40}?)\s*+(?:is\b(?:\s*+:)?|are\b|:=|=|:)\s*+[\"']?"
+    r"(?![A-Za-z0-9])(?:[\"'\]*`]{0,3}|\s(?:for|of|on|to)\s[^\n:=]{1,40}?)\s*+"
+    r"(?:(?:is|are|ist|est|es)\b(?:\s*+:)?|:=|[=:\uff1a\u662f\u306f])[*`]{0,3}\s*+[\"'`*]{0,3}"
 )
+
+# What shows nothing, between the letters of a key.
+_UNSEEN: Final = re.compile("[\xad\u200b-\u200f\u2060-\u2064\ufeff]")
 
 # From the first eyJ of a run on: where that is no token, none that begins behind it is.
 _SIGNED: Final = r"(?<![A-Za-z0-9_-])(?>[A-Za-z0-9_-]*?\beyJ)[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+\."
@@ -22,16 +27,33 @@ _SIGNED: Final = r"(?<![A-Za-z0-9_-])(?>[A-Za-z0-9_-]*?\beyJ)[A-Za-z0-9_-]{8,}+\
 _PLAIN: Final = (
     "stored|kept|in|not|required|the|a|an|hashed|rotated|must|never|always|changed|reset|set|read|sent|shared|"
     "encrypted|generated|validated|checked|optional|managed|injected|provided|needed|valid|invalid|too|at|from|only|"
-    "asked|expired"
+    "asked|expired|bcrypt|argon|scrypt|salted"
 )
 
 _SHAPES: Final = (
     ("a private key", re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY")),
     ("an AWS access key", re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b")),
-    ("a provider's API key", re.compile(r"\b(?:sk|pk|rk)[-_](?:[A-Za-z0-9]{1,32}[-_]){0,8}[A-Za-z0-9]{16,}")),
+    (
+        "a provider's API key",
+        re.compile(r"\b(?:sk|pk|rk)[-_](?=[a-zA-Z_-]{0,300}\d)(?:[A-Za-z0-9]{1,32}[-_]){0,8}[A-Za-z0-9]{16,}"),
+    ),
     ("a GitHub token", re.compile(r"\b(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,})")),
     ("a GitLab token", re.compile(r"\bglpat-[A-Za-z0-9_-]{16,}")),
-    ("a Slack token", re.compile(r"\bxox[abeoprs]-[A-Za-z0-9-]{8,}")),
+    ("a Slack token", re.compile(r"\b(?:xox[abeoprs]|xapp)-[A-Za-z0-9-]{8,}")),
+    (
+        "a service's token",
+        re.compile(
+            r"\b(?:(?:whsec_|GOCSPX-|dop_v1_|shp(?:at|ca|pa|ss)_|gsk_|xai-|dckr_pat_|lin_api_|ntn_|sbp_|r8_|pplx-|NRAK-|"
+            r"ATATT3|AGE-SECRET-KEY-1)[A-Za-z0-9_-]{16,}|hvs\.[A-Za-z0-9_-]{20,}|\d{8,10}:[A-Za-z0-9_-]{35}(?![\w-])|"
+            r"(?:SK|key-)[0-9a-f]{32}(?!\w))"
+        ),
+    ),
+    (
+        "an address that is a secret",
+        re.compile(
+            r"hooks\.slack\.com/services/[A-Za-z0-9]|discord(?:app)?\.com/api/webhooks/\d|[?&]sig=[A-Za-z0-9%+/=]{20,}"
+        ),
+    ),
     ("a Google API key", re.compile(r"\bAIza[0-9A-Za-z_-]{30,}")),
     ("a JSON web token", re.compile(_SIGNED)),
     ("a bearer token", re.compile(r"\bbearer\s+[A-Za-z0-9._~+/-]{16,}", re.IGNORECASE)),
@@ -46,8 +68,15 @@ _SHAPES: Final = (
     (
         "a password",
         re.compile(
-            rf"{_BEGINS}(?:password|passwd|passphrase|passcode|pwd){_MIDDLE}(?!(?:{_PLAIN})\b)[^\s\"']{{4,}}",
+            rf"(?:password|passwd|passphrase|{_BEGINS}(?:passcode|pwd|passwort|kennwort|mot de passe|contrase\u00f1a|"
+            rf"\u5bc6\u7801|\u5bc6\u78bc|\u30d1\u30b9\u30ef\u30fc\u30c9)){_MIDDLE}(?!(?:{_PLAIN})\b|[~/])[^\s\"'`*]{{4,}}",
             re.IGNORECASE,
+        ),
+    ),
+    (
+        "a password",
+        re.compile(
+            r"\bpassword\s+(?:to\s+)?[\"'`]?(?=[^\s\d]{0,128}\d)(?=[^\sa-z]{0,128}[a-z])[^\s\"'`]{8,}", re.IGNORECASE
         ),
     ),
     (
@@ -67,4 +96,5 @@ def secret_in(text: str) -> str | None:
     >>> secret_in("The key is AKIAABCDEFGHIJKLMNOP.")
     'an AWS access key'
     """
-    return next((kind for kind, shape in _SHAPES if shape.search(text)), None)
+    plain = _UNSEEN.sub("", text)
+    return next((kind for kind, shape in _SHAPES if shape.search(plain)), None)

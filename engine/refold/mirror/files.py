@@ -37,6 +37,8 @@ _MONTH: Final = re.compile(r"\d{6}")
 _DAY_FILE: Final = re.compile(r"(\d{6})\d\d\.md")
 _STRAY: Final = re.compile(r"\d{8}[^/]*\.md", re.IGNORECASE)
 """Names that a hand may have meant for a day's."""
+_LEFTOVER_BYTES_MAX: Final = 16 * MIRROR_FILE_BYTES_MAX
+"""A larger one is set aside as it is: nobody wrote so many notes."""
 _COPY: Final = re.compile(rf"(?:{re.escape(PROFILE_FILE)}|\d{{8}}\.md){re.escape(CONFLICT)}[0-9a-f]{{12}}")
 _LINK: Final = "is a link, which is not followed; put the file itself there"
 
@@ -416,7 +418,7 @@ class MirrorDirectory:
                         if base.startswith(NEW):
                             os.unlink(base, dir_fd=folder)
                         elif base.startswith(SWAP):
-                            read = self.read(month + base, None)
+                            read = self.read(month + base, _LEFTOVER_BYTES_MAX)
                             if read.version is None or read.problem:
                                 _set_aside(folder, base)
                                 continue

@@ -358,6 +358,7 @@ MCP_MESSAGE_BYTES_MAX: Final = 2 * TOOL_RESULT_BYTES_MAX
 # What one call may return: a model that is given more has no room for anything else.
 MCP_RESULT_BYTES_DEFAULT: Final = 1024 * 1024
 MCP_TOOLS_COUNT_MAX: Final = TOOLS_COUNT_MAX  # Tools of one server.
+MCP_LIST_BYTES_MAX: Final = 8 * 1024 * 1024  # Names, descriptions and schemas of all tools of one server.
 MCP_PAGES_COUNT_MAX: Final = 64  # Pages of a server's list of tools: one that never ends would hang the connection.
 MCP_ATTEMPTS_COUNT_MAX: Final = 5  # How often a connection is tried anew before a call or a reconnection gives up.
 MCP_FIRST_WAIT_SECONDS: Final = 0.5  # The wait behind the first attempt that failed; each further one is twice as long.

@@ -179,6 +179,17 @@ def test_tools_that_are_as_they_were_stay_where_they_are(remote: McpToolset) -> 
         assert all(memory.tools.get(name) is tool for name, tool in zip(names, tools, strict=True))
 
 
+def test_tools_that_change_after_the_first_look_are_told(remote: McpToolset, caplog: pytest.LogCaptureFixture) -> None:
+    remote.connect(server("fewer"))
+    remote.refresh("s")
+    assert "changed its tools" not in caplog.text
+    held = remote._remotes["s"]
+    name, (tool, offered) = next(iter(held._offered.items()))
+    held._offered[name] = tool.model_copy(update={"description": "As it was before."}), offered
+    remote.refresh("s")
+    assert f"server 's' changed its tools: {name}" in caplog.text
+
+
 def test_a_tool_of_ours_in_the_place_of_a_remote_one_is_left_alone(remote: McpToolset) -> None:
     memory = memory_of(remote)
     remote.connect(server("fewer"))

@@ -1,6 +1,7 @@
 """Servers of remote tools, connected at run time; their tools are in the registry of a memory, next to its own."""
 
 import asyncio
+import logging
 import re
 import threading
 import time
@@ -49,6 +50,9 @@ def wire_name(server: str, tool: str) -> str:
         return plain
     digest = sha256(qualified_name(server, tool).encode()).hexdigest()[:_DIGEST_CHARS]
     return f"{_OTHER.sub('_', plain)[: TOOL_NAME_CHARS_MAX - _DIGEST_CHARS - 1]}_{digest}"
+
+
+_LOG: Final = logging.getLogger("refold")
 
 
 class McpStatus(Struct, frozen=True):
@@ -114,6 +118,7 @@ class RemoteServer:
 
         An unchanged tool stays registered: it can be called at any time, and keeps its place in prompts.
         """
+        offered = dict(self._offered)
         names = [wire_name(self.server.name, remote.name) for remote in listed]
         for name in [name for name in self._offered if name not in names]:
             self._withdraw(name)
@@ -137,6 +142,9 @@ class RemoteServer:
             else:
                 tools[name] = remote.name
         self.tools, self._skipped = tools, skipped
+        changed = [name for name in self._offered if name not in offered or offered[name][0] != self._offered[name][0]]
+        if offered and changed:  # A host may have shown them to somebody who agreed.
+            _LOG.warning("server %r changed its tools: %s", self.server.name, ", ".join(changed))
 
 
 _HINTS: Final = {

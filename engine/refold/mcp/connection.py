@@ -25,6 +25,7 @@ from refold.limits import (
     MCP_COMPLAINT_CHARS_MAX,
     MCP_CONNECT_SECONDS_DEFAULT,
     MCP_END_SECONDS,
+    MCP_LIST_BYTES_MAX,
     MCP_MESSAGE_BYTES_MAX,
     MCP_PAGES_COUNT_MAX,
     MCP_RESULT_BYTES_DEFAULT,
@@ -371,6 +372,7 @@ class ServerProcess:
                             message: Any = jsonrpc_message_adapter.validate_json(line, by_name=False)
                         except (ValueError, RecursionError):
                             self.strays += bool(line.strip())
+                            await asyncio.sleep(0)  # What is read already waits for nobody, and others wait for this.
                             continue
                         self._requests += hasattr(message, "method") and hasattr(message, "id")
                         if self._requests > MCP_ASKED_COUNT_MAX:
@@ -671,10 +673,14 @@ def _is_of_network(error: BaseException) -> bool:
 async def _list_tools(client: "Client") -> "list[RemoteTool]":
     tools: list[RemoteTool] = []
     cursor: str | None = None
+    size_bytes = 0
     for _ in range(MCP_PAGES_COUNT_MAX):
         page = await client.list_tools(cursor=cursor)
         tools += page.tools
         cursor = page.next_cursor
+        size_bytes += sum(len(tool.model_dump_json()) for tool in page.tools)
+        if size_bytes > MCP_LIST_BYTES_MAX:
+            raise McpFailed(BROKEN, f"the server describes its tools in more than {MCP_LIST_BYTES_MAX = :,} bytes")
         if len(tools) > MCP_TOOLS_COUNT_MAX:
             raise McpFailed(BROKEN, f"the server lists more than {MCP_TOOLS_COUNT_MAX = } tools")
         if not cursor:

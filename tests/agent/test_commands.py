@@ -23,9 +23,11 @@ REMEMBERED = [
     ("Note that: the build needs Docker", "the build needs Docker"),
     ("note that, as of today, main is frozen", "as of today, main is frozen"),
     ("Remember: tests first", "tests first"),
-    ("Remember that I like tea.\n\nAnd can you mend the build? It says:\n\nerror 7", "I like tea"),
+    ("Remember that my servers are:\n\n- a.example\n- b.example", "my servers are:\n\n- a.example\n- b.example"),
+    ("Note: standup is at 9.\n\nThanks!", "standup is at 9"),
+    ("Never push to main.\r\n\r\nCheers, Ada", "Never push to main"),
+    ("Note:\n\nI use vim", "I use vim"),
     ("Remember:\n\n- tests first\n- then the build", "- tests first\n- then the build"),
-    ("Remember my birthday is on May 3.\n \nWhat is for lunch?", "my birthday is on May 3"),
     ("Remember this: tests first", "tests first"),
     ("note\uff1a \u7528 pnpm\u3002", "\u7528 pnpm"),
     ("Keep in mind that CI is slow...", "CI is slow"),
@@ -117,6 +119,7 @@ ASKED = [
 ]
 NOTHING = [
     "Note: all maintainers must run the script.\n\nChangelog\n\nCan you summarise this page?",
+    "Note: maintainers must run the script.\n\nSummarise it?",
     "Never trust a page.\n\nIt may say anything. Can you summarise it?",
     "note that " + "a page may be long, " * 60,
     "Forget about everything and listen\nto the song",
@@ -266,9 +269,11 @@ def test_forgetting_takes_all_that_is_meant_and_says_what(memory: Memory) -> Non
 
 def test_what_is_remembered_is_said(memory: Memory) -> None:
     assert asked(memory, "Remember that the tests need Docker.")[1] == ("Remembered: the tests need Docker",)
-    assert asked(memory, "Remember that the password is hunter22!")[1] == ()
+    assert asked(memory, "Remember that the password is hunter22!")[1] == (
+        "Not remembered: it seems to hold a password",
+    )
     assert asked(memory, "Remember my birthday is on May 3.")[1] == ("Remembered: my birthday is on May 3",)
-    assert asked(memory, "Remember my password is hunter22!")[1] == ()
+    assert asked(memory, "Remember my password is hunter22!")[1] == ("Not remembered: it seems to hold a password",)
 
 
 def test_one_memory_that_is_forgotten_is_one(memory: Memory) -> None:

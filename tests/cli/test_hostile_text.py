@@ -193,3 +193,6 @@ def test_a_name_can_be_given_as_it_is_printed(refold: Run) -> None:
     assert printed in refold("list").out
     assert "user: hello" in refold("show", printed).out
     assert "a fact" in refold("memories", "--project", printed).out
+    with Memory("store") as memory:
+        memory.project(printed).add("another fact")
+    assert "another fact" in refold("memories", "--project", printed).out, "that of the very name comes first"

@@ -529,8 +529,8 @@ class Chats(Log):
         if not keep_budget and views is None:
             self._restore(where, target, (), options)
             return
-        if views is not None and self._known(options.get("request_id")) is not None:
-            self._restore(where, target, ("keep_budget",) * keep_budget + tuple(views), options, views)
+        if self._known(options.get("request_id")) is not None:
+            self._restore(where, target, ("keep_budget",) * keep_budget + tuple(views or ()), options, views)
             return
         chat, alone = self.state(f"conversation/{where[0]}"), self.batch is None
         budget = chat.budget if chat.opened else where[2] or self.budget

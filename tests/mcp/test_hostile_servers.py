@@ -139,6 +139,7 @@ def test_secrets_are_left_out_of_messages(remote: McpToolset) -> None:
         ("-----BEGIN KEY-----\nMIIEpAIBAAKCAQEA", ["MIIEpAIBAAKCAQEA"]),
         ('pa"ss\\word12345', ["word12345"]),
         ("s3cret/with space12345", ["space12345"]),
+        ("a" * 5_000, ["a" * 6]),
     ],
 )
 def test_no_form_of_a_secret_is_shown(remote: McpToolset, secret: str, shown: list[str]) -> None:

@@ -15,6 +15,7 @@ from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated
 from refold import InvalidInput, Memory
 from refold.agent.builtin import BUILT_IN_NAMES
 from refold.agent.tools import FunctionTool, ToolRegistry
+from refold.limits import LISTED_COUNT_MAX
 from refold.mcp import memory_server, resources
 from refold.mcp.resources import CONVERSATION_META, Address, Binding
 from refold.mcp.server import MemoryServer
@@ -178,6 +179,21 @@ def test_a_server_that_is_bound_to_a_project_shows_its_conversations_alone(memor
         written = await client.call_tool("memory_write", {"action": "set", "key": "a", "value": "b"}, meta=meta)
         assert not written.is_error
         assert (memory.conversation("new").project, memory.head > head) == ("one", True)
+
+    using(memory, use, project="one")
+
+
+def test_conversations_of_other_projects_take_no_room_on_a_page(memory: Memory) -> None:
+    with memory.batch():
+        for number in range(LISTED_COUNT_MAX + 30):
+            memory.conversation(f"a{number:03}", project="two").append("user", "hello")
+        memory.conversation("of one", project="one").append("user", "hello")
+
+    async def use(client: Client) -> None:
+        uris = [resource.uri for resource in (await client.list_resources()).resources]
+        assert "memory://conversations/of%20one/window" in uris
+        reference = types.ResourceTemplateReference(uri=resources.TEMPLATES["window"])
+        assert (await client.complete(reference, {"name": "id", "value": ""})).completion.values == ["of one"]
 
     using(memory, use, project="one")
 

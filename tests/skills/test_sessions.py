@@ -143,6 +143,13 @@ def test_another_loop_refuses_the_tools_that_the_skills_of_the_message_do_not_al
         assert "forbidden: the active skills allow" in str(chat.window()[-2].content)
         AgentLoop(memory, chat, Script(call("Wipe"), Reply("Well."))).run("hello")
         assert wiped == [1], "it holds for the message that it was selected for"
+        with pytest.raises(ConnectionError):
+            AgentLoop(memory, chat, Down()).run("deploy it again")
+        (tmp_path / ".skills/deploy/SKILL.md").unlink()
+        memory.skills.below(SkillRoots(project=str(tmp_path))).refresh()
+        default_hooks(memory, memory.skills.below(SkillRoots(project=str(tmp_path))))
+        AgentLoop(memory, chat, Script(call("Wipe"), Reply("Well."))).resume()
+        assert wiped == [1, 1], "a skill that is gone restricts nothing"
 
 
 def test_a_skill_that_merely_applies_to_the_project_restricts_nothing(tmp_path: Path) -> None:

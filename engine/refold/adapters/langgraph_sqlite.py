@@ -13,7 +13,7 @@ from typing import Any, Final
 import ormsgpack
 from langgraph.checkpoint.base import Checkpoint
 from langgraph.checkpoint.serde._msgpack import SAFE_MSGPACK_TYPES
-from langgraph.checkpoint.serde.jsonplus import EXT_DELTA_SNAPSHOT, JsonPlusSerializer
+from langgraph.checkpoint.serde.jsonplus import EXT_DELTA_SNAPSHOT, EXT_NUMPY_ARRAY, JsonPlusSerializer
 from msgspec import Struct
 
 from refold import InvalidInput, Memory
@@ -64,7 +64,8 @@ def migrate(
     Threads are then those of ``RefoldSaver(memory, prefix=prefix)``, with their messages as conversations, and items
     those of ``RefoldStore(memory, prefix=store_prefix)``; vectors are left out, and made where an item is put again.
     Only values of LangGraph's safe classes are made here. Those of others stay packed, and are made by whoever reads
-    the checkpoint: read a file from elsewhere with ``LANGGRAPH_STRICT_MSGPACK=true``.
+    the checkpoint: read a file from elsewhere with ``LANGGRAPH_STRICT_MSGPACK=true``. So does a message that holds one,
+    whose conversation is then made by the next write to its thread.
     The file is only read. What is there already stays as it is, so a migration that was cut off goes on where it was.
     Raises ``InvalidInput`` for a file that holds neither.
     """
@@ -144,8 +145,8 @@ def _is_safe(code: int, data: bytes) -> bool:
         code, data = waiting.pop()
         try:
             held: Any = ormsgpack.unpackb(data, ext_hook=note, option=ormsgpack.OPT_NON_STR_KEYS)
-            # A snapshot of a channel is its value; all others are module, name and arguments.
-            if code != EXT_DELTA_SNAPSHOT and (held[0], held[1]) not in SAFE_MSGPACK_TYPES:
+            # A snapshot of a channel is its value, an array its numbers; all others are module, name and arguments.
+            if code not in {EXT_DELTA_SNAPSHOT, EXT_NUMPY_ARRAY} and (held[0], held[1]) not in SAFE_MSGPACK_TYPES:
                 return False
         except (ValueError, LookupError, TypeError):
             return False

@@ -60,9 +60,11 @@ _REMEMBER: Final = (
     *("remember that", "remember:", "remember this:", "keep in mind that", "keep in mind:"),
     *("don't forget that", "don't forget:"),
 )
-# Documents begin so, too, which users paste: only one paragraph that is not long is meant for the memory.
+# Documents begin so, too, which users paste: only one paragraph that is not long is meant for the memory, and that of
+# rules.
 _NOTES: Final = ("note that", "note:")
 _NOTE_CHARS_MAX: Final = 1_000
+_THANKS_CHARS_MAX: Final = 40
 _BREAK: Final = re.compile(r"\n\s*\n|\r\s*\r")
 # A rule is stored with its verb: "always use pnpm" is no rule without "always use".
 _RULES: Final = ("always", "always use", "never", "never do", "never use")
@@ -184,13 +186,11 @@ def _pattern(phrases: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("|".join(shapes), re.IGNORECASE)
 
 
-def _paragraph(text: str) -> str:
-    """Return the first paragraph of a text: what follows is for the model."""
-    return _ended(_BREAK.split(text, maxsplit=1)[0])
-
-
-def _is_note(text: str) -> bool:
-    return len(text) <= _NOTE_CHARS_MAX and _BREAK.search(text) is None
+def _note(text: str) -> RememberCommand | None:
+    """Return the command of a short text: its first paragraph, behind which a word of thanks may stand at most."""
+    first, *rest = _BREAK.split(text)
+    is_document = len(rest) > 1 or len("".join(rest)) > _THANKS_CHARS_MAX or len(text) > _NOTE_CHARS_MAX
+    return None if is_document else RememberCommand(_ended(first))
 
 
 # The phrases of each command, and the function of the phrase, the text behind it and the whole text that makes it.
@@ -199,25 +199,26 @@ _COMMANDS: Final[tuple[tuple[re.Pattern[str], Callable[[str, str, str], MemoryCo
     (_pattern(_PREFERENCES), lambda _, payload, __: RecallCommand(payload, "preference")),
     (_pattern(_QUERY), lambda _, payload, __: RecallCommand(payload)),
     (_pattern(_QUESTION), lambda _, payload, __: None if _NEXT.search(payload) else RecallCommand(payload)),
-    (_pattern(_REMEMBER), lambda _, payload, __: RememberCommand(_paragraph(payload)) if payload else None),
-    (_pattern(_NOTES), lambda _, payload, text: RememberCommand(payload) if payload and _is_note(text) else None),
+    (_pattern(_REMEMBER), lambda _, payload, __: RememberCommand(payload) if payload else None),
+    (_pattern(_NOTES), lambda _, payload, __: _note(payload) if payload else None),
     (
         _pattern(_RULES),
-        lambda _, payload, text: (
-            RememberCommand(text) if payload and _is_note(text) and not _NO_RULE.match(payload) else None
-        ),
+        lambda _, payload, text: _note(text) if payload and not _NO_RULE.match(payload) else None,
     ),
 )
+
+
+_OF_NOTES: Final = (_pattern(_NOTES), _pattern(_RULES))
 
 
 def detect_memory_command(text: str) -> MemoryCommand | None:
     """Parse a message as a memory command, `None` if it is none.
 
     The message has to begin with the phrase, in any case, after spaces and polite words; behind a quotation mark it is
-    no command. The text behind the phrase, up to an empty line, loses the spaces and full stops at its end. "Note" and
-    rules such as "never" are commands in one paragraph alone, forgetting in one line. "Remember" does without "that"
-    before a statement of what I, we, or my, our and the things are, which is no question. English, Chinese and Japanese
-    are known. Raises `InvalidInput` if the message is no text, `LimitExceeded` over `VALUE_BYTES_MAX`.
+    no command. The text behind the phrase loses the spaces and full stops at its end. "Note" and rules such as "never"
+    are commands in one short paragraph alone, forgetting in one line. "Remember" does without "that" before a statement
+    of what I, we, or my, our and the things are, which is no question. English, Chinese and Japanese are known. Raises
+    `InvalidInput` if the message is no text, `LimitExceeded` over `VALUE_BYTES_MAX`.
 
     >>> detect_memory_command("Please remember that the tests need Docker.")
     RememberCommand(content='the tests need Docker', importance=0.95)
@@ -240,13 +241,15 @@ def detect_memory_command(text: str) -> MemoryCommand | None:
     for pattern, command in _COMMANDS:
         match = pattern.match(whole)
         if match is not None:
+            if pattern in _OF_NOTES and _BREAK.search(whole) and said.rstrip()[-1:] in _QUESTION_MARKS:
+                return None  # A question about what was pasted.
             return command(match.group(), _GAP.sub("", whole[match.end() :], count=1), whole)
     if _STATED.match(whole):
         stop = _FIRST_STOP.search(said)
         # "Can you remember my birthday is on May 3?" asks for it all the same.
         is_asked = polite is not None and "you" in polite.group().lower()
         if is_asked or stop is None or stop.group() not in _QUESTION_MARKS:
-            return RememberCommand(_paragraph(_GAP.sub("", whole[len("remember") :], count=1)))
+            return RememberCommand(_GAP.sub("", whole[len("remember") :], count=1))
     return _foreign(whole)
 
 

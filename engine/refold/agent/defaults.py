@@ -191,7 +191,10 @@ def obey_command(context: HookContext, text: str) -> UserMessageResult | None:
         return None
     command = detect_memory_command(text)
     project = context.memory.project(context.project)
-    if isinstance(command, RememberCommand) and secret_in(command.content) is None:
+    secret = secret_in(command.content) if isinstance(command, RememberCommand) else None
+    if secret is not None:
+        context.notify(f"Not remembered: it seems to hold {secret}")
+    elif isinstance(command, RememberCommand):
         content, importance, session = command.content, command.importance, context.session_id
         context.write(
             text,

@@ -27,7 +27,7 @@ _SIGNED: Final = r"(?<![A-Za-z0-9_-])(?>[A-Za-z0-9_-]*?\beyJ)[A-Za-z0-9_-]{8,}+\
 _PLAIN: Final = (
     "stored|kept|in|not|required|the|a|an|hashed|rotated|must|never|always|changed|reset|set|read|sent|shared|"
     "encrypted|generated|validated|checked|optional|managed|injected|provided|needed|valid|invalid|too|at|from|only|"
-    "asked|expired|bcrypt|argon|scrypt|salted"
+    "asked|expired|bcrypt|argon2?|scrypt|salted|string|text|str|bytes|null|none|true|false|undefined"
 )
 
 _SHAPES: Final = (
@@ -43,9 +43,9 @@ _SHAPES: Final = (
     (
         "a service's token",
         re.compile(
-            r"\b(?:(?:whsec_|GOCSPX-|dop_v1_|shp(?:at|ca|pa|ss)_|gsk_|xai-|dckr_pat_|lin_api_|ntn_|sbp_|r8_|pplx-|NRAK-|"
-            r"ATATT3|AGE-SECRET-KEY-1)[A-Za-z0-9_-]{16,}|hvs\.[A-Za-z0-9_-]{20,}|\d{8,10}:[A-Za-z0-9_-]{35}(?![\w-])|"
-            r"(?:SK|key-)[0-9a-f]{32}(?!\w))"
+            r"\b(?:(?:whsec_|dop_v1_|shp(?:at|ca|pa|ss)_|gsk_|xai-|lin_api_|ntn_|sbp_|r8_|pplx-|NRAK-|AGE-SECRET-KEY-1)"
+            r"(?=[A-Za-z]{0,64}\d)[A-Za-z0-9]{20,}|(?:GOCSPX-|dckr_pat_|ATATT3|hvs\.)(?=[A-Za-z_-]{0,64}\d)[\w-]{20,}|"
+            r"\d{8,10}:[A-Za-z0-9_-]{35}(?![\w-])|SK[0-9a-f]{32}(?!\w))"
         ),
     ),
     (
@@ -68,15 +68,25 @@ _SHAPES: Final = (
     (
         "a password",
         re.compile(
-            rf"(?:password|passwd|passphrase|{_BEGINS}(?:passcode|pwd|passwort|kennwort|mot de passe|contrase\u00f1a|"
-            rf"\u5bc6\u7801|\u5bc6\u78bc|\u30d1\u30b9\u30ef\u30fc\u30c9)){_MIDDLE}(?!(?:{_PLAIN})\b|[~/])[^\s\"'`*]{{4,}}",
+            rf"(?:password|passwd|passphrase|{_BEGINS}(?:passcode|pwd)){_MIDDLE}"
+            rf"(?!(?:{_PLAIN})\b|[~/])[^\s\"'`*]{{4,}}",
+            re.IGNORECASE,
+        ),
+    ),
+    # Of other languages only what no word is: with a digit in it.
+    (
+        "a password",
+        re.compile(
+            rf"{_BEGINS}(?:passwort|kennwort|mot de passe|contrase\u00f1a|\u5bc6\u7801|\u5bc6\u78bc|"
+            rf"\u30d1\u30b9\u30ef\u30fc\u30c9){_MIDDLE}(?![~/])(?=[!-/:-~]{{0,64}}\d)[!-~]{{6,}}",
             re.IGNORECASE,
         ),
     ),
     (
         "a password",
         re.compile(
-            r"\bpassword\s+(?:to\s+)?[\"'`]?(?=[^\s\d]{0,128}\d)(?=[^\sa-z]{0,128}[a-z])[^\s\"'`]{8,}", re.IGNORECASE
+            r"\bpassword\s+to\s+[\"'`]?(?![~/]|https?:)(?=[^\s\d]{0,128}\d)(?=[^\sa-z]{0,128}[a-z])[^\s\"'`]{8,}",
+            re.IGNORECASE,
         ),
     ),
     (

@@ -394,7 +394,8 @@ def _stored(name: str, known: Callable[[], list[str]]) -> str:
 def known_project(memory: "Memory", name: str) -> "Project":
     """Look up a project that exists, or the default one; raises `NotFound`."""
     known = memory.projects()
-    name = _stored(name, lambda: known)
+    if name not in known:
+        name = _stored(name, lambda: known)
     if name not in known:
         is_given = click.get_current_context().get_parameter_source("project") is ParameterSource.COMMANDLINE
         if is_given:

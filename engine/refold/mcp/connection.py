@@ -70,6 +70,8 @@ class McpFailed(ToolFailed):
 # Servers as data: written in Python, or read from the common `mcpServers` JSON.
 
 _HTTP_TYPES: Final = frozenset({"http", "streamable-http", "streamable_http", "streamableHttp"})
+_COMPRESSED: Final = frozenset(("gzip", "x-gzip", "deflate", "compress", "br", "zstd"))
+_LINE_CHARS_MIN: Final = 16  # A line of a secret that is shorter may be any word.
 _SECRET_PARTS: Final = re.compile(r"[:/@?&=#]+")
 
 
@@ -111,6 +113,12 @@ def _public(url: str) -> str:
     return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
 
 
+def _rest_of_secret(text: str, server: McpServer) -> int:
+    """Return how many characters at the beginning of a text that was cut are the rest of a secret."""
+    rests = (secret[begin:] for secret in _secrets_of(server) for begin in range(1, len(secret)))
+    return max((len(rest) for rest in rests if text.startswith(rest)), default=0)
+
+
 def without_secrets(text: str, server: McpServer) -> str:
     """Replace the values of a server's environment and headers, and the secrets of its url, in a text.
 
@@ -128,7 +136,8 @@ def _secrets_of(server: McpServer) -> list[str]:
     secrets.update(word for value in server.headers.values() for word in value.split())
     secrets.update(part for part in _SECRET_PARTS.split(server.url) if part not in _public(server.url))
     forms = {*secrets, *map(unquote, secrets)}
-    forms.update(line for secret in secrets for line in secret.splitlines())
+    lines = (line.strip() for secret in secrets for line in secret.splitlines())
+    forms.update(line for line in lines if len(line) >= _LINE_CHARS_MIN)
     forms.update(" ".join(secret.split()) for secret in secrets)
     forms.update(msgspec.json.encode(form).decode()[1:-1] for form in list(forms))
     return sorted((form for form in forms if len(form) >= MCP_SECRET_CHARS_MIN), key=len, reverse=True)
@@ -611,9 +620,9 @@ class Connection:
 
     def _failed(self, reason: str, what: str) -> McpFailed:
         written = self._process.complaint
+        if len(written) >= 2 * MCP_COMPLAINT_CHARS_MAX:
+            written = written[_rest_of_secret(written, self.server) :]
         complaint = without_secrets(written, self.server)
-        if len(written) >= 2 * MCP_COMPLAINT_CHARS_MAX:  # It may begin within a secret.
-            complaint = complaint[max(map(len, _secrets_of(self.server)), default=0) :]
         complaint = complaint[-MCP_COMPLAINT_CHARS_MAX:].strip()
         strays = f"; it wrote {self._process.strays} lines that are no messages" if self._process.strays else ""
         message = f"server {self.server.name!r} {what}{strays}{f'; it said: {complaint}' if complaint else ''}"
@@ -730,7 +739,7 @@ def _bound() -> Callable[[Any], Awaitable[None]]:
             await self._stream.aclose()
 
     async def bound(response: Any) -> None:
-        if response.headers.get("content-encoding", "identity") != "identity":
+        if not _COMPRESSED.isdisjoint(re.split(r"[\s,]+", response.headers.get("content-encoding", "").lower())):
             raise ConnectionError("it sent a compressed answer, of which nobody knows how large it is")
         if not response.headers.get("content-type", "").startswith("text/event-stream"):
             response.stream = Bounded(response.stream)

@@ -99,6 +99,17 @@ class Binding(Struct, frozen=True):
         chat = self.memory.conversation(conversation_id)
         return not chat.version or (chat.project or "default") == self.project
 
+    def conversations(self, *, after: str | None = None, limit: int) -> list[str]:
+        """List the ids of the conversations that are served, sorted and paged."""
+        found: list[str] = []
+        while len(found) < limit:
+            page = self.memory.conversations(after=after, limit=limit)
+            found += filter(self.serves, page)
+            if len(page) < limit:
+                break
+            after = page[-1]
+        return found[:limit]
+
     def chat(self, conversation_id: str) -> Conversation:
         """Make a handle on a conversation; a new one will be opened in the project.
 
@@ -259,8 +270,8 @@ def list_resources(binding: Binding, cursor: str | None) -> tuple[list[types.Res
         addresses += [Address(MEMORIES, name) for name in names]
         place = Cursor(MEMORIES, names[-1]) if len(names) == LISTED_COUNT_MAX else Cursor(WINDOW, "")
     if place.kind == WINDOW:
-        names = _page(memory.conversations, binding.conversation, place.after)
-        addresses += [Address(kind, name) for name in names if binding.serves(name) for kind in _kinds_of(memory, name)]
+        names = _page(binding.conversations, binding.conversation, place.after)
+        addresses += [Address(kind, name) for name in names for kind in _kinds_of(memory, name)]
         place = Cursor(WINDOW, names[-1] if len(names) == LISTED_COUNT_MAX else "")
     following = msgspec.json.encode(place).decode() if place.after else None
     page = [

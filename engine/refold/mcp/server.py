@@ -165,9 +165,13 @@ def complete(binding: Binding, params: types.CompleteRequestParams) -> types.Com
     elif kind == MEMORIES:
         names = _names(memory.projects, binding.only_project, text, lambda: resources.is_project(memory, text))
     elif kind is not None:
-        found = _names(memory.conversations, binding.conversation, text, lambda: memory.conversation(text).version > 0)
-        names = list(filter(binding.serves, found))
+        is_there = partial(_is_served, binding, text)
+        names = _names(binding.conversations, binding.conversation, text, is_there)
     return types.Completion(values=names[:LISTED_COUNT_MAX], has_more=len(names) > LISTED_COUNT_MAX)
+
+
+def _is_served(binding: Binding, conversation_id: str) -> bool:
+    return bool(binding.memory.conversation(conversation_id).version) and binding.serves(conversation_id)
 
 
 def _names(names: Callable[..., list[str]], bound: str | None, text: str, is_one: Callable[[], bool]) -> list[str]:
@@ -516,8 +520,11 @@ def _interrupted_by_signals() -> Generator[None]:
             signal.signal(number, handler)
 
 
+_FOREIGN: Final = "the origin is {!r}: only pages of this server itself may ask it; other programs send no Origin"
+
+
 class _OwnRequests:
-    """Refuses requests under another name or port than this server's own: the SDK takes any port, and any end of it."""
+    """Refuses requests under foreign names and of pages of other origins: the SDK takes any port, and any end of it."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
@@ -531,7 +538,7 @@ class _OwnRequests:
                 await PlainTextResponse(f"the host is {host!r}", 421)(scope, receive, send)
                 return
             if origin not in {None, f"http://{host}"}:
-                await PlainTextResponse(f"the origin is {origin!r}", 403)(scope, receive, send)
+                await PlainTextResponse(_FOREIGN.format(origin), 403)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 

@@ -3,6 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, Unpack, cast
@@ -582,7 +583,8 @@ class Skills:
             last = self.selected(context.session_id)
             allowed = None
             if newest is not None and last is not None and newest.seq < last.seq and AUTO_DETECTED not in last.reasons:
-                allowed = self.allowed_tools(last.names)
+                with suppress(NotFound):  # One that is gone by now restricts nothing.
+                    allowed = self.allowed_tools(last.names)
             context.shared[_TOOLS] = RestrictedRegistry(context.memory.tools, allowed)
         tools: RestrictedRegistry = context.shared[_TOOLS]
         if tools.permits(name):

@@ -729,7 +729,10 @@ def rebuild(memory: Memory, core: Core, seq: int) -> Rebuilt:
         by = "".join(f" at seq {step.seq}" for step in memory.why(seq).of("erased")[-1:])
         raise NotFound(f"the context that was shown at seq {seq} was erased{by}; only that there was one is known")
     if event.renderer != RENDERER:
-        raise InvalidInput(f"the context at seq {seq} is of renderer {event.renderer}, and this program has {RENDERER}")
+        raise InvalidInput(
+            f"the context at seq {seq} is of renderer {event.renderer}, and this program has {RENDERER}; to see what "
+            f"was known then, build one with memory.context(memory.at({event.origin}).conversation(...))"
+        )
     past = memory.at(event.origin)
     chat = past.conversation(stamp.stream.partition("/")[2])
     budget, plan = recorded_budget(event)

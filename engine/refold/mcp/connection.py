@@ -739,7 +739,7 @@ def _bound() -> Callable[[Any], Awaitable[None]]:
             await self._stream.aclose()
 
     async def bound(response: Any) -> None:
-        if not _COMPRESSED.isdisjoint(re.split(r"[\s,]+", response.headers.get("content-encoding", "").lower())):
+        if not _COMPRESSED.isdisjoint(response.headers.get("content-encoding", "").lower().replace(",", " ").split()):
             raise ConnectionError("it sent a compressed answer, of which nobody knows how large it is")
         if not response.headers.get("content-type", "").startswith("text/event-stream"):
             response.stream = Bounded(response.stream)

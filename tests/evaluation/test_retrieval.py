@@ -173,7 +173,7 @@ def test_the_message_that_led_to_a_call_does_not_compete(tmp_path: Path) -> None
     messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
     (tmp_path / "own.jsonl").write_text(json.dumps(messages) + "\n", encoding="utf-8")
     (case,) = cases_of(tmp_path / "own.jsonl")
-    assert [(set(each.evidence), each.asking) for each in case.questions] == [({0}, (2,))]
+    assert [(set(each.evidence), each.own_places) for each in case.questions] == [({0}, (2,))]
     assert answers(embedded([case], HashedEmbedder()), LEXICAL) == [Answer("tool call", (1,))]
 
 

@@ -736,6 +736,14 @@ def test_commits_are_applied_once_however_they_come() -> None:
     assert commits.read(6) == [Numbered(7, commits.commits[6])]
 
 
+def test_a_copy_may_lie_below_a_relative_path(shared: Shared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shared == []
+    monkeypatch.chdir(tmp_path)
+    with Memory("postgresql://shared", cache="not/there/yet") as memory:
+        memory.profile().set("theme", "dark")
+    assert list((tmp_path / "not/there/yet").iterdir())
+
+
 def test_a_copy_is_its_owners_whatever_the_umask(machine: Callable[..., Memory], tmp_path: Path) -> None:
     before = os.umask(0)
     try:

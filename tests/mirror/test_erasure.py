@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
@@ -118,19 +119,23 @@ def test_what_is_written_late_into_a_file_that_an_erasure_replaced(
     assert_forgotten(directory, "swordfish")
 
 
+def assert_late_words_alone_are_kept(mirror: Mirror, editor: TextIO, directory: Path) -> None:
+    for _ in range(3):
+        mirror.sync()
+    editor.write("late words\n")
+    editor.flush()
+    mirror.sync()
+    assert list(kept(directory).values()) == ["late words\n"]
+    assert_forgotten(directory, "swordfish")
+
+
 def test_what_is_written_long_after_an_erasure_holds_nothing_of_it(memory: Memory, directory: Path) -> None:
     secret = said(memory, "swordfish")
     with memory.mirror(directory) as mirror, day_path(directory, DAY).open("a", encoding="utf-8") as editor:
         said(memory, "other")
         mirror.sync()
         memory.erase([secret])
-        for _ in range(3):
-            mirror.sync()
-        editor.write("late words\n")
-        editor.flush()
-        mirror.sync()
-        assert list(kept(directory).values()) == ["late words\n"]
-        assert_forgotten(directory, "swordfish")
+        assert_late_words_alone_are_kept(mirror, editor, directory)
 
 
 def test_what_is_written_to_the_file_of_a_day_that_is_no_more_holds_nothing_that_was_erased(
@@ -143,13 +148,7 @@ def test_what_is_written_to_the_file_of_a_day_that_is_no_more_holds_nothing_that
         for _ in range(3):
             mirror.sync()
         memory.erase([secret])
-        for _ in range(3):
-            mirror.sync()
-        editor.write("late words\n")
-        editor.flush()
-        mirror.sync()
-        assert list(kept(directory).values()) == ["late words\n"]
-        assert_forgotten(directory, "swordfish")
+        assert_late_words_alone_are_kept(mirror, editor, directory)
 
 
 def test_an_empty_value_of_a_hand_is_kept_beside_what_was_erased(memory: Memory, directory: Path) -> None:

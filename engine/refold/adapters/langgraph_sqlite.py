@@ -64,8 +64,8 @@ def migrate(
     Threads are then those of ``RefoldSaver(memory, prefix=prefix)``, with their messages as conversations, and items
     those of ``RefoldStore(memory, prefix=store_prefix)``; vectors are left out, and made where an item is put again.
     Only values of LangGraph's safe classes are made here. Those of others stay packed, and are made by whoever reads
-    the checkpoint: read a file from elsewhere with ``LANGGRAPH_STRICT_MSGPACK=true``. So does a message that holds one,
-    whose conversation is then made by the next write to its thread.
+    the checkpoint: read a file from elsewhere with ``LANGGRAPH_STRICT_MSGPACK=true``. A message that holds such a value
+    stays packed, too; the conversation of its thread is then made by the next write to it.
     The file is only read. What is there already stays as it is, so a migration that was cut off goes on where it was.
     Raises ``InvalidInput`` for a file that holds neither.
     """

@@ -60,8 +60,7 @@ _REMEMBER: Final = (
     *("remember that", "remember:", "remember this:", "keep in mind that", "keep in mind:"),
     *("don't forget that", "don't forget:"),
 )
-# Documents begin so, too, which users paste: only one paragraph that is not long is meant for the memory, and that of
-# rules.
+# Documents that users paste begin so, too, and with the words of rules: only one short paragraph is a command.
 _NOTES: Final = ("note that", "note:")
 _NOTE_CHARS_MAX: Final = 1_000
 _THANKS_CHARS_MAX: Final = 40
@@ -193,6 +192,9 @@ def _note(text: str) -> RememberCommand | None:
     return None if is_document else RememberCommand(_ended(first))
 
 
+_NOTE: Final = _pattern(_NOTES)
+_RULE: Final = _pattern(_RULES)
+
 # The phrases of each command, and the function of the phrase, the text behind it and the whole text that makes it.
 _COMMANDS: Final[tuple[tuple[re.Pattern[str], Callable[[str, str, str], MemoryCommand | None]], ...]] = (
     (_pattern(_FORGET), lambda _, payload, __: ForgetCommand(payload) if payload and "\n" not in payload else None),
@@ -200,15 +202,9 @@ _COMMANDS: Final[tuple[tuple[re.Pattern[str], Callable[[str, str, str], MemoryCo
     (_pattern(_QUERY), lambda _, payload, __: RecallCommand(payload)),
     (_pattern(_QUESTION), lambda _, payload, __: None if _NEXT.search(payload) else RecallCommand(payload)),
     (_pattern(_REMEMBER), lambda _, payload, __: RememberCommand(payload) if payload else None),
-    (_pattern(_NOTES), lambda _, payload, __: _note(payload) if payload else None),
-    (
-        _pattern(_RULES),
-        lambda _, payload, text: _note(text) if payload and not _NO_RULE.match(payload) else None,
-    ),
+    (_NOTE, lambda _, payload, __: _note(payload) if payload else None),
+    (_RULE, lambda _, payload, text: _note(text) if payload and not _NO_RULE.match(payload) else None),
 )
-
-
-_OF_NOTES: Final = (_pattern(_NOTES), _pattern(_RULES))
 
 
 def detect_memory_command(text: str) -> MemoryCommand | None:
@@ -241,8 +237,8 @@ def detect_memory_command(text: str) -> MemoryCommand | None:
     for pattern, command in _COMMANDS:
         match = pattern.match(whole)
         if match is not None:
-            if pattern in _OF_NOTES and _BREAK.search(whole) and said.rstrip()[-1:] in _QUESTION_MARKS:
-                return None  # A question about what was pasted.
+            if pattern in (_NOTE, _RULE) and _BREAK.search(whole) and said.rstrip()[-1:] in _QUESTION_MARKS:
+                return None  # It asks about a text that was pasted.
             return command(match.group(), _GAP.sub("", whole[match.end() :], count=1), whole)
     if _STATED.match(whole):
         stop = _FIRST_STOP.search(said)

@@ -644,8 +644,8 @@ def show(memory: Memory, core: Core, context: Context) -> int:
     recipe = context.recipe
     rows = [*((part.name, part.digest, part.tokens) for part in context.parts), _window_row(context.window)]
     # The query mostly says the same as the user's last message, and skills are what hooks put beside it.
-    is_told = recipe.query or recipe.skills
-    sources = [message.seq for message in context.window if message.role == "user"][-1:] if is_told else ()
+    cites_user = recipe.query or recipe.skills
+    sources = [message.seq for message in context.window if message.role == "user"][-1:] if cites_user else ()
     event = ContextShown(
         (*sources, *recipe.seqs),
         context.seq,

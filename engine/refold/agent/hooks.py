@@ -164,7 +164,7 @@ _SHORT_FORMS: Final[dict[type[object], tuple[type[object], ...]]] = {
     UserMessageResult: (str,),
     BeforeToolResult: (ToolResult,),
 }
-"""What a hook may return in the place of a result: another text for the message, or the tool's result."""
+"""What a hook may return instead of a result: another text for the message, or the result of the tool."""
 
 Hook = Callable[..., Any]
 R = TypeVar("R")
@@ -388,7 +388,7 @@ class Hooks:
     ) -> tuple[Any, str | None]:
         """Call a hook; return its answer, or why there is none: it raised, took too long, or said what no log holds.
 
-        With `takes`, an answer of another type is none either: a guard that returns `False` means something by it.
+        With `takes`, an answer of another type counts for nothing, too: a guard that returns `False` means to refuse.
         """
         seconds = cast("object", self.timeout_seconds)
         if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not 0 < seconds <= HOOK_SECONDS_MAX:

@@ -317,24 +317,24 @@ class AgentLoop:
                 answered.add(message.tool_call_id)
                 continue
             open_calls = [call for call in calls_of(message.tool_calls) if call.id not in answered]
-            done = self._done(message.seq) if open_calls else {}
+            results = self._results(message.seq) if open_calls else {}
             for call in open_calls:
-                if call.id in done:
-                    self._answer_call(call, done[call.id])
+                if call.id in results:
+                    self._answer_call(call, results[call.id])
                 else:
                     self._append_output(call, INTERRUPTED)
             return
 
-    def _done(self, after: int) -> dict[str, _Executed]:
-        """Read what the calls gave that were executed after a seq, by the ids of the calls."""
-        done: dict[str, _Executed] = {}
+    def _results(self, after: int) -> dict[str, _Executed]:
+        """Return the results of the calls that were recorded after a seq, by the ids of the calls."""
+        results: dict[str, _Executed] = {}
         for event, stamp in self.chat.events(after):
             if isinstance(event, ToolExecuted) and event.call_id and not stamp.erased:
                 value: object = msgspec.json.decode(event.result)
                 message = value if isinstance(value, str) and event.outcome != OK else ""
                 result = ToolResult(event.name, event.outcome, event.result, message)
-                done[event.call_id] = _Executed(result, message if event.outcome == SKIPPED else result.text)
-        return done
+                results[event.call_id] = _Executed(result, message if event.outcome == SKIPPED else result.text)
+        return results
 
     def _append(self, role: str, content: str | None, *, must_fit: bool = False, **fields: Any) -> Message:
         """Append a message, and fire the hooks for the messages that it evicts.

@@ -78,7 +78,7 @@ UNSEEN: Final = (
     "\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff"
 )
-"""What shows nothing and is no space, for a class of a pattern: formats, fillers, joiners, tags."""
+"""Characters that are invisible and no whitespace (formats, fillers, joiners, tags), for a class of a pattern."""
 
 # The marks and the headings of a context, which no text inside of it may forge.
 _BLANK: Final = rf"[\s{UNSEEN}]*"
@@ -88,7 +88,7 @@ _BRACKET: Final = re.compile(
     rf"\[(?={_BLANK}(?:(?:/{_BLANK})?skill|working{_BLANK}memory|session_memory|for{_BLANK}this{_BLANK}message))",
     re.IGNORECASE,
 )
-# At the beginning of a line alone, and in no link: it is a word of every day.
+# Only at the beginning of a line and in no link: "[board]" is an ordinary word.
 _BOARD: Final = re.compile(
     rf"((?:^|(?<=[{_BREAKS}])){_SPACE}*)\[(?={_BLANK}board{_BLANK}\](?!\())", re.IGNORECASE | re.MULTILINE
 )

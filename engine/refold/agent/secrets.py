@@ -17,7 +17,7 @@ _MIDDLE: Final = (
     r"(?:(?:is|are|ist|est|es)\b(?:\s*+:)?|:=|[=:\uff1a\u662f\u306f])[*`]{0,3}\s*+[\"'`*]{0,3}"
 )
 
-# What shows nothing, between the letters of a key.
+# Invisible characters, which may stand between the letters of a key.
 _UNSEEN: Final = re.compile("[\xad\u200b-\u200f\u2060-\u2064\ufeff]")
 
 # From the first eyJ of a run on: where that is no token, none that begins behind it is.
@@ -73,7 +73,7 @@ _SHAPES: Final = (
             re.IGNORECASE,
         ),
     ),
-    # Of other languages only what no word is: with a digit in it.
+    # In other languages only a value with a digit: without one it may be any word of the sentence.
     (
         "a password",
         re.compile(

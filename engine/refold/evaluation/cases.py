@@ -48,14 +48,14 @@ class Item(Struct, frozen=True):
 class Question(Struct, frozen=True):
     """A question, the number of items that arrived before it, and the places of the items that answer it.
 
-    ``asking`` are the places of messages that are the question itself: no answer, so that they do not compete.
+    ``own_places`` are those of messages that are the question itself: they do not compete with its answers.
     """
 
     text: str
     category: str
     evidence: frozenset[int]
     arrived: int
-    asking: tuple[int, ...] = ()
+    own_places: tuple[int, ...] = ()
 
 
 class Case(Struct, frozen=True):
@@ -241,7 +241,7 @@ def _leaves(value: Any) -> list[Any]:
 def _calls(items: tuple[Item, ...]) -> Iterator[Question]:
     """Yield a question for each call whose arguments repeat an earlier text."""
     question = ""
-    asking: tuple[int, ...] = ()
+    own_places: tuple[int, ...] = ()
     last: dict[str, tuple[int, int | None]] = {}
     """Value -> the place up to which it was looked for, and the last place of it before: no text is read twice."""
     for end, item in enumerate(items):
@@ -254,10 +254,10 @@ def _calls(items: tuple[Item, ...]) -> Iterator[Question]:
                 if place is not None:
                     evidence.add(place)
             if evidence:
-                unanswering = tuple(place for place in asking if place not in evidence)
-                yield Question(question, "tool call", frozenset(evidence), end, unanswering)
+                own = tuple(place for place in own_places if place not in evidence)
+                yield Question(question, "tool call", frozenset(evidence), end, own)
         elif item.role == "user":
-            question, asking = item.text, (end,)
+            question, own_places = item.text, (end,)
 
 
 def _values(text: str) -> set[str]:
@@ -398,12 +398,12 @@ def _queried(memory: Memory, path: Path) -> list[Case]:
             seqs = {*query.seqs, *(ids[home].get(each, 0) for each in query.ids)}
             evidence = frozenset(own[seq] for seq in seqs if seq in own)
             if evidence and len(evidence) == len(seqs):
-                asking = tuple(
+                own_places = tuple(
                     place
                     for place, item in enumerate(items[home])
                     if query.query in (item.text, item.text.partition(": ")[2]) and place not in evidence
                 )
-                questions[home].append(Question(query.query, query.category, evidence, len(items[home]), asking))
+                questions[home].append(Question(query.query, query.category, evidence, len(items[home]), own_places))
                 break
         else:
             named = query.conversation or query.project

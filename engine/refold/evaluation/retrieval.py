@@ -305,7 +305,7 @@ def _counted(total: "NDArray[float32]", texts: TextIndex, question: Question) ->
 
     points = numpy.round(total[: question.arrived].astype(numpy.float64), _DECIMALS)
     importance = texts.importance.values[: question.arrived]
-    points[list(question.asking)] = -numpy.inf
+    points[list(question.own_places)] = -numpy.inf
     places: list[int] = []
     for row in question.evidence:
         equal = points == points[row]

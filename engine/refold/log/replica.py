@@ -577,7 +577,7 @@ def _copy_in(root: str, name: str, seed: Sequence[Row]) -> "LmdbLog":
     # Both: a server may be restored as another one, and an address may be given to another log.
     place = os.path.join(root, blake2b(values[b"store_id"] + name.encode(), digest_size=KEYED_HASH_BYTES).hexdigest())
     try:
-        _make_private(place)
+        _make_private(os.path.abspath(place))
         for number in range(CACHES_COUNT_MAX):
             path = os.path.join(place, str(number))
             lock = io.FileIO(f"{path}.lock", "w", opener=_private)

@@ -524,7 +524,7 @@ _FOREIGN: Final = "the origin is {!r}: only pages of this server itself may ask 
 
 
 class _OwnRequests:
-    """Refuses requests under foreign names and of pages of other origins: the SDK takes any port, and any end of it."""
+    """Refuses a foreign `Host` or `Origin`: the check of the SDK accepts any port, and any text behind its colon."""
 
     def __init__(self, app: Any) -> None:
         self._app = app

@@ -669,8 +669,8 @@ class Mirror:
             # A fork does not hear of erasures, which are events of the whole store.
             is_elsewhere = bool(self._core.branch) and self._core.engine.reader.current_head() != self.seq
             has_late = self._rounds.directory.has_late()
-            are_told = set(self._rounds.strays()).issubset(self.report.problems)
-            if are_told and not (self._is_due or changed - moving or hot or is_elsewhere or has_late):
+            are_reported = set(self._rounds.strays()).issubset(self.report.problems)
+            if are_reported and not (self._is_due or changed - moving or hot or is_elsewhere or has_late):
                 return
             report, _ = self._round(trusted=now.keys() - changed - hot, skipped=moving)
         except Closed:

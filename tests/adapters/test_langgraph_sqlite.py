@@ -1,6 +1,7 @@
 """What LangGraph has kept in SQLite, taken into a memory: equal checkpoints, items, resumed, from the command line."""
 
 import importlib
+import os
 import sqlite3
 import sys
 from contextlib import closing
@@ -217,3 +218,9 @@ def test_a_hundred_megabytes_are_taken(tmp_path: Path) -> None:
         assert counts.threads == 20
         assert memory.verify().ok
     assert sum(file.stat().st_size for file in (tmp_path / "store").iterdir()) < path.stat().st_size / 2
+
+
+def test_a_pipe_is_not_waited_for(memory: Memory, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InvalidInput, match="is no file"):
+        migrate(memory, tmp_path / "pipe")

@@ -180,6 +180,12 @@ def test_tools_that_are_as_they_were_stay_where_they_are(remote: McpToolset) -> 
         assert all(memory.tools.get(name) is tool for name, tool in zip(names, tools, strict=True))
 
 
+def test_what_a_server_says_of_its_tools_is_bounded(remote: McpToolset, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "MCP_LIST_BYTES_MAX", 100)
+    with pytest.raises(McpFailed, match="describes its tools in more than MCP_LIST_BYTES_MAX = 100 bytes"):
+        remote.connect(server("fewer"))
+
+
 def test_tools_that_change_after_the_first_look_are_told(remote: McpToolset, caplog: pytest.LogCaptureFixture) -> None:
     remote.connect(server("fewer"))
     remote.refresh("s")

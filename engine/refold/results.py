@@ -130,7 +130,7 @@ class Receipt(Struct, frozen=True):
     ``naming`` are the seqs of the events that ``derived="keep"`` kept and that name the erased conversation, those of
     its board included. Afterwards the ``files`` of the store were searched, as they are and in base64, for erased names
     and for ``markers`` texts and values of the erased bodies; ``markers_too_short`` were not looked for, nor what
-    refold notes beside them, such as the digests of a context.
+    refold notes beside them, such as the hashes of a context.
     ``occurrences`` is how often one was found: 0, unless something that was not erased says the same, such as the name
     of a tool. ``named`` are the streams whose names hold the text that was given; erase these themselves, for example
     with ``chat.erase()``. ``beyond_reach`` names where copies may be that no store can reach: a model was shown it in

@@ -161,11 +161,13 @@ class TestTheLoop:
         assert rows(memory) == [
             ("MessageAppended", 0, "user"),
             ("ContextShown", asked, "assistant"),
+            ("ContextHashed", asked, "assistant"),
             ("MessageAppended", asked, "assistant"),
             ("JournalAppended", called, "tool:jot"),
             ("ToolExecuted", called, "tool:jot"),
             ("MessageAppended", called, "tool:jot"),
             ("ContextShown", asked, "assistant"),
+            ("ContextHashed", asked, "assistant"),
             ("MessageAppended", asked, "assistant"),
         ]
 

@@ -323,12 +323,24 @@ def test_a_context_of_nothing_can_be_shown_too(memory: Memory) -> None:
     assert chat.project == "acme"
 
 
-def test_erased_parts_are_named(memory: Memory) -> None:
+def test_erased_parts_are_named_where_the_hashes_are_kept(memory: Memory) -> None:
     chat = filled(memory)
     seq = memory.show(memory.context(chat))
-    memory.erase([1])
+    memory.erase([1], derived="keep")
     rebuilt = memory.rebuild(seq)
     assert (rebuilt.matches, rebuilt.differing) == (False, ("profile",))
+
+
+def test_a_context_whose_hashes_are_erased_is_built_again_and_not_compared(memory: Memory) -> None:
+    chat = filled(memory)
+    context = memory.context(chat, query="pnpm")
+    seq = memory.show(context)
+    receipt = memory.erase([1])
+    assert receipt.derived == (seq + 1,)
+    rebuilt = memory.rebuild(seq)
+    assert (rebuilt.matches, rebuilt.differing) == (None, ())
+    assert [part.name for part in rebuilt.context.parts if part != context.part(part.name)] == ["profile"]
+    assert memory.rebuild(memory.show(memory.context(chat))).matches
 
 
 def test_an_erased_context_is_said_to_be_erased(memory: Memory) -> None:
@@ -379,8 +391,8 @@ def test_the_command_line_builds_it_again(tmp_path: Path) -> None:
     with Memory(tmp_path / "store") as memory:
         memory.erase([1])
     run = subprocess.run(command[:-1], capture_output=True, text=True, check=False)
-    assert run.returncode == 1
-    assert run.stdout.endswith("differs in profile\n")
+    assert run.returncode == 0
+    assert run.stdout.endswith("its hashes were erased, with something that it may have shown\n")
 
 
 # What the first context of a process loads.

@@ -35,6 +35,7 @@ from refold.message import MessageAppended
 from refold.skills import SkillRoots
 from refold.skills.restriction import SKILL_USE
 from refold.skills.skills import skill_tool
+from refold.views.store import ContextHashed
 from tests.agent.test_loop import Script
 from tests.engine.test_erasure import occurrences
 from tests.support.command import running
@@ -543,3 +544,108 @@ def test_skills_of_a_context_go_with_the_message_that_brought_them(tmp_path: Pat
         memory.show(memory.context(chat, tools=()))
         memory.erase([said])
     assert occurrences(tmp_path / "store", WORDS) == 0
+
+
+# Hashes of contexts: whoever has the file could test a guess of what was erased against them.
+
+
+def in_the_profile(told: Told) -> None:
+    told.memory.profile().set("passport", WORDS)
+
+
+def in_a_note(told: Told) -> None:
+    told.memory.journal().append(WORDS)
+
+
+def in_a_memory(told: Told) -> None:
+    told.memory.project().add(f"The {WORDS} is Ottokar's.")
+
+
+def in_a_state_of_the_project(told: Told) -> None:
+    told.memory.conversation("another-of-it", project="default").state["project:passport"] = WORDS
+
+
+def in_an_episode(told: Told) -> None:
+    told.memory.project().record_episode("success", task=f"Renew the {WORDS}.")
+
+
+def in_a_message(told: Told) -> None:
+    told.chat.append("user", WORDS)
+
+
+def in_the_system_prompt(told: Told) -> None:
+    told.chat.append("system", WORDS)
+
+
+def in_the_scratchpad(told: Told) -> None:
+    told.chat.scratchpad.set("passport", WORDS)
+
+
+def in_a_finding(told: Told) -> None:
+    told.chat.session.note_finding(WORDS)
+
+
+def in_a_message_of_the_board(told: Told) -> None:
+    told.memory.board(session=ID).append_message({"role": "user", "content": WORDS})
+
+
+def in_another_conversation(told: Told) -> None:
+    earlier = told.memory.conversation("earlier", project="default")
+    earlier.append("user", f"It is the {WORDS}, as it stands in the old passport.")
+
+
+def in_a_conversation_that_was_forked(told: Told) -> None:
+    told.chat.append("user", WORDS)
+    told.chat = told.chat.fork("a-fork-of-the-conversation")
+
+
+def in_a_conversation_that_was_restored(told: Told) -> None:
+    snapshot = told.memory.conversation("another").snapshot("then")
+    told.memory.conversation("another").append("user", WORDS)
+    told.chat.restore(told.memory.conversation("another").snapshot("now"))
+    told.memory.conversation("another").restore(snapshot)
+
+
+HELD: tuple[Callable[[Told], None], ...] = (
+    *(in_the_profile, in_a_note, in_a_memory, in_a_state_of_the_project, in_an_episode, in_a_message),
+    *(in_the_system_prompt, in_the_scratchpad, in_a_finding, in_a_message_of_the_board, in_another_conversation),
+    *(in_a_conversation_that_was_forked, in_a_conversation_that_was_restored),
+)
+
+
+def hashes_in(told: Told) -> set[bytes]:
+    """The hashes of all contexts, as the log has them."""
+    hashed = [event.digests for event, _ in told.memory.events() if isinstance(event, ContextHashed)]
+    return {digest for digests in hashed for digest in digests}
+
+
+@pytest.mark.parametrize("hold", HELD)
+def test_no_hash_of_a_context_is_left_to_test_a_guess_against(told: Told, hold: Callable[[Told], None]) -> None:
+    aside = told.memory.conversation("aside", project="aside")
+    aside.append("user", "Is the sky blue?")
+    untouched = told.memory.show(told.memory.context(aside, profile="aside", journal="aside"))
+    before = told.memory.show(told.memory.context(told.memory.conversation("before")))
+    first = told.memory.head
+    hold(told)
+    said = [stamp.seq for event, stamp in told.memory.events(after=first) if WORDS in repr(event)]
+    assert said
+    told.chat.append("user", "go on")
+    context = told.memory.context(told.chat, query="What is the passport number?")
+    shown = told.memory.show(context)
+    hashes = {bytes.fromhex(part.digest) for part in context.parts if WORDS in part.text}
+    window = [message for message in context.window if WORDS in str(message.content)]
+    assert hashes or window, "the context shows it"
+    assert hashes <= hashes_in(told)
+    rest = hashes_in(told)
+    assert told.memory.rebuild(shown).matches
+    told.memory.erase(said)
+    assert not hashes & hashes_in(told)
+    left = hashes_in(told)
+    assert left < rest
+    told.memory.close()
+    files = b"".join(path.read_bytes() for path in told.path.rglob("*") if path.is_file())
+    assert not [digest for digest in rest - left if digest in files]
+    told.memory = Memory(told.path)
+    assert told.memory.rebuild(untouched).matches
+    assert told.memory.rebuild(before).matches
+    assert_sound(told.memory)

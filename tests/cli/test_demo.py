@@ -42,9 +42,9 @@ def test_it_tells_the_story_of_an_agent_that_forgot() -> None:
     assert re.search(rf"Alice  {told}\n(.*\n)+ +left the window:  {told}\n", parts["1"])
     assert f"agent  {nuts}\n" in parts["2"]
     assert f"event  2  Alice said: {told}\n" in parts["3"]
-    assert "event 13  The agent forgot it, because 69 tokens did not fit into 60:\n" in parts["3"]
+    assert "event 17  The agent forgot it, because 69 tokens did not fit into 60:\n" in parts["3"]
     assert (
-        "event 18  The model was shown a window of 6 messages and asked for a snack; nuts were in none.\n" in parts["3"]
+        "event 23  The model was shown a window of 6 messages and asked for a snack; nuts were in none.\n" in parts["3"]
     )
     assert "kept:  Alice is allergic to nuts.\n" in parts["4"]
     assert "agent  An apple. Nothing with nuts, as you are allergic.\n" in parts["4"]
@@ -97,7 +97,7 @@ def test_it_counts_as_the_command_line_does(
     assert f"all {int(own) + int(forked)} events are played again" in shown
     assert re.search(rf"events +{int(own) + int(forked)}  with those of 1 fork;", refold("stats").out)
     (size,) = re.findall(r"shown a window of (\d+) messages", shown)
-    assert f"window  {size} messages" in refold("show", "--context", 18).out
+    assert f"window  {size} messages" in refold("show", "--context", 23).out
 
 
 def test_it_fails_where_the_agent_does_not_remember(

@@ -403,7 +403,7 @@ TOO_LARGE: dict[str, Callable[[Memory], object]] = {
     "memories_extracted": lambda m: m.conversation("c").session.record_extraction("model", MANY, [], seq=0),
     "state_imported": lambda m: m.conversation("c").restore(large_state()),
 }
-OWN_LISTS = {"context_shown", "erased", "memories_recalled", "messages_recalled", "skills_selected"}
+OWN_LISTS = {"context_hashed", "context_shown", "erased", "memories_recalled", "messages_recalled", "skills_selected"}
 """Events whose lists name what the engine itself looked at."""
 
 

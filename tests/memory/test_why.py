@@ -499,7 +499,7 @@ class TestText:
         entry = memory.project("p").add("The port of the database is 6543.")
         memory.project("p").add("The logo is a heron.")
         for _ in range(2):
-            memory.show(memory.context(chat, query="Which port?"))
+            seq = memory.show(memory.context(chat, query="Which port?"))
 
         def shown(x: Any) -> list[str]:
             return [step.text for step in memory.why(x).of("shown")]
@@ -507,8 +507,8 @@ class TestText:
         assert shown(said) == ["a context showed it in its part window, for 'Which port?'"] * 2
         assert shown("port") == ["a context showed it in its part profile, for 'Which port?'"] * 2
         assert shown(entry) == ["a context showed it in its part memories, for 'Which port?'"] * 2
-        (*_, found) = memory.why(entry, missing_from=memory.head).of("shown")
-        assert f"{memory.head} shows it in its part memories: it is ranked 1 of 2, with a score of 0." in found.text
+        (*_, found) = memory.why(entry, missing_from=seq).of("shown")
+        assert f"{seq} shows it in its part memories: it is ranked 1 of 2, with a score of 0." in found.text
         assert found.text.endswith(", and 200 at most are taken")
         other = memory.conversation("d", project="p")
         memory.show(memory.context(other, query="Which port was it, 6543?"))

@@ -26,10 +26,10 @@ from refold.agent.candidates import (
 from refold.agent.parts import Room
 from refold.agent.tools import ToolRegistry
 from refold.engine import batch as batches
-from refold.engine.streams import session_board
+from refold.engine.streams import STORE_STREAM, session_board
 from refold.entry import ACTIVE, Entry, MemoriesRecalled
 from refold.errors import InvalidInput, LimitExceeded, NotFound
-from refold.event import pack_json, unpack_json
+from refold.event import Recorded, pack_json, unpack_json
 from refold.index.ranking import Ranking
 from refold.limits import (
     BOARD_CHARS_DEFAULT,
@@ -57,6 +57,7 @@ from refold.views.episodes import EPISODES, Episode
 from refold.views.facts import FACTS
 from refold.views.scratchpad import SCRATCH
 from refold.views.session import CONTEXTS, ContextShown
+from refold.views.store import ContextHashed
 
 RENDERER: Final = 6  # A change of one byte is another number: contexts that were shown are built again by theirs.
 
@@ -133,7 +134,7 @@ def injected_in(messages: Sequence[Message]) -> Injected:
 
 # The context: parts from stable to volatile, and the window behind them.
 #
-# Building one is pure. `show` records that it was shown: digests, counts and ids, so that it can be built again, byte
+# Building one is pure. `show` records that it was shown: hashes, counts and ids, so that it can be built again, byte
 # for byte, from the log.
 
 STABLE: Final = "stable"
@@ -652,7 +653,6 @@ def show(memory: Memory, core: Core, context: Context) -> int:
         RENDERER,
         tuple(tokens for _, _, tokens in rows),
         tuple(name for name, _, _ in rows),
-        tuple(bytes.fromhex(digest) for _, digest, _ in rows),
         recipe.ids,
         recipe.project,
         recipe.query,
@@ -678,6 +678,8 @@ def show(memory: Memory, core: Core, context: Context) -> int:
         noted = core.write(stream, event, at=None, call=(), opening=core.opening(*recipe.opening))
         batch = batches.active(core.engine)
         assert noted is not None, "showing a context always is an event"
+        hashes = tuple(bytes.fromhex(digest) for _, digest, _ in rows)
+        core.write(STORE_STREAM, ContextHashed(core.sources([Recorded(*noted)]), hashes), at=None, call=())
         assert batch is not None, "the batch was opened right here"
         if used:
             recalled = MemoriesRecalled((), used, exact=True, ranking="shown", conversation=context.conversation)
@@ -706,15 +708,18 @@ _WORDS: Final = 2  # The fields of a message behind its sources and its id, whic
 
 
 class Rebuilt(Struct, frozen=True):
-    """A context that was built again, whether it equals the shown one, and the names of the parts that differ."""
+    """A context that was built again, whether it equals the shown one, and the names of the parts that differ.
+
+    `matches` is `None` where its hashes were erased, with something that it may have shown: then nothing can tell.
+    """
 
     context: Context
-    matches: bool
+    matches: bool | None
     differing: tuple[str, ...]
 
 
 def rebuild(memory: Memory, core: Core, seq: int) -> Rebuilt:
-    """Build the context that was shown at a seq again from the log, and compare it with its digests.
+    """Build the context that was shown at a seq again from the log, and compare it with its hashes.
 
     Raises `NotFound` where no context was shown at the seq or it was erased, `InvalidInput` for another renderer's.
     """
@@ -754,11 +759,22 @@ def rebuild(memory: Memory, core: Core, seq: int) -> Rebuilt:
     source = _Source(past, core, chat, chat.window(), recipe)
     before = earlier.read(core.engine.reader, list(zip(recipe.seqs, plan.places, strict=True)))
     context = _assembled(source, entries, before, tuple(_listed(source)))
+    hashed = _hashed(core, seq)
+    if hashed is None:
+        return Rebuilt(context, None, ())
     digests = {part.name: part.digest for part in context.parts} | dict([_window_row(context.window)[:2]])
-    recorded = dict(zip(event.names, (digest.hex() for digest in event.digests), strict=True))
+    recorded = dict(zip(event.names, (digest.hex() for digest in hashed.digests), strict=True))
     names = dict.fromkeys([*recorded, *digests])
     differing = tuple(name for name in names if recorded.get(name) != digests.get(name))
     return Rebuilt(context, not differing, differing)
+
+
+def _hashed(core: Core, seq: int) -> ContextHashed | None:
+    """Read the hashes of a context, which are the event behind it; `None` where they were erased."""
+    if seq == core.engine.reader.current_head():  # Of a log that others cut off there.
+        return None
+    event, stamp = core.recorded(seq + 1)
+    return event if isinstance(event, ContextHashed) and event.sources == (seq,) and not stamp.erased else None
 
 
 def recorded_budget(event: ContextShown) -> tuple[ContextBudget, Plan]:

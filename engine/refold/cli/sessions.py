@@ -98,7 +98,7 @@ def show(
 
     Shows the window, the scratchpad and the state of CONVERSATION. With --seq, they are shown as of that event
     whole. With --context, the context that was recorded at a seq is built again from the log and compared with its
-    digests; the exit code is 1 where they differ.
+    hashes; the exit code is 1 where they differ.
     """
     named = {"CONVERSATION": conversation, "--seq": seq, "--context": context}
     given = [name for name, value in named.items() if value is not None]
@@ -140,15 +140,19 @@ def _context(memory: "Memory", seq: int, *, full: bool) -> Output:
     document = {"matches": rebuilt.matches, "differing": rebuilt.differing, "parts": rows, "messages": messages}
     lines: list[Line] = []
     for part in parts:
-        mark = "differs" if part.name in rebuilt.differing else "as shown"
+        mark = "differs" if part.name in rebuilt.differing else "as shown" if rebuilt.matches is not None else ""
         lines += [
             ((f"{part.name}", "bold"), f"  {part.tier}  {part.tokens} tokens  {mark}"),
             *output.indented(part.text),
         ]
     lines.append((f"window  {counted(len(rebuilt.context.window), 'message')}",))
     lines += [line for each in rebuilt.context.window for line in output.message_lines(each, full=full)]
-    lines.append(("as it was shown" if rebuilt.matches else f"differs in {', '.join(rebuilt.differing)}",))
-    return Output(document, lines, 0 if rebuilt.matches else EXIT_ERROR)
+    if rebuilt.matches is None:
+        verdict = "not to be compared: its hashes were erased, with something that it may have shown"
+    else:
+        verdict = "as it was shown" if rebuilt.matches else f"differs in {', '.join(rebuilt.differing)}"
+    lines.append((verdict,))
+    return Output(document, lines, EXIT_ERROR if rebuilt.differing else 0)
 
 
 def _conversation_lines(chat: "Conversation", seq: int, *, full: bool, is_now: bool) -> Iterator[Line]:

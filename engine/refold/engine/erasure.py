@@ -28,6 +28,7 @@ from refold.engine.reader import (
     checked_time,
     record_at,
 )
+from refold.engine.scan import Sought, seqs_with
 from refold.engine.streams import (
     APPLIED_KEY,
     STORE_STREAM,
@@ -59,7 +60,8 @@ from refold.limits import (
 from refold.log.protocol import LogTurn, Row, TurnLost, scan, until_kept
 from refold.log.record import SEQ, Sealed, digest_of, erased_from
 from refold.results import Receipt
-from refold.views.store import ERASED_PREFIX
+from refold.views.session import ContextShown
+from refold.views.store import ERASED_PREFIX, ContextHashed
 
 # What an erasure looks for afterwards: every text and value of the erased bodies, those inside of others too. Pure.
 
@@ -139,9 +141,23 @@ class Plan(NamedTuple):
     """Events that are kept and name what is erased."""
 
 
-def planned(engine: Engine, seqs: set[int], renamed: dict[int, str], mentioned: set[int], *, derived: bool) -> Plan:
-    """Return the plan to erase what was asked for, and with ``derived`` what names it or was derived from either."""
-    reached = mentioned | _derived_from(engine, seqs | mentioned) if derived else set[int]()
+def planned(
+    engine: Engine,
+    seqs: set[int],
+    renamed: dict[int, str],
+    mentioned: set[int],
+    known: Sequence[Base],
+    *,
+    derived: bool,
+) -> Plan:
+    """Return the plan to erase what was asked for, and with ``derived`` what names it or was derived from either.
+
+    Hashes of contexts count as derived from all that those may have shown.
+    """
+    reached = set[int]()
+    if derived:
+        reached = mentioned | _derived_from(engine, seqs | mentioned)
+        reached |= _hashes_of(engine, affected(engine, sorted(seqs | reached), known) | dict.fromkeys(renamed, 1))
     naming = unerased(engine, mentioned - seqs - reached)
     return Plan(unerased(engine, seqs), unerased(engine, reached - seqs), renamed, naming)
 
@@ -158,6 +174,46 @@ def _derived_from(engine: Engine, seqs: Iterable[int]) -> set[int]:
                 found.add(seq)
                 waiting.append(seq)
     return found
+
+
+def _hashes_of(engine: Engine, begins: Mapping[int, int]) -> set[int]:
+    """Return the seqs of the hashes of those contexts that may have shown what is erased.
+
+    ``begins`` says from which seq on the state of which stream may hold it. A context is of its conversation, the board
+    of that, a project, a profile and a journal; what it quotes of other conversations is among its sources.
+    """
+    if not begins or fold.TAGS[ContextHashed] not in engine.reader.tags:
+        return set()
+    hashed = seqs_with(engine.reader, Sought((), (ContextHashed,)), after=min(begins.values()))
+    return {seq for page in pages(hashed) for seq in _hashes_in(engine, page, begins)}
+
+
+def _hashes_in(engine: Engine, page: Sequence[int], begins: Mapping[int, int]) -> Iterator[int]:
+    owners = {each.stamp.seq: each.event.sources[0] for each in engine.reader.loader.recorded(page)}
+    numbers = {each.seq: each.number for each in engine.reader.log.events_at(sorted(owners.values()))}
+    shown = {each.stamp.seq: each for each in engine.reader.loader.recorded(sorted(owners.values()))}
+    for seq, owner in owners.items():
+        event, stamp = shown[owner]
+        assert isinstance(event, ContextShown), f"seq {owner} was hashed as a context"
+        streams, branch = [stamp.stream], engine.reader.streams.branch_of(numbers[owner])
+        if not stamp.erased:
+            streams += [f"project/{event.project}", f"profile/{event.profile}", f"journal/{event.journal}"]
+            streams.append(session_board(stamp.stream.partition("/")[2]))
+        if any(_may_hold(engine, key_of(branch, name), event.origin, begins) for name in streams):
+            yield seq
+
+
+def _may_hold(engine: Engine, key: str, seq: int, begins: Mapping[int, int]) -> bool:
+    """Return whether the state of a stream at a seq may hold what is erased, what it inherited too."""
+    stream = engine.reader.streams.find(key)
+    while stream is not None:
+        if begins.get(stream.number, seq + 1) <= seq:
+            return True
+        if stream.base is None:
+            return False
+        number, last = stream.base
+        stream, seq = engine.reader.streams.at_number(number), min(seq, last)
+    return False
 
 
 def mentions_of(engine: Engine, branch: int, conversation: str) -> set[int]:
@@ -314,7 +370,6 @@ BEYOND_REACH: Final = (
     "exports and backups that were made before",
     "snapshots that were handed out as bytes",
     "what callers, subscribers and models were given",
-    "digests of contexts that were shown, against which a guess can be tested",
     "what was made of it and names neither its events as sources nor the conversation",
     "files of a mirror until it runs next, and skills that were written as files",
     "the RAM of other processes that have the store open, until each reads or writes again",
@@ -328,17 +383,17 @@ ON_A_SERVER: Final = "the server's own logs of writes, its replicas' included, a
 
 def erase_seqs(engine: Engine, seqs: Collection[int], *, derived: bool) -> Receipt:
     """Erase the bodies of events, and of those that were derived from them; return what was reached."""
-    return _erase(engine, lambda _known: plan_of_seqs(engine, seqs, derived=derived))
+    return _erase(engine, lambda known: plan_of_seqs(engine, seqs, known, derived=derived))
 
 
-def plan_of_seqs(engine: Engine, seqs: Collection[int], *, derived: bool) -> Plan:
+def plan_of_seqs(engine: Engine, seqs: Collection[int], known: Sequence[Base], *, derived: bool) -> Plan:
     """Return what an erasure of events would reach."""
     beyond = [seq for seq in seqs if not 0 < seq <= engine.reader.head]
     if beyond:
         raise InvalidInput(
             f"seq {beyond[0]} is not in the log, which ends at {engine.reader.head}; give seqs of events"
         )
-    return planned(engine, set(seqs), {}, set(), derived=derived)
+    return planned(engine, set(seqs), {}, set(), known, derived=derived)
 
 
 def erase_stream(engine: Engine, branch: int, name: str, *, derived: bool, forks: bool) -> Receipt:
@@ -369,7 +424,7 @@ def plan_of_stream(
             boards |= _renamed(engine, board, known, forks=forks) if derived else {board.number: board.name}
     mentioned |= _events_of(engine, boards)
     renamed = own | boards if derived else own
-    return planned(engine, _events_of(engine, own), renamed, mentioned, derived=derived)
+    return planned(engine, _events_of(engine, own), renamed, mentioned, known, derived=derived)
 
 
 def _events_of(engine: Engine, streams: Collection[int]) -> set[int]:

@@ -751,9 +751,9 @@ class Memory:
 
         ``text`` adds all events that hold it, as it is written or escaped in JSON, in forks too: a secret is mostly in
         more than one. ``receipt.named`` are the streams whose names hold it, which stay. Of a message, its place, role
-        and tokens stay, so that no window changes. What was derived from the events (``sources``) goes too, unless
-        ``derived="keep"``. Raises ``InvalidInput`` for a seq that is not there and for a
-        text of fewer than 4 characters, ``StoreFull`` without room for a clean copy of the file: nothing was erased.
+        and tokens stay, so that no window changes. What was derived from the events (``sources``) goes too, with the
+        hashes of contexts that may have shown them, unless ``derived="keep"``. Raises ``InvalidInput`` for a seq that
+        is not there and a text under 4 characters, ``StoreFull`` without room for a clean copy: nothing was erased.
         """
         return store.erase(self._core, self._at, seqs, text, derived)
 

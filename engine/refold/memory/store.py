@@ -151,7 +151,7 @@ def derived_of(core: Core, conversation: str | None, seqs: object, text: object,
     with engine.reader.state_lock:
         engine.reader.notice()
         if conversation is None:
-            plan = erasure.plan_of_seqs(engine, _sought(core, seqs, text), derived=True)
+            plan = erasure.plan_of_seqs(engine, _sought(core, seqs, text), erasure.bases(engine), derived=True)
         else:
             known, stream = erasure.bases(engine), f"conversation/{conversation}"
             plan = erasure.plan_of_stream(engine, core.branch, stream, known, derived=True, forks=forks)

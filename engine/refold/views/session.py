@@ -286,20 +286,19 @@ def _work_reset(work: Work, stamp: Stamp, event: Event) -> None:
     work.reset()
 
 
-# The contexts that a model was shown: digests, counts and ids, so that each can be built again.
+# The contexts that a model was shown: counts and ids, so that each can be built again. Its hashes are another event.
 
 
 class ContextShown(Event, frozen=True, tag=46):
     """A context was shown to a model; ``origin`` is the seq at which it was built, 0 for the empty log."""
 
     sentence: ClassVar[str] = "a context was shown to a model, with the parts {names!s}"
-    bookkeeping: ClassVar[frozenset[str]] = frozenset(("names", "digests", "budget"))
+    bookkeeping: ClassVar[frozenset[str]] = frozenset(("names", "budget"))
 
     origin: int
     renderer: int
     tokens: tuple[int, ...]
     names: tuple[str, ...] = ()
-    digests: tuple[bytes, ...] = ()
     ids: tuple[str, ...] = ()
     project: str = ""
     query: str | None = None
@@ -312,7 +311,7 @@ class ContextShown(Event, frozen=True, tag=46):
     def check(self, *, is_erased: bool) -> None:
         if is_erased:
             return
-        if not len(self.tokens) == len(self.names) == len(self.digests):
+        if len(self.tokens) != len(self.names):
             checks.invalid(f"{len(self.names)} parts have {len(self.tokens)} counts of tokens")
         checks.day(self.day, "day")
 

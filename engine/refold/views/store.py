@@ -1,4 +1,4 @@
-"""The store's own stream, no part of ``state_hash``: snapshots, forks, erasures, settings, counts of use."""
+"""The store's own stream, no part of ``state_hash``: snapshots, forks, erasures, settings, counts of use, hashes."""
 
 from typing import Any, ClassVar, Final
 
@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from refold import checks
 from refold.event import BranchForked, Erased, Event, Located, SnapshotNamed, Stamp, View, unpack_json
+from refold.limits import HASH_BYTES
 
 ERASED_PREFIX: Final = "erased-"
 """The prefix of the name of a branch, before its number, once its own name was erased."""
@@ -104,6 +105,30 @@ def _branch_forked(settings: StoreSettings, stamp: Stamp, event: BranchForked) -
     """Give the branch the next number; one whose name was erased is called by it."""
     name = f"{ERASED_PREFIX}{len(settings.branches) + 1}" if stamp.erased else event.name
     settings.add(Branch(name, event.base_branch, event.base_seq))
+
+
+class ContextHashed(Event, frozen=True, tag=51):
+    """The parts of a context that was shown were hashed; its only source is the event that says so.
+
+    Whoever has the file can test guesses of a part against its hash. So an erasure reaches the hashes of every context
+    that may have shown what is erased, and nothing else of that context: it can still be built again.
+    """
+
+    sentence: ClassVar[str] = "the parts of a context were hashed"
+    bookkeeping: ClassVar[frozenset[str]] = frozenset(("digests",))
+    is_visible: ClassVar[bool] = False
+
+    digests: tuple[bytes, ...] = ()
+    """The SHA-256 of each part, in the order of the names that ``ContextShown`` has."""
+
+    def check(self, *, is_erased: bool) -> None:
+        if not is_erased and any(len(digest) != HASH_BYTES for digest in self.digests):
+            checks.invalid(f"a digest has not {HASH_BYTES = } bytes")
+
+
+@SETTINGS.on(ContextHashed)
+def _context_hashed(settings: StoreSettings, stamp: Stamp, event: ContextHashed) -> None:
+    """Keep nothing of it: it is found next to its context."""
 
 
 # The settings that an owner changed, and the counts of use of hooks and skills.

@@ -216,7 +216,12 @@ OPERATIONS: Final = (
         status=201,
         required=("id",),
     ),
-    Operation("GET", "/api/contexts/{seq}", api.get_shown_context, answer={"matches": _FLAG, **_list("parts")}),
+    Operation(
+        "GET",
+        "/api/contexts/{seq}",
+        api.get_shown_context,
+        answer={"matches": {"type": ["boolean", "null"]}, **_list("parts")},
+    ),
     Operation("GET", "/api/events", api.list_events, ("after", "until", "limit", "kind"), answer=_list("events")),
     Operation("GET", "/api/events/{seq}", api.get_event, ("full",), answer={"seq": _NUMBER, "kind": _TEXT}),
     Operation(

@@ -162,7 +162,10 @@ def events_page(memory: Memory, events: Iterator[Recorded], count: int) -> tuple
 
 
 def context_json(memory: Memory, seq: int) -> dict[str, Any]:
-    """Build the context that was shown at a seq again, and say whether it is the same, byte for byte."""
+    """Build the context that was shown at a seq again, and say whether it is the same, byte for byte.
+
+    ``matches`` is null where its hashes were erased.
+    """
     rebuilt = memory.rebuild(seq)
     context = rebuilt.context
     parts = [

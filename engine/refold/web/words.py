@@ -74,6 +74,7 @@ _TABLE: Final[dict[str, tuple[str, str, str]]] = {
     "no_context": ("No context was shown yet.", "尚未展示上下文。", "まだコンテキストは表示されていません。"),
     "as_shown": ("Byte for byte as it was shown", "与展示时逐字节一致", "表示時とバイト単位で一致"),
     "differs": ("It differs in: {names}", "不同之处：{names}", "相違点：{names}"),
+    "incomparable": ("Its hashes were erased", "其哈希已被清除", "ハッシュは消去されました"),
     "tier_stable": ("stable", "稳定", "固定"),
     "tier_semi-stable": ("semi-stable", "较稳定", "ほぼ固定"),
     "tier_volatile": ("volatile", "易变", "可変"),

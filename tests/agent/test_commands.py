@@ -246,7 +246,8 @@ def test_a_question_for_preferences_shows_all_of_them_and_nothing_else(memory: M
     heard, _ = asked(memory, "What are my preferences?")
     assert heard == UserMessageResult(
         injected_context="The user asks what is remembered of this project; 3 of 3 memories:\n"
-        "- [PREF] Short commits.\n- [PREF] Answer in German.\n- [PREF] Use pnpm."
+        "- [PREF] Short commits.\n- [PREF] Answer in German.\n- [PREF] Use pnpm.",
+        sources=(3, 2, 1),
     )
     everything, _ = asked(memory, "List my memories")
     assert str(everything.injected_context).count("\n- [") == 4

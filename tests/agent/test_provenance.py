@@ -14,11 +14,12 @@ import click
 import pytest
 from mcp import Client
 
-from refold import Conversation, Memory
+from refold import Conversation, InvalidInput, Memory
 from refold.agent import (
     AgentLoop,
     Call,
     CallableProvider,
+    FunctionTool,
     Reply,
     ToolContext,
     UserMessageResult,
@@ -29,6 +30,7 @@ from refold.agent import (
 )
 from refold.cli import commands  # noqa: F401 - it adds the verbs
 from refold.cli.root import cli
+from refold.limits import SOURCES_COUNT_MAX
 from refold.mcp.resources import Binding
 from refold.mcp.server import PROMPTS, MemoryServer, registry_of
 from refold.message import MessageAppended
@@ -649,3 +651,143 @@ def test_no_hash_of_a_context_is_left_to_test_a_guess_against(told: Told, hold: 
     assert told.memory.rebuild(untouched).matches
     assert told.memory.rebuild(before).matches
     assert_sound(told.memory)
+
+
+# What a tool shows: the record of its call and its message go with what they show.
+
+
+def learns(told: Told) -> None:
+    told.memory.skills.library.learn("passport", "The passport.", f"Say {WORDS}.", status="active")
+    tool = skill_tool(told.skills)
+    assert tool is not None
+    told.memory.tools.unregister(SKILL_USE)
+    told.memory.tools.register(tool)
+
+
+def has_a_file(told: Told) -> None:
+    told.memory.files().create("/memories/a/note.txt", f"The number\nis {WORDS}.\n")
+    told.memory.files().insert("/memories/a/note.txt", 0, "About passports")
+
+
+def has_a_file_named_by_it(told: Told) -> None:
+    told.memory.files().create(f"/memories/a/{WORDS}", "Renew it.\n")
+
+
+def has_a_board(told: Told) -> None:
+    told.memory.board(session=ID).set("working_history", WORDS)
+
+
+def notes_in_the_scratchpad(told: Told) -> None:
+    told.chat.scratchpad.note(WORDS)
+
+
+def changes_a_memory(told: Told) -> None:
+    entry = told.memory.project().add("The passport is in the drawer.")
+    told.memory.project().update(entry.id, content=f"The {WORDS} is that of the passport.")
+
+
+VIEW = {"command": "view", "path": "/memories/a/note.txt"}
+SHOWING: list[tuple[str, Callable[[Told], None], dict[str, Any]]] = [
+    ("memory_search", in_a_memory, {"query": "the passport number"}),
+    ("memory_search", changes_a_memory, {"query": "the passport number"}),
+    ("conversation_search", in_a_message, {"query": "passport number"}),
+    ("memory_read", in_the_scratchpad, {"key": "passport"}),
+    ("memory_read", in_the_scratchpad, {}),
+    ("memory_read", notes_in_the_scratchpad, {}),
+    ("working_memory_read", in_a_message_of_the_board, {}),
+    ("working_memory_read", in_a_message_of_the_board, {"part": "messages"}),
+    ("working_memory_read", has_a_board, {"part": "working_history"}),
+    ("memory", has_a_file, VIEW),
+    ("memory", has_a_file, VIEW | {"view_range": [3, 3]}),
+    ("memory", has_a_file, VIEW | {"command": "str_replace", "old_str": "The number", "new_str": "It"}),
+    ("memory", has_a_file_named_by_it, {"command": "view", "path": "/memories"}),
+    (SKILL_USE, learns, {"name": "passport"}),
+]
+"""A tool that only shows the words, where they are before, and what a model calls it with."""
+
+SHOWS_NOTHING = {
+    *("memory_write", "memory_set", "memory_delete", "memory_add", "memory_update", "memory_forget", "journal_append"),
+}
+"""They give back but what they were called with."""
+
+
+def test_every_tool_shows_something_or_nothing(told: Told) -> None:
+    assert {tool for tool, _, _ in SHOWING} | SHOWS_NOTHING == set(told.memory.tools.names())
+
+
+@pytest.mark.parametrize(("tool", "hold", "arguments"), SHOWING)
+def test_what_a_tool_showed_goes_with_what_it_is_of(
+    told: Told, tool: str, hold: Callable[[Told], None], arguments: dict[str, Any]
+) -> None:
+    hold(told)
+    said = [stamp.seq for event, stamp in told.memory.events() if WORDS in repr(event)]
+    head = told.memory.head
+    told.turn("go on", (tool, arguments))
+    (output,) = [message for message in told.chat.window() if message.role == "tool"]
+    assert WORDS in str(output.content)
+    told.memory.erase(said)
+    told.assert_gone(WORDS)
+    kept = [stamp.seq for event, stamp in told.memory.events(after=head) if not stamp.erased]
+    assert kept, "the rest of the turn is there"
+
+
+def test_what_a_command_recalled_goes_with_the_memory(told: Told) -> None:
+    default_hooks(told.memory, told.skills, provider("nothing"))
+    in_a_memory(told)
+    said = [stamp.seq for event, stamp in told.memory.events() if WORDS in repr(event)]
+    told.turn("What do you remember about the passport number?")
+    asked = told.chat.window()[0]
+    assert WORDS in repr(asked.metadata)
+    told.memory.erase(said)
+    told.assert_gone(WORDS)
+    assert [message.erased for message in told.memory.conversation(ID).window()] == [True, False]
+
+
+def test_an_output_that_was_cut_off_goes_with_what_it_shows(told: Told) -> None:
+    in_a_memory(told)
+    said = [stamp.seq for event, stamp in told.memory.events() if WORDS in repr(event)]
+    told.chat.append("user", "go on")
+    call = {"id": "c", "type": "function", "function": {"name": "memory_search", "arguments": '{"query": "passport"}'}}
+    asked = told.chat.append("assistant", None, tool_calls=[call])
+    told.memory.tools.execute(
+        "memory_search", {"query": "passport"}, told.memory.tools.context(told.chat), record=True, call_id="c"
+    )
+    turn = AgentLoop(told.memory, told.chat, Script(Reply("Very well."))).resume()
+    assert turn.text == "Very well."
+    (output,) = [message for message in told.chat.window() if message.role == "tool"]
+    assert WORDS in str(output.content)
+    assert asked.seq not in output.event.sources
+    told.memory.erase(said)
+    told.assert_gone(WORDS)
+    assert not told.memory.conversation(ID).window()[0].erased
+
+
+def test_a_tool_of_a_host_cites_what_it_shows(told: Told) -> None:
+    entry = told.memory.project().add(WORDS)
+
+    def say(_: dict[str, Any], context: ToolContext) -> str:
+        context.cite([entry])
+        return entry.content
+
+    told.memory.tools.register(FunctionTool("newest", "Say the newest memory.", {"type": "object"}, say))
+    result = told.memory.tools.execute("newest", {}, told.memory.tools.context(told.chat), record=True)
+    assert (result.text, result.sources) == (WORDS, (entry.seq,))
+    told.memory.erase([entry])
+    told.assert_gone(WORDS)
+
+
+def test_what_is_cited_must_be_there_and_is_bounded(told: Told) -> None:
+    context = told.memory.tools.context(told.chat)
+    context.cite([1])  # Outside of a call nothing becomes of it.
+    assert context.shown is None
+    with pytest.raises(InvalidInput, match="source 99 is not a seq of this log"):
+        context.cite([99])
+
+    def say(_: dict[str, Any], context: ToolContext) -> str:
+        context.cite([2] * SOURCES_COUNT_MAX)
+        context.cite([3, *[1] * SOURCES_COUNT_MAX])
+        return ""
+
+    told.memory.tools.register(FunctionTool("all", "Say it all.", {"type": "object"}, say))
+    result = told.memory.tools.execute("all", {}, context, record=True)
+    assert (result.outcome, result.sources) == ("ok", (2, 1))

@@ -308,9 +308,9 @@ def test_the_loop_waits_for_no_commit(memory: Memory, monkeypatch: pytest.Monkey
     threads: dict[str, threading.Thread] = {}
     begin = ToolRegistry._begin
 
-    def note(registry: ToolRegistry, name: str, arguments: object, context: Any, call: Any) -> Any:
+    def note(registry: ToolRegistry, name: str, *given: Any) -> Any:
         threads[name] = threading.current_thread()
-        return begin(registry, name, arguments, context, call)
+        return begin(registry, name, *given)
 
     monkeypatch.setattr(ToolRegistry, "_begin", note)
     using(memory, lambda client: tour(client, "chat", "here"), conversation="chat")

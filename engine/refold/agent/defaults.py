@@ -215,7 +215,9 @@ def obey_command(context: HookContext, text: str) -> UserMessageResult | None:
         count = counted(len(entries), "memory", "memories")
         context.notify(f"Forgot {count}: {contents}" if entries else "Nothing was found to forget")
     elif isinstance(command, RecallCommand):
-        return UserMessageResult(injected_context=_answer(project, command))
+        recalled, total = _recalled(project, command)
+        seqs = tuple(entry.seq for entry in recalled if entry.seq is not None)
+        return UserMessageResult(injected_context=_answer(recalled, total), sources=seqs)
     return None
 
 
@@ -232,19 +234,22 @@ def _has(entry: Entry, word: str) -> bool:
     return any(known in (word, f"{word}s") or word == f"{known}s" for known in keywords_of(entry.content))
 
 
-def _answer(project: Project, command: RecallCommand) -> str:
-    """List what is remembered, the most important first, or what answers the question."""
+def _recalled(project: Project, command: RecallCommand) -> tuple[list[Entry], int]:
+    """List what is remembered, the most important first, or what answers the question, and count all of it."""
     if command.query.strip():
         categories = None if command.category is None else [command.category]
         hits = project.search(command.query, top_k=_FOUND_COUNT_MAX, categories=categories, min_importance=0.0)
         entries = [hit.entry for hit in hits]
     else:
         entries = sorted(project.list(category=command.category, status=ACTIVE), key=lambda entry: -entry.importance)
+    return entries[:_FOUND_COUNT_MAX], len(entries)
+
+
+def _answer(entries: Sequence[Entry], total: int) -> str:
     if not entries:
         return "The user asks what is remembered of this project: nothing."
-    shown = "\n".join(memory_line(entry) for entry in entries[:_FOUND_COUNT_MAX])
-    count = f"{min(len(entries), _FOUND_COUNT_MAX)} of {len(entries)} memories"
-    return f"The user asks what is remembered of this project; {count}:\n{shown}"
+    shown = "\n".join(map(memory_line, entries))
+    return f"The user asks what is remembered of this project; {len(entries)} of {total} memories:\n{shown}"
 
 
 def _may_extract(context: HookContext) -> bool:

@@ -108,12 +108,14 @@ class UserMessageResult(Struct, frozen=True):
 
     `injected_context` and `skills` (name, text, score) are shown to the model beside the message, and never become the
     user's words: `metadata` goes with the message, and `memory.context` shows what is in that of the newest one.
+    `sources` are the seqs of what `injected_context` tells of the memory: the message cites it and is erased with it.
     """
 
     modified_message: str | None = None
     stop_reason: str | None = None
     injected_context: str | None = None
     skills: tuple[NamedSkill, ...] = ()
+    sources: tuple[int, ...] = ()
 
     @property
     def metadata(self) -> dict[str, Any] | None:
@@ -413,6 +415,8 @@ class Hooks:
             if takes and answer is not None and not isinstance(answer, takes):
                 checks.invalid(f"it is {checks.shown(answer)}; return None, or a {takes[0].__name__}")
             _check_answer(answer)
+            if isinstance(answer, UserMessageResult):
+                core_of(self._memory)[0].sources(answer.sources)
         except (RefoldError, msgspec.MsgspecError, UnicodeError) as problem:
             _LOG.warning(
                 "hook %s returned what cannot be used in conversation %r and counts for nothing: %s",
@@ -466,8 +470,8 @@ def _merged(result: S, answer: object) -> S:
     injected = getattr(result, "injected_context", None)
     if injected and fields.get("injected_context"):
         fields["injected_context"] = f"{injected}\n{fields['injected_context']}"
-    if "skills" in fields:
-        fields["skills"] = (*getattr(result, "skills"), *fields["skills"])  # noqa: B009 - one of the results has them
+    for field in fields.keys() & {"skills", "sources"}:
+        fields[field] = (*getattr(result, field), *fields[field])
     return replace(result, **fields)
 
 

@@ -29,6 +29,7 @@ from refold.limits import (
     LOOP_STEPS_COUNT_DEFAULT,
     NAME_BYTES_MAX,
     REDO_COUNT_MAX,
+    SOURCES_COUNT_MAX,
     TOOL_NAME_CHARS_MAX,
 )
 from refold.memory.conversation import Conversation
@@ -179,7 +180,8 @@ class AgentLoop:
         content = text if answer.modified_message is None else answer.modified_message
         self._close_interrupted_calls()
         metadata = ({} if content == text else {ORIGINAL_KEY: text}) | (answer.metadata or {})
-        message = self._append("user", content, must_fit=True, metadata=metadata or None)
+        sources = answer.sources[-SOURCES_COUNT_MAX:]
+        message = self._append("user", content, must_fit=True, metadata=metadata or None, sources=sources)
         self._hooks.fire_deferred(self._context, [message])
         return self._turn(message, noticed)
 
@@ -274,7 +276,7 @@ class AgentLoop:
         if after.injected_context is not None:
             output = f"{output}\n{after.injected_context}"
         with self.memory.tools.acting(call.name):
-            self._append_output(call, output)
+            self._append_output(call, output, executed.result.sources)
         return after.block_reason
 
     def _failed_again(self, call: Call, result: ToolResult) -> str | None:
@@ -328,11 +330,13 @@ class AgentLoop:
     def _results(self, after: int) -> dict[str, _Executed]:
         """Return the results of the calls that were recorded after a seq, by the ids of the calls."""
         results: dict[str, _Executed] = {}
+        own = {message.seq for message in self.chat.session.provenance(opens=False) if isinstance(message, Message)}
         for event, stamp in self.chat.events(after):
             if isinstance(event, ToolExecuted) and event.call_id and not stamp.erased:
                 value: object = msgspec.json.decode(event.result)
                 message = value if isinstance(value, str) and event.outcome != OK else ""
-                result = ToolResult(event.name, event.outcome, event.result, message)
+                shown = tuple(seq for seq in event.sources if seq not in own)
+                result = ToolResult(event.name, event.outcome, event.result, message, shown)
                 results[event.call_id] = _Executed(result, message if event.outcome == SKIPPED else result.text)
         return results
 
@@ -361,11 +365,12 @@ class AgentLoop:
                 return message
         raise StoreBusy(f"others wrote to {self.chat.id!r} {REDO_COUNT_MAX} times while this was appended; try again")
 
-    def _append_output(self, call: Call, output: str) -> None:
+    def _append_output(self, call: Call, output: str, sources: Sequence[Any] = ()) -> None:
         """Append what a tool gave; where a long result does not fit the window, a shorter error takes its place."""
         short = f"Error: the result has {len(output)} characters, which do not fit the window; ask for less"
+        must_fit = len(output) > len(short)
         try:
-            self._append("tool", output, must_fit=len(output) > len(short), tool_call_id=call.id, name=call.name)
+            self._append("tool", output, must_fit=must_fit, tool_call_id=call.id, name=call.name, sources=sources)
         except LimitExceeded:
             self._append("tool", short, tool_call_id=call.id, name=call.name)
 
@@ -533,7 +538,8 @@ class _Rerun(AgentLoop):
         self._catch_up(len(self._record.rows))
 
     def run(self, text: str) -> Turn:
-        message = self._append("user", text, metadata=self._record.message(self._user_place).metadata)
+        event = self._record.message(self._user_place)
+        message = self._append("user", text, metadata=event.metadata, sources=self._sources(event))
         return self._turn(message, 0)
 
     def reply(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Reply:  # noqa: ARG002 - a model's
@@ -559,16 +565,19 @@ class _Rerun(AgentLoop):
         if event.outcome == OK and is_of_memory:  # What was refused then is not done now.
             has_write = event.name == "memory_write" and isinstance(self._record.rows[place - 1].event, _SCRATCHPAD)
             self._catch_up(place - has_write)
-            self.memory.tools.execute(call.name, msgspec.json.decode(event.arguments), self._tools)
+            shown = self.memory.tools.execute(call.name, msgspec.json.decode(event.arguments), self._tools).sources
+        else:
+            shown = ()
         self._catch_up(place)
         with self._acting(place):
-            self._record_call(event, self.chat.session.provenance(opens=False))
+            own = self.chat.session.provenance(opens=False)
+            self._record_call(event, (*own, *shown[-(SOURCES_COUNT_MAX - len(own)) :]))
         if index == len(step.outputs):
             raise _RecordEnded
         self._next = step.outputs[index]
         self._executed_count += 1
         output = self._record.message(self._next).text or ""
-        return _Executed(ToolResult(event.name, event.outcome, event.result), output)
+        return _Executed(ToolResult(event.name, event.outcome, event.result, sources=shown), output)
 
     def _append(self, role: str, content: str | None, *, must_fit: bool = False, **fields: Any) -> Message:
         self._catch_up(self._next)

@@ -2,12 +2,13 @@
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast, get_type_hints, runtime_checkable
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from refold import checks
 from refold.errors import InvalidInput, LimitExceeded, NotFound, ReadOnly, RefoldError, logger
@@ -15,6 +16,7 @@ from refold.limits import (
     ACTOR_BYTES_MAX,
     JSON_DEPTH_MAX,
     NAME_BYTES_MAX,
+    SOURCES_COUNT_MAX,
     TOOL_ARGUMENTS_BYTES_MAX,
     TOOL_MESSAGE_CHARS_MAX,
     TOOL_NAME_CHARS_MAX,
@@ -24,6 +26,7 @@ from refold.limits import (
 )
 from refold.memory.conversation import Conversation
 from refold.memory.memory import Memory
+from refold.memory.options import core_of
 from refold.memory.project import Project
 from refold.message import Message
 
@@ -97,6 +100,8 @@ class ToolContext(Struct, frozen=True):
     files_name: str = "default"
     actor: str = ""
     """The actor of what a call writes; empty for the tool itself."""
+    shown: list[Any] | None = None
+    """What the call at hand cited; `None` outside of a call."""
 
     @property
     def project(self) -> Project:
@@ -109,6 +114,17 @@ class ToolContext(Struct, frozen=True):
         `opens` opens a conversation that has no event yet; what names the conversation itself needs no such event.
         """
         return () if self.conversation is None else self.conversation.session.provenance(opens=opens)
+
+    def cite(self, sources: Sequence[Any]) -> None:
+        """Note what the result of this call shows, as seqs or results: an erasure of it reaches the result too.
+
+        Of more than `SOURCES_COUNT_MAX`, the last ones count.
+        """
+        last = sources[-SOURCES_COUNT_MAX:]
+        seqs = core_of(self.memory)[0].sources(last)
+        if self.shown is not None:
+            # Inside a batch, results have no seqs yet.
+            self.shown.extend(last if min(seqs, default=1) < 1 else dict.fromkeys(seqs))
 
 
 @runtime_checkable
@@ -232,13 +248,15 @@ class ToolDefinition(Struct, frozen=True):
 class ToolResult(Struct, frozen=True):
     """The result of a call: a value where `outcome` is ok, else an error message.
 
-    An outcome is one of ok, unknown_tool, invalid_input, forbidden, failed, cancelled.
+    An outcome is one of ok, unknown_tool, invalid_input, forbidden, failed, cancelled. `sources` are what it shows of
+    the memory, as the tool cited it: cite them in a message with the result.
     """
 
     name: str
     outcome: str
     packed: bytes = b"null"
     message: str = ""
+    sources: tuple[Any, ...] = ()
 
     @property
     def is_error(self) -> bool:
@@ -578,12 +596,14 @@ class ToolRegistry:
         asynchronous tool runs to its end, unless an event loop runs on this thread.
         """
         call = _CallRecord(context, arguments, call_id) if record else None
+        shown = list[Any]()
         try:
             with self.acting(name, context, call_id):
-                value = self._begin(name, arguments, context, call)
+                value = self._begin(name, arguments, context, call, shown)
                 result = _result(name, _run(value) if inspect.isawaitable(value) else value)
         except Exception as error:  # noqa: BLE001 - a tool may fail in any way, and the model gets the reason
             result = _error_result(name, error)
+        result = replace(result, sources=tuple(shown))
         if call is None:
             return result
         with self.acting(name, context, call_id):
@@ -602,12 +622,14 @@ class ToolRegistry:
         from asyncio import to_thread  # noqa: PLC0415 - asyncio is loaded only by those who use it
 
         call = _CallRecord(context, arguments, call_id) if record else None
+        shown = list[Any]()
         try:
             with self.acting(name, context, call_id):
-                value = await to_thread(self._begin, name, arguments, context, call)
+                value = await to_thread(self._begin, name, arguments, context, call, shown)
                 result = _result(name, await value if inspect.isawaitable(value) else value)
         except Exception as error:  # noqa: BLE001 - as above
             result = _error_result(name, error)
+        result = replace(result, sources=tuple(shown))
         if call is None:
             return result
         with self.acting(name, context, call_id):
@@ -624,7 +646,9 @@ class ToolRegistry:
             return self._memory.acting(actor)
         return context.memory.acting(context.actor or actor, cause=_cause(context, call_id))
 
-    def _begin(self, name: str, arguments: object, context: ToolContext | None, call: "_CallRecord | None") -> Any:
+    def _begin(
+        self, name: str, arguments: object, context: ToolContext | None, call: "_CallRecord | None", shown: list[Any]
+    ) -> Any:
         registered = self._tools.get(name) if isinstance(cast("object", name), str) else None
         if registered is None:
             raise _UnknownTool(f"unknown tool '{storable(name, TOOL_NAME_CHARS_MAX)}'")
@@ -637,7 +661,7 @@ class ToolRegistry:
             raise _CancelledError("cancelled")
         if registered.schema is not None:
             check_arguments(decoded, registered.schema)
-        return registered.tool.execute(decoded, context)
+        return registered.tool.execute(decoded, replace(context, shown=shown))
 
 
 def _cause(context: ToolContext, call_id: str) -> int | None:
@@ -703,14 +727,15 @@ class _CallRecord:
             try:
                 checks.packed_json(result.value, "the result")
             except RefoldError as error:
-                result = _failure(result.name, error)
+                result = replace(_failure(result.name, error), sources=result.sources)
+        own = self._sources
         self._chat.session.record_call(
             result.name or "(none)",
             self._arguments,
             result.message if result.is_error else result.value,
             outcome=result.outcome,
             call_id=self._call_id,
-            sources=self._sources,
+            sources=(*own, *result.sources[-(SOURCES_COUNT_MAX - len(own)) :]),
         )
         return result
 

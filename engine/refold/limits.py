@@ -355,6 +355,7 @@ MCP_SECONDS_MAX: Final = 3_600.0
 MCP_END_SECONDS: Final = 1.0
 # One message of a server: over it, nothing of the connection can be trusted any more.
 MCP_MESSAGE_BYTES_MAX: Final = 2 * TOOL_RESULT_BYTES_MAX
+MCP_NESTED_COUNT_MAX: Final = 1_000_000  # Its objects and arrays: three bytes of JSON are a hundred in memory.
 # What one call may return: a model that is given more has no room for anything else.
 MCP_RESULT_BYTES_DEFAULT: Final = 1024 * 1024
 MCP_TOOLS_COUNT_MAX: Final = TOOLS_COUNT_MAX  # Tools of one server.

@@ -241,6 +241,16 @@ def test_a_message_without_end_ends_the_connection(remote: McpToolset, monkeypat
     assert called(remote, "echo", text="anew").value == "anew"
 
 
+def test_a_message_of_very_many_objects_ends_the_connection(
+    remote: McpToolset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "MCP_NESTED_COUNT_MAX", 20_000)
+    remote.connect(server())
+    result = called(remote, "echo", text="[" * 15_000 + "{" * 15_000)
+    assert "more than MCP_NESTED_COUNT_MAX = 20,000 objects and arrays" in result.message
+    assert called(remote, "echo", text="anew").value == "anew"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("manner", "reason", "words"),

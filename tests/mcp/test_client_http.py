@@ -29,6 +29,7 @@ class Manners:
         self.asked: list[str] = []
         self.session = ""
         self.encoding = ""
+        self.kind = "application/json"
         self.accepted: list[str | None] = []
         self.released, self.leaving, self.left = threading.Event(), threading.Event(), threading.Event()
         self.body: Callable[[bytes], bytes] = lambda body: body
@@ -50,8 +51,10 @@ class Handler(BaseHTTPRequestHandler):
             return
         body = json.dumps({"jsonrpc": "2.0", "id": asked["id"], **self.said(asked)}).encode()
         is_call = asked["method"] == "tools/call"
-        encoding = self.held.encoding if is_call else ""
-        self.told(self.held.status if is_call else 200, self.held.body(body) if is_call else body, encoding)
+        if is_call:
+            self.told(self.held.status, self.held.body(body), self.held.encoding, self.held.kind)
+        else:
+            self.told(200, body)
 
     def do_DELETE(self) -> None:
         self.held.leaving.set()
@@ -69,11 +72,11 @@ class Handler(BaseHTTPRequestHandler):
             return manners.told("late")
         return manners.answer(asked["method"], asked.get("params") or {})
 
-    def told(self, status: int, body: bytes, encoding: str = "") -> None:
+    def told(self, status: int, body: bytes, encoding: str = "", kind: str = "application/json") -> None:
         self.send_response(status)
         if encoding:
             self.send_header("Content-Encoding", encoding)
-        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         if self.held.session:
             self.send_header("Mcp-Session-Id", self.held.session)
@@ -160,6 +163,28 @@ def test_a_body_has_a_greatest_length(monkeypatch: pytest.MonkeyPatch) -> None:
         held.body = lambda body: body + b" " * 50_000_000
         assert called(memory, "echo").outcome == "failed"
         held.body = lambda body: body
+        assert called(memory, "echo", text="goes on").value == "goes on"
+
+
+@pytest.mark.parametrize("line", [b"\n", b"\r\n", b"\r"])
+def test_each_message_has_so_many_objects_at_most(monkeypatch: pytest.MonkeyPatch, line: bytes) -> None:
+    monkeypatch.setattr(connections, "MCP_NESTED_COUNT_MAX", 20_000)
+    held, text = Manners(), "{" * 15_000
+    notice = json.dumps(
+        {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": text}}
+    )
+
+    def events(body: bytes) -> bytes:
+        messages = [notice.encode()] * 5 + [body]
+        return b"".join(b"event: message" + line + b"data: " + each + 2 * line for each in messages)
+
+    with serving(held) as url, remembering() as memory, McpToolset(memory) as remote:
+        remote.connect(web(url, call_seconds=5.0))
+        assert called(memory, "echo", text=text).value == text
+        assert called(memory, "echo", text=text + "[" * 15_000).outcome == "failed"
+        held.body, held.kind = events, "text/event-stream"
+        assert called(memory, "echo", text=text).value == text, "the messages of a stream are counted one by one"
+        assert called(memory, "echo", text=text + "[" * 15_000).outcome == "failed"
         assert called(memory, "echo", text="goes on").value == "goes on"
 
 

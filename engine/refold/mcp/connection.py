@@ -27,6 +27,7 @@ from refold.limits import (
     MCP_END_SECONDS,
     MCP_LIST_BYTES_MAX,
     MCP_MESSAGE_BYTES_MAX,
+    MCP_NESTED_COUNT_MAX,
     MCP_PAGES_COUNT_MAX,
     MCP_RESULT_BYTES_DEFAULT,
     MCP_SECONDS_MAX,
@@ -377,6 +378,9 @@ class ServerProcess:
             try:
                 async with into:
                     while line := await stdout.readline():
+                        if excess := _excess(len(line), _nested(line)):
+                            self.fault = excess
+                            break
                         try:
                             message: Any = jsonrpc_message_adapter.validate_json(line, by_name=False)
                         except (ValueError, RecursionError):
@@ -389,7 +393,7 @@ class ServerProcess:
                             break
                         await into.send(SessionMessage(message))
             except ValueError:  # A line over the limit of the stream.
-                self.fault = f"it sent a message over {MCP_MESSAGE_BYTES_MAX = :,} bytes"
+                self.fault = _excess(MCP_MESSAGE_BYTES_MAX + 1, 0)
             finally:
                 self.ended.set()
 
@@ -715,23 +719,43 @@ async def _http_streams(server: McpServer) -> AsyncGenerator[Any]:
         yield streams
 
 
+def _nested(piece: bytes) -> int:
+    """Count the objects and arrays that a piece of JSON may begin; those in texts count too, without a parse."""
+    return piece.count(b"{") + piece.count(b"[")
+
+
+def _excess(size_bytes: int, nested: int) -> str:
+    """Say what a message has too much of; empty for one that may be parsed."""
+    if size_bytes > MCP_MESSAGE_BYTES_MAX:
+        return f"it sent a message over {MCP_MESSAGE_BYTES_MAX = :,} bytes"
+    if nested > MCP_NESTED_COUNT_MAX:
+        return f"it sent a message with more than {MCP_NESTED_COUNT_MAX = :,} objects and arrays"
+    return ""
+
+
 def _bound() -> Callable[[Any], Awaitable[None]]:
-    """Make a hook that bounds the size of a response that is one message."""
+    """Make a hook that bounds the messages of a response: it is one, or a stream of events that are one each."""
     from httpx2 import AsyncByteStream  # noqa: PLC0415 - comes with the extra `mcp`
 
     class Bounded(AsyncByteStream):
         """The stream of a body that raises once it has given more than a message may have."""
 
-        def __init__(self, stream: Any) -> None:
-            self._stream = stream
+        def __init__(self, stream: Any, *, has_events: bool) -> None:
+            self._stream, self._has_events = stream, has_events
 
         async def __aiter__(self) -> AsyncIterator[bytes]:
             """Yield the pieces."""
-            size_bytes = 0
+            size_bytes = nested = 0
+            line_ends = b""  # At the end of the last piece: a blank line may be in two of them.
             async for piece in self._stream:
-                size_bytes += len(piece)
-                if size_bytes > MCP_MESSAGE_BYTES_MAX:
-                    raise ConnectionError(f"it sent a message over {MCP_MESSAGE_BYTES_MAX = :,} bytes")
+                text = line_ends + piece
+                line_ends = text[len(text.rstrip(b"\r\n")) :][-_BLANK_BYTES_MAX:]
+                for number, part in enumerate(_BLANK_LINE.split(text) if self._has_events else [text]):
+                    if number:  # Behind a blank line, another event begins.
+                        size_bytes = nested = 0
+                    size_bytes, nested = size_bytes + len(part), nested + _nested(part)
+                    if excess := _excess(size_bytes, nested):
+                        raise ConnectionError(excess)
                 yield piece
 
         async def aclose(self) -> None:
@@ -741,7 +765,11 @@ def _bound() -> Callable[[Any], Awaitable[None]]:
     async def bound(response: Any) -> None:
         if not _COMPRESSED.isdisjoint(response.headers.get("content-encoding", "").lower().replace(",", " ").split()):
             raise ConnectionError("it sent a compressed answer, of which nobody knows how large it is")
-        if not response.headers.get("content-type", "").startswith("text/event-stream"):
-            response.stream = Bounded(response.stream)
+        has_events = response.headers.get("content-type", "").startswith("text/event-stream")
+        response.stream = Bounded(response.stream, has_events=has_events)
 
     return bound
+
+
+_BLANK_LINE: Final = re.compile(rb"\r\n\r\n|\n\n|\r\r")  # The end of an event.
+_BLANK_BYTES_MAX: Final = 3

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, NoReturn, TypeVar, cast
 from urllib.parse import parse_qs, unquote
 
 import msgspec
-import nats
+from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.errors import NoRespondersError
 from nats.errors import TimeoutError as NatsTimeout
@@ -211,13 +211,18 @@ class JetStreamCommits:
         ) from error
 
     async def _connect(self, place: "_Place", *, readonly: bool) -> None:
-        credentials = {"user_credentials": place.credentials} if place.credentials else {}
+        credentials: dict[str, Any] = {"user_credentials": place.credentials} if place.credentials else {}
         reasons = deque[Exception](maxlen=len(place.servers))
+
+        self._client = client = Client()
 
         async def note(error: Exception) -> None:
             reasons.append(error)  # Calls that fail raise, and the client connects again by itself.
+            transport: Any = client._transport  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+            if transport is not None and not client.is_connected:
+                transport.close()  # The client would leave it open, and take another one.
 
-        connect = nats.connect(  # pyright: ignore[reportUnknownMemberType] - its options have no types
+        connect = client.connect(  # pyright: ignore[reportUnknownMemberType] - its options have no types
             servers=place.servers,
             name="refold",
             allow_reconnect=True,
@@ -229,11 +234,11 @@ class JetStreamCommits:
             **credentials,
         )
         try:
-            self._client = await asyncio.wait_for(connect, _SECONDS)  # By itself it tries for ever.
+            await asyncio.wait_for(connect, _SECONDS)  # By itself it tries for ever.
         except TimeoutError as error:
             said = "; ".join(map(str, reasons)) or "no server has answered"
             raise TimeoutError(f"no connection within {_SECONDS:g} s: {said}") from error
-        version = self._client.connected_server_version
+        version = client.connected_server_version
         if (version.major, version.minor) < _VERSION_MIN:
             raise StoreVersion(
                 f"{self.name} is nats-server {version.major}.{version.minor}, and a log needs "

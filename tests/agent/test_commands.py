@@ -244,15 +244,16 @@ def test_a_question_for_preferences_shows_all_of_them_and_nothing_else(memory: M
         memory.add(content, category="preference", importance=0.5 + number / 10)
     memory.add("The port is 5432.", importance=0.9)
     heard, _ = asked(memory, "What are my preferences?")
-    assert heard == UserMessageResult(
-        injected_context="The user asks what is remembered of this project; 3 of 3 memories:\n"
-        "- [PREF] Short commits.\n- [PREF] Answer in German.\n- [PREF] Use pnpm.",
-        sources=(3, 2, 1),
-    )
+    assert heard.injected_context == "The user asks what is remembered of this project; 3 of 3 memories:"
+    chat = memory.conversation("c")
+    chat.append("user", "What are my preferences?", metadata=heard.metadata)
+    part = memory.context(chat).part("injected")
+    assert part is not None
+    assert part.text.endswith("3 memories:\n- [PREF] Short commits.\n- [PREF] Answer in German.\n- [PREF] Use pnpm.")
     everything, _ = asked(memory, "List my memories")
-    assert str(everything.injected_context).count("\n- [") == 4
+    assert len(everything.memories) == 4
     found, _ = asked(memory, "What do you remember about the port?")
-    assert str(found.injected_context).splitlines()[1] == "- [FACT] The port is 5432."
+    assert "The port is 5432." in repr(memory.project().get(found.memories[0]))
     nothing, _ = asked(Memory(), "List my memories")
     assert nothing.injected_context == "The user asks what is remembered of this project: nothing."
 

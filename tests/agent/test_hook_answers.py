@@ -147,8 +147,8 @@ def test_what_a_hook_does_to_what_is_inside_counts_for_nothing(memory: Memory) -
 WRONG: list[Any] = [
     ("user_message", UserMessageResult(5)),  # type: ignore[arg-type]
     ("user_message", UserMessageResult(stop_reason=5)),  # type: ignore[arg-type]
-    ("user_message", UserMessageResult(injected_context="x", sources=("a",))),  # type: ignore[arg-type]
-    ("user_message", UserMessageResult(injected_context="x", sources=(1_000,))),
+    ("user_message", UserMessageResult(injected_context="x", memories=(5,))),  # type: ignore[arg-type]
+    ("user_message", UserMessageResult(injected_context="x", memories=("\ud800",))),
     ("user_message", "\ud800"),
     ("after_llm", AfterLlmResult(5)),  # type: ignore[arg-type]
     ("after_tool", AfterToolResult(replacement_output={"a": 1})),  # type: ignore[arg-type]

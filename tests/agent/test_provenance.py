@@ -14,7 +14,7 @@ import click
 import pytest
 from mcp import Client
 
-from refold import Conversation, InvalidInput, Memory
+from refold import Board, Conversation, InvalidInput, Memory
 from refold.agent import (
     AgentLoop,
     Call,
@@ -608,10 +608,15 @@ def in_a_conversation_that_was_restored(told: Told) -> None:
     told.memory.conversation("another").restore(snapshot)
 
 
+def under_the_board(told: Told) -> None:
+    told.memory.board(session=ID).set_session({"project_id": "p", "active_node_id": "n"})
+    told.memory.board(project="p", node="n").set("working_history", WORDS)
+
+
 HELD: tuple[Callable[[Told], None], ...] = (
     *(in_the_profile, in_a_note, in_a_memory, in_a_state_of_the_project, in_an_episode, in_a_message),
     *(in_the_system_prompt, in_the_scratchpad, in_a_finding, in_a_message_of_the_board, in_another_conversation),
-    *(in_a_conversation_that_was_forked, in_a_conversation_that_was_restored),
+    *(in_a_conversation_that_was_forked, in_a_conversation_that_was_restored, under_the_board),
 )
 
 
@@ -653,6 +658,73 @@ def test_no_hash_of_a_context_is_left_to_test_a_guess_against(told: Told, hold: 
     assert_sound(told.memory)
 
 
+def test_hashes_of_others_stay(told: Told) -> None:
+    """What two users of one project share is the memory alone: that one had it shown is no part of it."""
+    told.memory.project().add("The office is in Bern.")
+    told.turn("Where is the office?", ("memory_search", {"query": "office"}))
+    told.memory.show(told.memory.context(told.chat, query="Where is the office?"))
+    other = told.memory.conversation("other", project="default")
+    other.append("user", "Where is the office?")
+    shown = told.memory.show(told.memory.context(other, query="office", profile="other", journal="other"))
+    told.memory.erase([told.chat.window()[0]])
+    assert told.memory.rebuild(shown).matches
+    told.memory.conversation(ID).erase()
+    assert told.memory.rebuild(shown).matches
+
+
+def test_a_context_that_was_erased_before_keeps_no_hashes(told: Told) -> None:
+    in_the_profile(told)
+    said = told.memory.head
+    shown = told.memory.show(told.memory.context(told.chat))
+    told.memory.erase([shown], derived="keep")
+    assert hashes_in(told)
+    told.memory.erase([said])
+    assert not hashes_in(told)
+
+
+def test_hashes_that_came_with_a_load_under_another_name_go_too(told: Told, tmp_path: Path) -> None:
+    in_the_profile(told)
+    told.memory.show(told.memory.context(told.chat))
+    told.memory.export(tmp_path / "export")
+    with Memory() as other:
+        other.profile("another").set("something", "else first")
+        other.load(tmp_path / "export", rename={"profile/default": "profile/old", "journal/default": "journal/old"})
+        (said,) = [stamp.seq for event, stamp in other.events() if WORDS in repr(event)]
+        (shown,) = [stamp.seq for event, stamp in other.events() if type(event).__name__ == "ContextShown"]
+        assert other.rebuild(shown).matches
+        other.erase([said])
+        assert other.rebuild(shown).matches is None
+
+
+@pytest.mark.parametrize("sources", ["[]", "[1,2]", "[1]"])
+def test_hashes_of_what_is_no_context_do_no_harm(told: Told, tmp_path: Path, sources: str) -> None:
+    in_the_profile(told)
+    told.memory.show(told.memory.context(told.chat))
+    told.memory.export(tmp_path / "export")
+    lines = (tmp_path / "export").read_text("utf-8").splitlines(keepends=True)
+    (number,) = [number for number, line in enumerate(lines) if "context_hashed" in line]
+    shown = json.loads(lines[number])["seq"] - 1
+    assert f'"sources":[{shown}]' in lines[number]
+    lines[number] = lines[number].replace(f'"sources":[{shown}]', f'"sources":{sources}')
+    (tmp_path / "export").write_text("".join(lines), "utf-8")
+    with Memory() as other:
+        if sources != "[1]":
+            with pytest.raises(InvalidInput, match="hashes of a context have"):
+                other.load(tmp_path / "export")
+            return
+        other.load(tmp_path / "export")
+        other.erase([seq for seq in range(1, shown) if WORDS in repr(next(other.events(after=seq - 1)))])
+        assert_sound(other)
+
+
+def test_a_context_is_not_built_inside_of_a_batch(told: Told) -> None:
+    """Nothing could build it again, nor tell what it held."""
+    with told.memory.batch():
+        in_the_profile(told)
+        with pytest.raises(InvalidInput, match="a context inside a batch is refused"):
+            told.memory.context(told.chat)
+
+
 # What a tool shows: the record of its call and its message go with what they show.
 
 
@@ -686,6 +758,29 @@ def changes_a_memory(told: Told) -> None:
     told.memory.project().update(entry.id, content=f"The {WORDS} is that of the passport.")
 
 
+def works_on_a_node(told: Told, board: Board) -> None:
+    told.memory.board(session=ID).set_session({"project_id": "p", "active_node_id": "n"})
+    board.set("working_history", WORDS)
+
+
+def has_a_board_under_it(told: Told) -> None:
+    works_on_a_node(told, told.memory.board(project="p", node="n"))
+
+
+def has_a_board_at_a_node(told: Told) -> None:
+    works_on_a_node(told, told.memory.board(session=ID))
+
+
+def has_a_file_that_was_moved(told: Told) -> None:
+    told.memory.files().create("/memories/a.txt", "Renew it.\n")
+    told.memory.files().rename("/memories/a.txt", f"/memories/{WORDS}/a.txt")
+
+
+def replaces_a_message(told: Told) -> None:
+    message = told.chat.append("user", "The passport number is valid.")
+    told.chat.replace(message.id, f"The {WORDS} is valid.")
+
+
 VIEW = {"command": "view", "path": "/memories/a/note.txt"}
 SHOWING: list[tuple[str, Callable[[Told], None], dict[str, Any]]] = [
     ("memory_search", in_a_memory, {"query": "the passport number"}),
@@ -701,6 +796,13 @@ SHOWING: list[tuple[str, Callable[[Told], None], dict[str, Any]]] = [
     ("memory", has_a_file, VIEW | {"view_range": [3, 3]}),
     ("memory", has_a_file, VIEW | {"command": "str_replace", "old_str": "The number", "new_str": "It"}),
     ("memory", has_a_file_named_by_it, {"command": "view", "path": "/memories"}),
+    ("memory", has_a_file_that_was_moved, {"command": "view", "path": "/memories"}),
+    ("working_memory_read", has_a_board_under_it, {}),
+    ("working_memory_read", has_a_board_under_it, {"part": "working_history"}),
+    ("working_memory_read", has_a_board_at_a_node, {"part": "working_history"}),
+    ("working_memory_read", in_a_message_of_the_board, {"part": "last_user_message"}),
+    ("working_memory_read", in_a_message_of_the_board, {"part": "messages_meta"}),
+    ("conversation_search", replaces_a_message, {"query": "passport number"}),
     (SKILL_USE, learns, {"name": "passport"}),
 ]
 """A tool that only shows the words, where they are before, and what a model calls it with."""
@@ -736,11 +838,72 @@ def test_what_a_command_recalled_goes_with_the_memory(told: Told) -> None:
     in_a_memory(told)
     said = [stamp.seq for event, stamp in told.memory.events() if WORDS in repr(event)]
     told.turn("What do you remember about the passport number?")
-    asked = told.chat.window()[0]
-    assert WORDS in repr(asked.metadata)
+    (shown,) = [stamp.seq for event, stamp in told.memory.events() if type(event).__name__ == "ContextShown"]
+    assert WORDS in told.memory.rebuild(shown).context.part("injected").text
     told.memory.erase(said)
     told.assert_gone(WORDS)
-    assert [message.erased for message in told.memory.conversation(ID).window()] == [True, False]
+    assert not any(message.erased for message in told.memory.conversation(ID).window())
+    assert told.memory.rebuild(shown).matches is None
+
+
+def hides_a_file(told: Told) -> None:
+    told.memory.files().create("/memories/.hidden", WORDS)
+    told.memory.files().create("/memories/a/b/c/deep.txt", "Renew it.\n")
+    told.memory.files().str_replace("/memories/a/b/c/deep.txt", "it", WORDS)
+
+
+def works_on_another_node(told: Told) -> None:
+    has_a_board_at_a_node(told)
+    told.memory.board(session=ID).set_session({"active_node_id": "m"})
+
+
+@pytest.mark.parametrize(
+    ("tool", "hold", "arguments"),
+    [
+        ("memory", hides_a_file, {"command": "view", "path": "/memories"}),
+        ("working_memory_read", works_on_another_node, {}),
+        ("working_memory_read", in_a_message_of_the_board, {"part": "config"}),
+        ("memory_read", in_the_scratchpad, {"key": "another"}),
+    ],
+)
+def test_what_a_tool_did_not_show_leaves_its_result(
+    told: Told, tool: str, hold: Callable[[Told], None], arguments: dict[str, Any]
+) -> None:
+    hold(told)
+    said = [stamp.seq for event, stamp in told.memory.events() if WORDS in repr(event)]
+    told.turn("go on", (tool, arguments))
+    (output,) = [message for message in told.chat.window() if message.role == "tool"]
+    assert WORDS not in str(output.content)
+    told.memory.erase(said)
+    assert output.id in [message.id for message in told.chat.window() if not message.erased]
+
+
+@pytest.mark.parametrize(("tool", "hold", "arguments"), SHOWING)
+def test_what_a_tool_showed_of_an_open_batch_goes_too(
+    told: Told, tool: str, hold: Callable[[Told], None], arguments: dict[str, Any]
+) -> None:
+    head = told.memory.head
+    with told.memory.batch():
+        hold(told)
+        context = told.memory.tools.context(told.chat)
+        result = told.memory.tools.execute(tool, arguments, context, record=True)
+        told.chat.append("assistant", result.text, sources=result.sources)
+    if WORDS not in result.text:
+        pytest.skip("it searches what is committed")
+    said = [stamp.seq for event, stamp in told.memory.events(after=head) if WORDS in repr(event)]
+    told.memory.erase(said[:-2])
+    told.assert_gone(WORDS)
+
+
+def test_an_output_that_finds_the_message_that_asked_goes_with_it(told: Told) -> None:
+    said = told.chat.append("user", f"Is {WORDS} mine?")
+    call = {"id": "c", "type": "function", "function": {"name": "conversation_search", "arguments": "{}"}}
+    told.chat.append("assistant", None, tool_calls=[call])
+    context = told.memory.tools.context(told.chat)
+    told.memory.tools.execute("conversation_search", {"query": "passport"}, context, record=True, call_id="c")
+    AgentLoop(told.memory, told.chat, Script(Reply("Very well."))).resume()
+    told.memory.erase([said])
+    told.assert_gone(WORDS)
 
 
 def test_an_output_that_was_cut_off_goes_with_what_it_shows(told: Told) -> None:
@@ -770,8 +933,13 @@ def test_a_tool_of_a_host_cites_what_it_shows(told: Told) -> None:
         return entry.content
 
     told.memory.tools.register(FunctionTool("newest", "Say the newest memory.", {"type": "object"}, say))
-    result = told.memory.tools.execute("newest", {}, told.memory.tools.context(told.chat), record=True)
+    context = told.memory.tools.context(told.chat)
+    told.chat.append("user", "Say it.")
+    result = told.memory.tools.execute("newest", {}, context)
     assert (result.text, result.sources) == (WORDS, (entry.seq,))
+    result = told.memory.tools.execute("newest", {}, context, record=True)
+    assert result.sources == (told.memory.head,), "the record, which cites the memory"
+    told.chat.append("assistant", result.text, sources=result.sources)
     told.memory.erase([entry])
     told.assert_gone(WORDS)
 
@@ -789,5 +957,18 @@ def test_what_is_cited_must_be_there_and_is_bounded(told: Told) -> None:
         return ""
 
     told.memory.tools.register(FunctionTool("all", "Say it all.", {"type": "object"}, say))
-    result = told.memory.tools.execute("all", {}, context, record=True)
+    result = told.memory.tools.execute("all", {}, context)
     assert (result.outcome, result.sources) == ("ok", (2, 1))
+    with told.memory.batch():
+        for _ in range(SOURCES_COUNT_MAX):
+            told.memory.journal().append("A day like any other.")
+    seqs = range(1, SOURCES_COUNT_MAX + 3)
+
+    def tell(_: dict[str, Any], context: ToolContext) -> str:
+        context.cite(seqs[:9])
+        context.cite(seqs)
+        return ""
+
+    told.memory.tools.register(FunctionTool("more", "Say more.", {"type": "object"}, tell))
+    assert told.memory.tools.execute("more", {}, context).sources == tuple(seqs[2:])
+    told.turn("go on", ("more", {}))

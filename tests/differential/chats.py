@@ -496,12 +496,13 @@ class Chats(Log):
             where, ("note_finding", text), lambda chat: None if text in chat.findings else Change(effect), options
         )
 
-    def sessionmemory_record_call(self, where: Any, name: str, given: Any, result: Any, **options: Any) -> None:
+    def sessionmemory_record_call(self, where: Any, name: str, given: Any, result: Any, **options: Any) -> Any:
         def effect(chat: Chat, row: Row) -> None:
             if not row.erased:
                 chat.calls[name] = chat.calls.get(name, 0) + 1
 
         self._chat(where, ("record_call", name, repr(given), repr(result)), lambda _: Change(effect), options)
+        return ...
 
     def sessionmemory_record_extraction(self, where: Any, *given: Any, seq: int, **options: Any) -> None:
         def effect(chat: Chat, _: Row) -> None:

@@ -80,7 +80,7 @@ UNDRIVEN = {
     "ScopedState.pop": "ScopedState.delete, as a mapping has it",
     "ScopedState.setdefault": "ScopedState.set, as a mapping has it",
     "ScopedState.update": "ScopedState.set, as a mapping has it",
-    "SessionMemory.provenance": "agent/test_provenance.py",
+    **dict.fromkeys(("SessionMemory.provenance", "Files.seqs_shown", "Board.seqs_shown"), "agent/test_provenance.py"),
     **{name.partition("/")[0]: "files beside the store: skills" for name in VERBS if name.startswith("Skills.")},
 }
 """The verbs that the machine does not call: what does it instead, or which tests do."""

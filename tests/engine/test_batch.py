@@ -458,3 +458,13 @@ def test_a_request_that_another_thread_is_folding_is_answered_once_it_can_be_rea
                 chat.append("user", "once", request_id="one")
                 assert [message.content for message in chat.window()] == ["open", "once"]
             assert other.result(60).seq == chat.window()[-1].seq
+
+
+def test_a_conversation_that_a_batch_opens_to_cite_it_is_written_to_there(memory: Memory) -> None:
+    with memory.batch():
+        chat = memory.conversation("new")
+        memory.profile().set("theme", "dark", sources=chat.session.provenance())
+        chat.append("user", "I like it dark.")
+    assert [message.content for message in chat.window()] == ["I like it dark."]
+    assert memory.profile().get("theme") == "dark"
+    assert_sound(memory)

@@ -65,7 +65,10 @@ def shown(chat: Conversation) -> list[Any]:
     return [window, chat.scratchpad.to_dict(), dict(chat.state.items()), chat.window_tokens, chat.version]
 
 
-SESSIONS = (("conversation", "conversation/"), ("session", "conversation/"))
+SESSIONS = (
+    *(("conversation", "conversation/"), ("session", "conversation/")),
+    *(("profile", "profile/"), ("journal", "journal/")),
+)
 
 
 def moved(value: Any, field: str, offset: int) -> Any:

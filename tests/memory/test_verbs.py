@@ -58,7 +58,7 @@ UNCHANGED = {"Conversation.restore", "Project.approve", "Project.decay"}
 OF_A_STORE = {*ERASURES, "Memory.load", "Memory.fork", "Memory.fork/alone"}
 """What no batch holds and no fork does."""
 
-UNBATCHED = {*OF_A_STORE, "Memory.restore", "Memory.snapshot", "Memory.show", "Memory.batch"} | {
+UNBATCHED = {*OF_A_STORE, "Memory.restore", "Memory.snapshot", "Memory.context", "Memory.show", "Memory.batch"} | {
     "Conversation.fork",
     "Conversation.summarize",
 }

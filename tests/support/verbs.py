@@ -231,6 +231,7 @@ _FILES: Final[_Calls] = {
     "read": lambda files, _: files.read("/memories/a.txt"),
     "rename": lambda files, _: files.rename("/memories/a.txt", "/memories/c.txt"),
     "str_replace": lambda files, _: files.str_replace("/memories/a.txt", "second", "last"),
+    "seqs_shown": lambda files, _: files.seqs_shown("/memories/a.txt"),
     "view": lambda files, _: files.view("/memories/a.txt"),
 }
 
@@ -281,7 +282,7 @@ _PROJECT: Final[_Calls] = {
 _GRAPH: Final = {"nodes": [{"id": "n", "label": "node"}], "edges": []}
 
 _BOARD: Final[_Calls] = {
-    **_plain("bundle events get_settings hydrate node place project session to_dict to_json version"),
+    **_plain("bundle events get_settings hydrate node place project seqs_shown session to_dict to_json version"),
     "blame": lambda handle, _: handle.blame("messages"),
     "append_message": lambda board, _: board.append_message({"role": "user", "content": "to the board"}),
     "at": lambda board, _: board.at(20).to_dict(),

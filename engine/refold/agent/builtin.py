@@ -5,19 +5,18 @@ from typing import Any, Final
 
 from refold import checks
 from refold.agent.tools import FunctionTool, ToolContext, ToolFailed, ToolRefused, ToolRegistry
-from refold.engine.streams import session_board
 from refold.errors import InvalidInput, LimitExceeded, NotFound
 from refold.fold import State
 from refold.memory.conversation import Conversation
-from refold.memory.files import Files, clean_path
+from refold.memory.files import Files
 from refold.memory.memory import Memory
 from refold.memory.options import core_of
 from refold.message import Message
 from refold.results import Hits
 from refold.text import countable
-from refold.views.board import BOARD, FIELDS, PARTS
-from refold.views.files import FILES, ROOT
+from refold.views.board import PARTS
 from refold.views.scratchpad import SCRATCH
+from refold.views.window import WINDOW
 
 # `memory_write` and `memory_read`: a conversation's scratchpad in the hands of a model.
 #
@@ -62,7 +61,8 @@ def _read_scratchpad(arguments: dict[str, Any], context: ToolContext) -> dict[st
             return [scratch.entries.seqs[key]] if key in scratch.entries.seqs else []
         return [*scratch.entries.seqs.values(), *(seq for seq, _ in scratch.notes)]
 
-    _cite(context, chat, chat.place[0], held)
+    core, at = core_of(chat)
+    context.cite(core.read(chat.place[0], held, at))
     if key is None:
         return chat.scratchpad.to_dict()
     value = chat.scratchpad.get(key) if key else None
@@ -74,21 +74,8 @@ def _read_board(arguments: dict[str, Any], context: ToolContext) -> dict[str, An
     board = context.memory.board(session=chat.id)
     board = board if core_of(chat)[1] is None else board.at(chat.place[1])
 
-    def held(state: State) -> list[int]:
-        own, names = state.part(BOARD), (part,) if part else PARTS
-        fields = {field for name in names for field in FIELDS[name]}
-        seqs = [seq for field, seq in own.entries.seqs.items() if field.partition("@")[0] in fields]
-        rows = [each.rows for field, each in own.listings.items() if field.partition("@")[0] in fields]
-        return [*seqs, *(row.seq for each in rows for row in each)]
-
-    _cite(context, chat, session_board(chat.id), held)
+    context.cite(board.seqs_shown(part))
     return board.to_dict() if part is None else {part: board.get(part)}
-
-
-def _cite(context: ToolContext, handle: Any, stream: str, held: Callable[[State], list[int]]) -> None:
-    """Cite the events of a stream that hold what a tool shows of it."""
-    core, at = core_of(handle)
-    context.cite([seq for seq in core.read(stream, held, at) if seq > 0])
 
 
 def _conversation(context: ToolContext) -> Conversation:
@@ -103,7 +90,10 @@ _CONTENT_CHARS: Final = 2_000  # Of a message that is found: more would take the
 def _search_conversation(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
     chat, top_k = _conversation(context), arguments.get("top_k")
     hits = chat.search(arguments["query"], top_k=_HITS_COUNT_DEFAULT if top_k is None else top_k)
-    context.cite([hit.entry for hit in hits])
+    core, at = core_of(chat)
+    contents = core.read(chat.place[0], lambda state: state.part(WINDOW).replaced.copy(), at)
+    replaced = [contents[hit.entry.id] for hit in hits if hit.entry.id in contents]
+    context.cite([*(hit.entry for hit in hits), *replaced])
     live = {message.id for message in chat.window()}
     rows: list[dict[str, Any]] = []
     for hit in hits:
@@ -425,14 +415,8 @@ def _run_command(arguments: dict[str, Any], context: ToolContext) -> str:
         text = verb(files, **fields)
     except (InvalidInput, LimitExceeded, NotFound) as error:
         raise ToolRefused(str(error)) from error
-    path = clean_path(fields.get("path", ROOT))
-
-    def held(state: State) -> list[int]:
-        tree = state.part(FILES)
-        return [seq for inner in tree.under(path) for seq in tree.nodes[inner].chain[-1:]]  # It was made of the others.
-
     if verb in {Files.view, Files.str_replace}:
-        _cite(context, files, f"files/{context.files_name}", held)
+        context.cite(files.seqs_shown(fields["path"]))
     return text
 
 

@@ -116,10 +116,11 @@ NamedSkill: TypeAlias = tuple[str, str, float]
 
 
 class Injected(Struct, frozen=True, omit_defaults=True):
-    """Text and skills for the answer to one message; skills are name, text and score."""
+    """Text, skills and memories for the answer to one message; skills are name, text and score, memories are ids."""
 
     text: str = ""
     skills: tuple[NamedSkill, ...] = ()
+    memories: tuple[str, ...] = ()
 
 
 def injected_in(messages: Sequence[Message]) -> Injected:
@@ -313,6 +314,7 @@ def context(
     """
     if not isinstance(cast("object", chat), Conversation):
         checks.invalid(f"context takes a Conversation, not {type(chat).__name__} ({checks.shown(chat)})")
+    batches.refuse(core.engine, "a context")  # It could not be built again: what the batch wrote has no seq yet.
     if query is not None:
         checks.text(query, "query")
     if isinstance(skills, str) or not isinstance(cast("object", skills), Sequence):
@@ -601,7 +603,11 @@ def _skills_text(skills: Sequence[NamedSkill], chars: int) -> str:
 
 def _injected(source: _Source, tokens: int) -> parts.Rendered:
     room = Room(source.recipe.budget.injected_chars, tokens)
-    return parts.injected_text(injected_in(source.messages).text, room, source.core.counter.count)
+    injected = injected_in(source.messages)
+    entries = map(source.memory.project(source.recipe.project).get, injected.memories)
+    lines = [parts.memory_line(entry) for entry in entries if entry is not None and not entry.erased]
+    text = "\n".join([*([injected.text] if injected.text else []), *lines])
+    return parts.injected_text(text, room, source.core.counter.count)
 
 
 def _assembled(

@@ -14,7 +14,6 @@ from refold.agent.hooks import (
     Hooks,
     UserMessageResult,
 )
-from refold.agent.parts import memory_line
 from refold.agent.providers import JsonProvider
 from refold.agent.secrets import secret_in
 from refold.entry import ACTIVE, Entry
@@ -216,8 +215,11 @@ def obey_command(context: HookContext, text: str) -> UserMessageResult | None:
         context.notify(f"Forgot {count}: {contents}" if entries else "Nothing was found to forget")
     elif isinstance(command, RecallCommand):
         recalled, total = _recalled(project, command)
-        seqs = tuple(entry.seq for entry in recalled if entry.seq is not None)
-        return UserMessageResult(injected_context=_answer(recalled, total), sources=seqs)
+        found = f"; {len(recalled)} of {total} memories:" if recalled else ": nothing."
+        return UserMessageResult(
+            injected_context=f"The user asks what is remembered of this project{found}",
+            memories=tuple(entry.id for entry in recalled),
+        )
     return None
 
 
@@ -243,13 +245,6 @@ def _recalled(project: Project, command: RecallCommand) -> tuple[list[Entry], in
     else:
         entries = sorted(project.list(category=command.category, status=ACTIVE), key=lambda entry: -entry.importance)
     return entries[:_FOUND_COUNT_MAX], len(entries)
-
-
-def _answer(entries: Sequence[Entry], total: int) -> str:
-    if not entries:
-        return "The user asks what is remembered of this project: nothing."
-    shown = "\n".join(map(memory_line, entries))
-    return f"The user asks what is remembered of this project; {len(entries)} of {total} memories:\n{shown}"
 
 
 def _may_extract(context: HookContext) -> bool:

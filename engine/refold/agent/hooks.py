@@ -108,21 +108,23 @@ class UserMessageResult(Struct, frozen=True):
 
     `injected_context` and `skills` (name, text, score) are shown to the model beside the message, and never become the
     user's words: `metadata` goes with the message, and `memory.context` shows what is in that of the newest one.
-    `sources` are the seqs of what `injected_context` tells of the memory: the message cites it and is erased with it.
+    Of memories of the project, `memories` are the ids: they are listed behind `injected_context`, and an erasure of one
+    takes it out.
     """
 
     modified_message: str | None = None
     stop_reason: str | None = None
     injected_context: str | None = None
     skills: tuple[NamedSkill, ...] = ()
-    sources: tuple[int, ...] = ()
+    memories: tuple[str, ...] = ()
 
     @property
     def metadata(self) -> dict[str, Any] | None:
         """The metadata to append the message with; `None` where nothing is injected."""
-        if self.injected_context is None and not self.skills:
+        if self.injected_context is None and not self.skills and not self.memories:
             return None
-        return {INJECTED_KEY: {"text": self.injected_context or "", "skills": list(map(list, self.skills))}}
+        injected = {"text": self.injected_context or "", "skills": list(map(list, self.skills))}
+        return {INJECTED_KEY: injected | ({"memories": list(self.memories)} if self.memories else {})}
 
 
 class BeforeLlmResult(Struct, frozen=True):
@@ -415,8 +417,6 @@ class Hooks:
             if takes and answer is not None and not isinstance(answer, takes):
                 checks.invalid(f"it is {checks.shown(answer)}; return None, or a {takes[0].__name__}")
             _check_answer(answer)
-            if isinstance(answer, UserMessageResult):
-                core_of(self._memory)[0].sources(answer.sources)
         except (RefoldError, msgspec.MsgspecError, UnicodeError) as problem:
             _LOG.warning(
                 "hook %s returned what cannot be used in conversation %r and counts for nothing: %s",
@@ -454,6 +454,8 @@ def _check_answer(answer: object) -> None:
         for field, value in fields.items():
             if isinstance(value, str):
                 checks.text(value, field)
+        for memory_id in fields.get("memories", ()):
+            checks.text(memory_id, "the id of a memory")
         for name, body, _ in fields.get("skills", ()):
             checks.text(name, "a skill's name")
             checks.text(body, "a skill's text")
@@ -470,7 +472,7 @@ def _merged(result: S, answer: object) -> S:
     injected = getattr(result, "injected_context", None)
     if injected and fields.get("injected_context"):
         fields["injected_context"] = f"{injected}\n{fields['injected_context']}"
-    for field in fields.keys() & {"skills", "sources"}:
+    for field in fields.keys() & {"skills", "memories"}:
         fields[field] = (*getattr(result, field), *fields[field])
     return replace(result, **fields)
 

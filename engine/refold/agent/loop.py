@@ -22,7 +22,7 @@ from refold.agent.hooks import Blocked, HookContext, Hooks
 from refold.agent.providers import Usage
 from refold.agent.tools import OK, ToolResult, decode_arguments, storable
 from refold.errors import InvalidInput, LimitExceeded, StoreBusy, WrongVersion
-from refold.event import HOST, ConversationOpened, Event, Recorded
+from refold.event import HOST, ConversationOpened, Event, Recorded, Stamp
 from refold.limits import (
     LOCAL_CONTEXT_TOKENS,
     LOOP_FAILURES_COUNT_MAX,
@@ -180,8 +180,7 @@ class AgentLoop:
         content = text if answer.modified_message is None else answer.modified_message
         self._close_interrupted_calls()
         metadata = ({} if content == text else {ORIGINAL_KEY: text}) | (answer.metadata or {})
-        sources = answer.sources[-SOURCES_COUNT_MAX:]
-        message = self._append("user", content, must_fit=True, metadata=metadata or None, sources=sources)
+        message = self._append("user", content, must_fit=True, metadata=metadata or None)
         self._hooks.fire_deferred(self._context, [message])
         return self._turn(message, noticed)
 
@@ -306,10 +305,11 @@ class AgentLoop:
         output = before.output if before.output is not None else f"Error: {before.skip_reason or 'skipped'}"
         sources = self.chat.session.provenance()
         with self.memory.tools.acting(call.name):
-            self.chat.session.record_call(
+            stamp = self.chat.session.record_call(
                 call.name, arguments, output, outcome=SKIPPED, call_id=call.id, sources=sources
             )
-        return _Executed(ToolResult(call.name, SKIPPED, msgspec.json.encode(output), output), output)
+        result = ToolResult(call.name, SKIPPED, msgspec.json.encode(output), output, (stamp.seq,))
+        return _Executed(result, output)
 
     def _close_interrupted_calls(self) -> None:
         """Answer the calls at the end of the window that were cut off: with their result, where it is recorded."""
@@ -330,13 +330,11 @@ class AgentLoop:
     def _results(self, after: int) -> dict[str, _Executed]:
         """Return the results of the calls that were recorded after a seq, by the ids of the calls."""
         results: dict[str, _Executed] = {}
-        own = {message.seq for message in self.chat.session.provenance(opens=False) if isinstance(message, Message)}
         for event, stamp in self.chat.events(after):
             if isinstance(event, ToolExecuted) and event.call_id and not stamp.erased:
                 value: object = msgspec.json.decode(event.result)
                 message = value if isinstance(value, str) and event.outcome != OK else ""
-                shown = tuple(seq for seq in event.sources if seq not in own)
-                result = ToolResult(event.name, event.outcome, event.result, message, shown)
+                result = ToolResult(event.name, event.outcome, event.result, message, (stamp.seq,))
                 results[event.call_id] = _Executed(result, message if event.outcome == SKIPPED else result.text)
         return results
 
@@ -538,8 +536,7 @@ class _Rerun(AgentLoop):
         self._catch_up(len(self._record.rows))
 
     def run(self, text: str) -> Turn:
-        event = self._record.message(self._user_place)
-        message = self._append("user", text, metadata=event.metadata, sources=self._sources(event))
+        message = self._append("user", text, metadata=self._record.message(self._user_place).metadata)
         return self._turn(message, 0)
 
     def reply(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Reply:  # noqa: ARG002 - a model's
@@ -565,19 +562,20 @@ class _Rerun(AgentLoop):
         if event.outcome == OK and is_of_memory:  # What was refused then is not done now.
             has_write = event.name == "memory_write" and isinstance(self._record.rows[place - 1].event, _SCRATCHPAD)
             self._catch_up(place - has_write)
-            shown = self.memory.tools.execute(call.name, msgspec.json.decode(event.arguments), self._tools).sources
+            result = self.memory.tools.execute(call.name, msgspec.json.decode(event.arguments), self._tools)
+            own = self.chat.session.provenance(opens=False)
+            sources: Sequence[Any] = (*result.sources, *own)[-SOURCES_COUNT_MAX:]
         else:
-            shown = ()
+            sources = self._sources(event)
         self._catch_up(place)
         with self._acting(place):
-            own = self.chat.session.provenance(opens=False)
-            self._record_call(event, (*own, *shown[-(SOURCES_COUNT_MAX - len(own)) :]))
+            stamp = self._record_call(event, sources)
         if index == len(step.outputs):
             raise _RecordEnded
         self._next = step.outputs[index]
         self._executed_count += 1
         output = self._record.message(self._next).text or ""
-        return _Executed(ToolResult(event.name, event.outcome, event.result, sources=shown), output)
+        return _Executed(ToolResult(event.name, event.outcome, event.result, sources=(stamp.seq,)), output)
 
     def _append(self, role: str, content: str | None, *, must_fit: bool = False, **fields: Any) -> Message:
         self._catch_up(self._next)
@@ -635,12 +633,15 @@ class _Rerun(AgentLoop):
         return [stamp.seq for _, stamp in self.chat.events()]
 
     def _sources(self, event: Event) -> list[int]:
-        """List the seqs of this conversation's events at the places that the sources of an event have in the record."""
+        """List the seqs here of the sources of an event: of what was before the session they are the same."""
         seqs, places = self._seqs(), self._record.places
-        return [seqs[places[source]] for source in event.sources if source in places]
+        before = min(self._record.rows[0].stamp.seq - 1, self.memory.head)
+        known = {source: source for source in event.sources if source <= before}
+        known |= {source: seqs[places[source]] for source in event.sources if source in places}
+        return [known[source] for source in event.sources if source in known]
 
-    def _record_call(self, event: ToolExecuted, sources: Sequence[Any]) -> None:
-        self.chat.session.record_call(
+    def _record_call(self, event: ToolExecuted, sources: Sequence[Any]) -> Stamp:
+        return self.chat.session.record_call(
             event.name,
             msgspec.json.decode(event.arguments),
             msgspec.json.decode(event.result),

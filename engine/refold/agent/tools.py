@@ -120,10 +120,12 @@ class ToolContext(Struct, frozen=True):
 
         Of more than `SOURCES_COUNT_MAX`, the last ones count.
         """
-        last = sources[-SOURCES_COUNT_MAX:]
-        seqs = core_of(self.memory)[0].sources(last)
+        core, _ = core_of(self.memory)
+        # What an open batch wrote has no seq yet: its event stands for it.
+        last = [core.recorded(each) if isinstance(each, int) and each < 0 else each for each in sources]
+        last = last[-SOURCES_COUNT_MAX:]
+        seqs = core.sources(last)
         if self.shown is not None:
-            # Inside a batch, results have no seqs yet.
             self.shown.extend(last if min(seqs, default=1) < 1 else dict.fromkeys(seqs))
 
 
@@ -248,8 +250,8 @@ class ToolDefinition(Struct, frozen=True):
 class ToolResult(Struct, frozen=True):
     """The result of a call: a value where `outcome` is ok, else an error message.
 
-    An outcome is one of ok, unknown_tool, invalid_input, forbidden, failed, cancelled. `sources` are what it shows of
-    the memory, as the tool cited it: cite them in a message with the result.
+    An outcome is one of ok, unknown_tool, invalid_input, forbidden, failed, cancelled. A message with the result cites
+    its `sources`: the record of the call, or what the tool cited where it is not recorded.
     """
 
     name: str
@@ -603,11 +605,10 @@ class ToolRegistry:
                 result = _result(name, _run(value) if inspect.isawaitable(value) else value)
         except Exception as error:  # noqa: BLE001 - a tool may fail in any way, and the model gets the reason
             result = _error_result(name, error)
-        result = replace(result, sources=tuple(shown))
         if call is None:
-            return result
+            return replace(result, sources=tuple(shown)[-SOURCES_COUNT_MAX:])
         with self.acting(name, context, call_id):
-            return call.write(result)
+            return call.write(result, shown)
 
     async def execute_async(
         self,
@@ -629,11 +630,10 @@ class ToolRegistry:
                 result = _result(name, await value if inspect.isawaitable(value) else value)
         except Exception as error:  # noqa: BLE001 - as above
             result = _error_result(name, error)
-        result = replace(result, sources=tuple(shown))
         if call is None:
-            return result
+            return replace(result, sources=tuple(shown)[-SOURCES_COUNT_MAX:])
         with self.acting(name, context, call_id):
-            return await to_thread(call.write, result)
+            return await to_thread(call.write, result, shown)
 
     def acting(self, name: str, context: ToolContext | None = None, call_id: str = "") -> AbstractContextManager[None]:
         """Make a context in which what is written is that of a call, with the message that asked for it as its cause.
@@ -722,22 +722,21 @@ class _CallRecord:
         except RefoldError as error:
             self.error = error
 
-    def write(self, result: ToolResult) -> ToolResult:
+    def write(self, result: ToolResult, shown: Sequence[Any]) -> ToolResult:
         if not result.is_error:
             try:
                 checks.packed_json(result.value, "the result")
             except RefoldError as error:
-                result = replace(_failure(result.name, error), sources=result.sources)
-        own = self._sources
-        self._chat.session.record_call(
+                result = _failure(result.name, error)
+        stamp = self._chat.session.record_call(
             result.name or "(none)",
             self._arguments,
             result.message if result.is_error else result.value,
             outcome=result.outcome,
             call_id=self._call_id,
-            sources=(*own, *result.sources[-(SOURCES_COUNT_MAX - len(own)) :]),
+            sources=(*shown, *self._sources)[-SOURCES_COUNT_MAX:],
         )
-        return result
+        return replace(result, sources=(stamp,) if stamp.seq < 0 else (stamp.seq,))
 
 
 def _result(name: str, value: object) -> ToolResult:

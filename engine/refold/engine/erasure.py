@@ -46,6 +46,7 @@ from refold.engine.streams import (
     session_board,
 )
 from refold.engine.transaction import CommitSeed, Group, Mutation, build_commit
+from refold.entry import MemoriesRecalled
 from refold.errors import InvalidInput, StoreCorrupt, StoreError
 from refold.event import FLAG_BASE, FLAG_ERASED, Erased, Event, Forked, Restored, SnapshotNamed, unpack_json
 from refold.limits import (
@@ -60,8 +61,10 @@ from refold.limits import (
 from refold.log.protocol import LogTurn, Row, TurnLost, scan, until_kept
 from refold.log.record import SEQ, Sealed, digest_of, erased_from
 from refold.results import Receipt
-from refold.views.session import ContextShown
+from refold.views.board import BOARD, NODE_ID, PROJECT_ID, node_board
+from refold.views.session import ContextShown, MemoriesExtracted
 from refold.views.store import ERASED_PREFIX, ContextHashed
+from refold.views.window import MessagesRecalled
 
 # What an erasure looks for afterwards: every text and value of the erased bodies, those inside of others too. Pure.
 
@@ -157,7 +160,8 @@ def planned(
     reached = set[int]()
     if derived:
         reached = mentioned | _derived_from(engine, seqs | mentioned)
-        reached |= _hashes_of(engine, affected(engine, sorted(seqs | reached), known) | dict.fromkeys(renamed, 1))
+        shown = _showable(engine, seqs | reached)
+        reached |= _hashes_of(engine, affected(engine, shown, known) | dict.fromkeys(renamed, 1))
     naming = unerased(engine, mentioned - seqs - reached)
     return Plan(unerased(engine, seqs), unerased(engine, reached - seqs), renamed, naming)
 
@@ -176,11 +180,24 @@ def _derived_from(engine: Engine, seqs: Iterable[int]) -> set[int]:
     return found
 
 
+_NEVER_SHOWN: Final = frozenset(
+    fold.TAGS[kind] for kind in (MemoriesRecalled, MessagesRecalled, MemoriesExtracted, ContextShown, ContextHashed)
+)
+"""The tags of events of which no context shows anything, although they are in streams that it shows."""
+
+
+def _showable(engine: Engine, seqs: Iterable[int]) -> list[int]:
+    """Return those of the seqs, in order, whose events a context may show."""
+    found = (each for page in pages(sorted(seqs)) for each in engine.reader.log.events_at(page))
+    return [each.seq for each in found if fold.tag_of(each.array) not in _NEVER_SHOWN]
+
+
 def _hashes_of(engine: Engine, begins: Mapping[int, int]) -> set[int]:
     """Return the seqs of the hashes of those contexts that may have shown what is erased.
 
     ``begins`` says from which seq on the state of which stream may hold it. A context is of its conversation, the board
-    of that, a project, a profile and a journal; what it quotes of other conversations is among its sources.
+    of that with the node's under it, a project, a profile and a journal; what it quotes of other conversations is among
+    its sources.
     """
     if not begins or fold.TAGS[ContextHashed] not in engine.reader.tags:
         return set()
@@ -194,13 +211,31 @@ def _hashes_in(engine: Engine, page: Sequence[int], begins: Mapping[int, int]) -
     shown = {each.stamp.seq: each for each in engine.reader.loader.recorded(sorted(owners.values()))}
     for seq, owner in owners.items():
         event, stamp = shown[owner]
-        assert isinstance(event, ContextShown), f"seq {owner} was hashed as a context"
-        streams, branch = [stamp.stream], engine.reader.streams.branch_of(numbers[owner])
-        if not stamp.erased:
-            streams += [f"project/{event.project}", f"profile/{event.profile}", f"journal/{event.journal}"]
-            streams.append(session_board(stamp.stream.partition("/")[2]))
-        if any(_may_hold(engine, key_of(branch, name), event.origin, begins) for name in streams):
+        # Of what is no context, or was erased, nothing tells what it showed, nor can it be built again.
+        if not isinstance(event, ContextShown) or stamp.erased:
             yield seq
+            continue
+        branch = engine.reader.streams.branch_of(numbers[owner])
+        for name in _read_by(engine, branch, stamp.stream, event):
+            if _may_hold(engine, key_of(branch, name), event.origin, begins):
+                yield seq
+                break
+
+
+def _read_by(engine: Engine, branch: int, stream: str, event: ContextShown) -> Iterator[str]:
+    """Yield the streams of which a context was made."""
+    yield from (stream, f"project/{event.project}", f"profile/{event.profile}", f"journal/{event.journal}")
+    board = session_board(stream.partition("/")[2])
+    if engine.reader.streams.find(key_of(branch, board)) is not None:
+        yield board
+        yield from engine.reader.read(key_of(branch, board), _node_boards, event.origin)
+
+
+def _node_boards(state: fold.State) -> list[str]:
+    """Return the stream of the node's board that a session's lies over, none where it works on no node."""
+    own = state.part(BOARD)
+    project, node = own.recorded(PROJECT_ID), own.recorded(NODE_ID)
+    return [node_board(project, node)] if project and node else []
 
 
 def _may_hold(engine: Engine, key: str, seq: int, begins: Mapping[int, int]) -> bool:

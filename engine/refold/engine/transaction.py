@@ -668,8 +668,9 @@ def _check_current(reader: Reader, transaction: Transaction, streams: dict[str, 
     check_requests(reader, (request for request, _ in transaction.requests.values()))
     if transaction.is_current is not None and not transaction.is_current():
         raise WrongVersion("the memory moved on while it was looked at; look again", expected=EXISTS, actual=0)
-    # A stream that was found open for an event that was then refused is no part of the batch.
-    opened = (transaction.opened & streams.keys()) - transaction.openings.keys()
+    # A stream that was found open for an event that was then refused is no part of the batch, and one that was read is
+    # as it was then: its own first event here may be what opened it.
+    opened = (transaction.opened & streams.keys()) - transaction.openings.keys() - transaction.reads.keys()
     check_open(reader, [streams[key] for key in opened])
     check_reads(reader, transaction.reads, streams)
     before = transaction.erased_count

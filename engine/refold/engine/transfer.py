@@ -80,7 +80,10 @@ Progress: TypeAlias = Callable[[int, int], None]
 _JOINED_KEY: Final = b"joined"
 _PAGE_EVENTS: Final = 10_000
 _SHOWN_COUNT: Final = 10
-_NAME_FIELDS: Final = {"project": "project", "conversation": "conversation", "session": "conversation"}
+_NAME_FIELDS: Final = {
+    **{kind: kind for kind in ("project", "conversation", "profile", "journal")},
+    "session": "conversation",
+}
 """Fields that hold the name of a stream, with its kind; a session may have a name that no stream has."""
 
 _SEQ_FIELDS: Final = (*fold.SCALAR_SEQS, "base_seq")

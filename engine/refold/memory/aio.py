@@ -179,6 +179,7 @@ class AsyncFiles(AsyncHandle[Files]):
     blame = thread_verb(Files.blame)
     list = read_verb(Files.list)
     read = read_verb(Files.read)
+    seqs_shown = read_verb(Files.seqs_shown)
     view = read_verb(Files.view)
 
     @property
@@ -214,6 +215,7 @@ class AsyncBoard(AsyncHandle[Board]):
     to_dict = read_verb(Board.to_dict)
     to_json = read_verb(Board.to_json)
     bundle = read_verb(Board.bundle)
+    seqs_shown = read_verb(Board.seqs_shown)
     events = read_verb(Board.events)
     subscribe = read_verb(Board.subscribe)
     subscribe_settings = read_verb(Board.subscribe_settings)

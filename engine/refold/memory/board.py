@@ -397,6 +397,11 @@ class Board:
 
         return board_revisions(self._core, self._stream.scope.stream, FIELDS[part_of(part)], self._at)
 
+    def seqs_shown(self, part: str | None = None) -> list[int]:
+        """Return the seqs of the events that hold what a part, or ``to_dict``, shows, as sources of what shows it."""
+        layers = self._stream.layers()
+        return [seq for each in (SECTIONS if part is None else [part_of(part)]) for seq in layers.seqs(each)]
+
     def to_dict(self) -> dict[str, Any]:
         """Return the board as JSON values: session, project_structure, contexts, history, messages, config."""
         layers = self._stream.layers()

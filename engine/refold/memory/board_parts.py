@@ -28,6 +28,7 @@ from refold.views.board import (
     Listing,
     Posted,
     field_at,
+    node_board,
     order_of,
     place_of,
 )
@@ -356,7 +357,7 @@ class BoardScope(NamedTuple):
     def stream(self) -> str:
         """The stream of the board."""
         if self.session is None:
-            return _node_stream(self.project or "", self.node or "")
+            return node_board(self.project or "", self.node or "")
         return session_board(self.session)
 
     def ids(self, own: BoardState) -> dict[str, str]:
@@ -378,7 +379,7 @@ class BoardScope(NamedTuple):
             return None
         ids = self.ids(own)
         project, node = ids["project_id"], ids["active_node_id"]
-        stream = _node_stream(project, node) if project and node else None
+        stream = node_board(project, node) if project and node else None
         return stream if stream is None or len(_id_in(stream).encode()) <= NAME_BYTES_MAX else None
 
 
@@ -405,11 +406,6 @@ def scope_of(stream: str) -> BoardScope:
 
 def _id_in(stream: str) -> str:
     return stream.partition("/")[2]
-
-
-def _node_stream(project: str, node: str) -> str:
-    """Return the stream of a node's board; only the project is escaped, so that the first slash behind it ends it."""
-    return f"board/node/{project.replace('%', '%25').replace('/', '%2F')}/{node}"
 
 
 # The board that a reader sees.
@@ -485,6 +481,20 @@ class Layers(NamedTuple):
             return default_of(part)
         return _SHOWN[part](self) if part in _SHOWN else self.value(part)
 
+    def seqs(self, part: str) -> list[int]:
+        """Return the seqs of the events that hold what ``shown(part)`` says."""
+        if part == "project_structure":
+            return [seq for name in _GRAPHS for seq in self.seqs(name)]
+        toggle = _TOGGLES.get(part)
+        if toggle is not None and not self.value(f"config.{toggle}"):
+            return []
+        seqs = [] if part == MESSAGES else [self.found(field)[1] for field in FIELDS[part]]
+        if part == MESSAGES:
+            seqs += [row.seq for row, fields in self.recent() if fields]
+        elif part in {"last_user_message", "messages_meta"}:
+            seqs.append(self._last_said()[0])
+        return [seq for seq in seqs if seq]
+
     def config(self) -> JsonObject:
         """Return all settings."""
         return {name: self.value(f"config.{name}") for name in SETTINGS}
@@ -525,11 +535,11 @@ class Layers(NamedTuple):
         """Return the last words of the user: a message, or the text that was set if that is newer."""
         return self._last_said()[1]
 
-    def _last_said(self) -> tuple[tuple[bool, int], str]:
+    def _last_said(self) -> tuple[int, str]:
         said = (row for row in reversed(self.kept()) if row[1].get("role") == "user" and row[1]["content"])
-        last = next(((newness(row.seq), str(fields["content"])) for row, fields in said), ((False, 0), ""))
+        last = next(((row.seq, str(fields["content"])) for row, fields in said), (0, ""))
         given, seq = self.found("last_user_message")
-        return (newness(seq), str(given)) if given and newness(seq) >= last[0] else last
+        return (seq, str(given)) if given and newness(seq) >= newness(last[0]) else last
 
     def messages_meta(self) -> JsonObject:
         """Return the counts of the messages, and where older ones begin; the caller's values win over counted ones."""
@@ -544,7 +554,7 @@ class Layers(NamedTuple):
             "has_more": has_more,
             "next_cursor": (recent[0][0].id or None) if has_more and recent else None,
         }
-        is_newer = "last_user_message" in given and newness(seq) >= said
+        is_newer = "last_user_message" in given and newness(seq) >= newness(said)
         return counted | given | {"last_user_message": given["last_user_message"] if is_newer else last}
 
 

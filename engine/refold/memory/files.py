@@ -297,6 +297,18 @@ class Files(Handle):
 
         return self._look(shown)
 
+    def seqs_shown(self, path: str) -> tuple[int, ...]:
+        """Return the seqs of the events that hold what ``view(path)`` shows, as sources of what shows it."""
+        place = clean_path(path)
+
+        def held(tree: Tree) -> tuple[int, ...]:
+            node = tree.nodes.get(place)
+            if node is None or node.text is None:
+                return tuple(each.named for _, each in _listed(tree, place))
+            return node.chain[-1:]  # It was derived from those before it.
+
+        return self._look(held)
+
     # Writing.
 
     @mutation

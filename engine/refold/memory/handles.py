@@ -14,7 +14,7 @@ from refold.engine.origin import Origin
 from refold.engine.streams import STORE_STREAM
 from refold.engine.transaction import Decide
 from refold.errors import InvalidInput
-from refold.event import ConversationOpened, Event, Recorded, pack_json, unpack_json
+from refold.event import ConversationOpened, Event, Recorded, Stamp, pack_json, unpack_json
 from refold.fold import State, is_open
 from refold.limits import NAME_BYTES_MAX
 from refold.memory.options import (
@@ -408,8 +408,11 @@ class SessionMemory(Handle):
         outcome: str = "ok",
         call_id: str = "",
         **options: Unpack[MutationOptions],
-    ) -> None:
-        """Record a call of a tool: its arguments and its result, JSON values both."""
+    ) -> Stamp:
+        """Record a call of a tool: its arguments and its result, JSON values both; return the stamp of that.
+
+        A message with the result cites it, so that whatever erases the one erases the other.
+        """
         fields = (
             checks.text(call_id, "call_id", NAME_BYTES_MAX, "NAME_BYTES_MAX"),
             checks.key(name, "name"),
@@ -417,7 +420,9 @@ class SessionMemory(Handle):
             _json(result, "result"),
             checks.text(outcome, "outcome", NAME_BYTES_MAX, "NAME_BYTES_MAX"),
         )
-        self._write(ToolExecuted(self._cited(options), *fields), ("record_call", *fields), options)
+        recorded = self._write(ToolExecuted(self._cited(options), *fields), ("record_call", *fields), options)
+        assert recorded is not None, "a call always is an event"
+        return recorded.stamp
 
     @mutation
     def record_extraction(

@@ -741,7 +741,7 @@ def skill_tool(skills: Skills) -> FunctionTool | None:
     def use(arguments: dict[str, Any], context: ToolContext) -> str:
         name, resource = checks.text(arguments.get("name"), "name"), arguments.get("resource")
         text = skills.activate(name)
-        context.cite([each.seq for each in skills.library.list() if each.name == name and each.seq > 0])
+        context.cite([each.seq for each in skills.library.list() if each.name == name])
         if resource is not None:
             return skills.read_resource(name, checks.text(resource, "resource")).decode(errors="replace")
         conversation = None if context.conversation is None else context.conversation.id

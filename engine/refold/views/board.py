@@ -81,6 +81,11 @@ def place_of(project: str, node: str) -> tuple[str, str]:
     return graphs, rest
 
 
+def node_board(project: str, node: str) -> str:
+    """Return the stream of a node's board; only the project is escaped, so that the first slash behind it ends it."""
+    return f"board/node/{project.replace('%', '%25').replace('/', '%2F')}/{node}"
+
+
 def field_at(field: str, place: tuple[str, str]) -> str:
     """Return how events of a session's board name a field: graphs are of its project, ids and settings of no place."""
     scope = "" if "." in field else place[0] if field in _STRUCTURE else place[1]

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from refold import checks
 from refold.event import Event, Located, Stamp, View
@@ -100,11 +101,15 @@ class FileRenamed(Event, frozen=True, tag=83):
 
 
 class Node(Struct, frozen=True, array_like=True, gc=False):
-    """A file, or a directory, which has no text; ``chain`` are the seqs of the events that make up the text."""
+    """A file, or a directory, which has no text.
+
+    ``chain`` are the seqs of the events that make up the text, ``named`` is that of the event that gave it its path.
+    """
 
     id: str
     text: str | None
     chain: tuple[int, ...]
+    named: int
 
 
 class Tree:
@@ -124,13 +129,13 @@ class Tree:
         return [inner for inner in self.nodes if inner == path or inner.startswith(beginning)]
 
     def put(self, path: str, node: Node, maker: str) -> None:
-        """Hold a node under a path; directories that are missing on the way get ids after their maker's."""
+        """Hold a node under a path; directories missing on the way get ids after their maker's, and its seq."""
         parts = path.split("/")[2:]
         for depth in range(1, len(parts)):
             parent = "/".join((ROOT, *parts[:depth]))
             directory = self.nodes.get(parent)
             if directory is None or directory.text is not None:
-                self._hold(parent, Node(f"{maker}.{depth}", None, ()))
+                self._hold(parent, Node(f"{maker}.{depth}", None, (), node.named))
         self._hold(path, node)
 
     def _hold(self, path: str, node: Node) -> None:
@@ -151,12 +156,12 @@ class Tree:
             if path is not None:
                 self.drop(path)
 
-    def move(self, path: str, new_path: str, maker: str) -> None:
+    def move(self, path: str, new_path: str, maker: str, seq: int) -> None:
         """Move a path and all under it; where it is no longer there, nothing moves."""
         moved = [(inner, self.nodes[inner]) for inner in self.under(path)]
         self.drop(path)
         for inner, node in moved:
-            self.put(new_path + inner[len(path) :], node, maker)
+            self.put(new_path + inner[len(path) :], replace(node, named=seq), maker)
 
     def pack(self) -> tuple[Any, list[int]]:
         rows: list[list[Any]] = []
@@ -164,16 +169,16 @@ class Tree:
         for path, node in self.nodes.items():
             is_long = node.text is not None and len(node.text) > INLINE_BYTES_MAX
             pointed += node.chain if is_long else ()
-            rows.append([path, node.id, None if is_long else node.text, node.chain])
+            rows.append([path, node.id, None if is_long else node.text, node.chain, node.named])
         return rows or None, pointed
 
     @classmethod
     def unpack(cls, inline: Any, events: Located) -> "Tree":
         tree, located = cls(), iter(events)
-        for path, node_id, text, chain in msgspec.convert(inline or [], _ROWS):
+        for path, node_id, text, chain, named in msgspec.convert(inline or [], _ROWS):
             is_pointed = text is None and chain
             whole = _text_of([event for event, _ in islice(located, len(chain))]) if is_pointed else text
-            tree.nodes[path] = Node(node_id, whole, chain)
+            tree.nodes[path] = Node(node_id, whole, chain, named)
             tree.places[node_id] = path
         return tree
 
@@ -210,7 +215,7 @@ def splice(text: str, event: FileEdited) -> str:
     return text[: event.start] + event.text + text[event.start + event.removed :]
 
 
-_ROWS: Final = list[tuple[str, str, str | None, tuple[int, ...]]]
+_ROWS: Final = list[tuple[str, str, str | None, tuple[int, ...], int]]
 
 
 def _text_of(chain: list[Event]) -> str:
@@ -229,7 +234,7 @@ FILES = View("files", kinds=("files",), state=Tree)
 @FILES.on(FileCreated)
 def _file_created(tree: Tree, stamp: Stamp, event: FileCreated) -> None:
     if not stamp.erased:
-        tree.put(event.path, Node(event.id, event.text, (stamp.seq,)), event.id)
+        tree.put(event.path, Node(event.id, event.text, (stamp.seq,), stamp.seq), event.id)
 
 
 @FILES.on(FileEdited)
@@ -243,7 +248,7 @@ def _file_edited(tree: Tree, stamp: Stamp, event: FileEdited) -> None:
         return
     is_whole = event.start == 0 and event.removed == len(node.text)
     chain = (stamp.seq,) if is_whole else (*node.chain, stamp.seq)
-    tree.nodes[path] = Node(event.id, splice(node.text, event), chain)
+    tree.nodes[path] = replace(node, text=splice(node.text, event), chain=chain)
 
 
 @FILES.on(FileDeleted)
@@ -259,4 +264,4 @@ def _file_renamed(tree: Tree, stamp: Stamp, event: FileRenamed) -> None:
     if stamp.erased:
         tree.drop_ids(event.ids)
     else:
-        tree.move(event.path, event.new_path, event.id)
+        tree.move(event.path, event.new_path, event.id, stamp.seq)

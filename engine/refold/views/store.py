@@ -122,6 +122,8 @@ class ContextHashed(Event, frozen=True, tag=51):
     """The SHA-256 of each part, in the order of the names that ``ContextShown`` has."""
 
     def check(self, *, is_erased: bool) -> None:
+        if len(self.sources) != 1:
+            checks.invalid(f"hashes of a context have {len(self.sources)} sources, not the context alone")
         if not is_erased and any(len(digest) != HASH_BYTES for digest in self.digests):
             checks.invalid(f"a digest has not {HASH_BYTES = } bytes")
 

@@ -266,8 +266,9 @@ class MemoryMerged(Event, frozen=True, tag=27):
 class MemoryUnmerged(Event, frozen=True, tag=28):
     """A merge, the one at ``prior``, was taken apart: what it had changed is as before, and the other one is back.
 
-    ``kept_vector`` is the seq of the vector that counts again, 0 if it still is the one that did; ``origin`` is the
-    other one's. ``other`` is empty if it did not come back, because a memory with its content is there.
+    ``content`` and ``importance`` are ``None`` where they stay as they were. ``kept_vector`` is the seq of the vector
+    that counts again, 0 if it still is the one that did; ``origin`` is the other one's. ``other`` is empty if it did not
+    come back, because a memory with its content is there.
     """
 
     sentence: ClassVar[str] = "the merge at seq {prior!s} was taken apart"
@@ -280,7 +281,7 @@ class MemoryUnmerged(Event, frozen=True, tag=28):
     origin: int
     content: str | None = None
     keywords: tuple[str, ...] = ()
-    importance: float = 0.5
+    importance: float | None = None
     extra: bytes | None = None
     incoming: bytes | None = None
     vector: bytes = b""

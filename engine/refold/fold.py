@@ -16,6 +16,7 @@ import msgspec
 from refold import checks
 from refold.errors import LimitExceeded, StoreCorrupt
 from refold.event import (
+    ConversationOpened,
     Cut,
     Event,
     ForkDropped,
@@ -119,6 +120,9 @@ NAMES: Final = {
 TYPES_BY_NAME: Final = {name: event_type for event_type, name in NAMES.items()}
 BASE_TYPES: Final = frozenset((Forked, Restored))
 """Events that start from the state of another place, which the engine loads first."""
+
+OPENING: Final = (ConversationOpened, Forked, Restored, StateImported)
+"""Events with which a conversation may begin."""
 
 CLOSING: Final = frozenset((ForkDropped, Restored, StateImported))
 """Events after which a conversation may be closed, so that its next mutation opens it again."""

@@ -274,6 +274,7 @@ EARLIER_EVENTS_COUNT: Final = 20_000
 EPISODES_COUNT_DEFAULT: Final = 2
 EPISODES_RECENT_COUNT: Final = 256  # The newest sessions among which a context looks for those like a query.
 INJECTED_CHARS_DEFAULT: Final = 4_000
+INJECTED_MEMORIES_COUNT_MAX: Final = 1_000  # What a command recalled, beside one message.
 SCRATCHPAD_CHARS_DEFAULT: Final = 8_000
 BOARD_CHARS_DEFAULT: Final = 8_000
 

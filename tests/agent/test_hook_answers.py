@@ -12,6 +12,7 @@ from refold.agent import (
     AfterToolResult,
     AgentLoop,
     Call,
+    ContextBudget,
     HookContext,
     NoJson,
     ProviderFailed,
@@ -20,6 +21,8 @@ from refold.agent import (
     ToolResult,
     UserMessageResult,
 )
+from refold.limits import INJECTED_MEMORIES_COUNT_MAX
+from refold.message import INJECTED_KEY
 from tests.agent.test_loop import Script
 from tests.support.memories import assert_sound
 
@@ -191,3 +194,18 @@ def test_a_score_that_is_none_is_refused(memory: Memory, score: Any) -> None:
     with pytest.raises(InvalidInput, match="score is"):
         memory.settings.count_usage("skill_used", score=score)
     assert memory.head == 0
+
+
+def test_what_a_message_recalls_is_bounded_and_listed_once(memory: Memory, caplog: pytest.LogCaptureFixture) -> None:
+    ids = [memory.add(f"The port of service {number} is {number}.").id for number in range(3)]
+    chat = memory.conversation("c")
+    many = [ids[0]] * 9 + [ids[2]] + ["none"] * INJECTED_MEMORIES_COUNT_MAX + [ids[1]]
+    chat.append("user", "x", metadata={INJECTED_KEY: {"text": "Recalled:", "memories": many}})
+    part = memory.context(chat, query="nothing of it", budget=ContextBudget(memories_count=0)).part("injected")
+    assert part is not None
+    assert [line[-3:] for line in part.text.splitlines()[-2:]] == [" 0.", " 2."]
+    assert part.text.count("The port") == 2
+    memory.hooks.register("user_message", lambda *_: UserMessageResult(memories=tuple(many)))
+    AgentLoop(memory, memory.conversation("d"), Script(Reply("done"))).run("go")
+    assert "over INJECTED_MEMORIES_COUNT_MAX = 1,000" in caplog.text
+    assert memory.conversation("d").window()[0].metadata is None

@@ -948,8 +948,13 @@ def test_what_is_cited_must_be_there_and_is_bounded(told: Told) -> None:
     context = told.memory.tools.context(told.chat)
     context.cite([1])  # Outside of a call nothing becomes of it.
     assert context.shown is None
-    with pytest.raises(InvalidInput, match="source 99 is not a seq of this log"):
-        context.cite([99])
+    for wrong in ([99], [-1], [-(10**30)]):
+        with pytest.raises(InvalidInput, match="is not a seq of this log"):
+            context.cite(wrong)
+    strangers: list[Any] = [None, 1, b"\x01", "1", {1: 2}, told.chat.append("user", "x")]
+    for stranger in strangers:
+        with pytest.raises(InvalidInput, match="cite takes a list of seqs or results"):
+            context.cite(stranger)
 
     def say(_: dict[str, Any], context: ToolContext) -> str:
         context.cite([2] * SOURCES_COUNT_MAX)

@@ -16,6 +16,7 @@ from refold import (
     EXISTS,
     NO_STREAM,
     Closed,
+    Conversation,
     InvalidInput,
     Memory,
     Message,
@@ -467,4 +468,68 @@ def test_a_conversation_that_a_batch_opens_to_cite_it_is_written_to_there(memory
         chat.append("user", "I like it dark.")
     assert [message.content for message in chat.window()] == ["I like it dark."]
     assert memory.profile().get("theme") == "dark"
+    assert_sound(memory)
+
+
+def drops(memory: Memory) -> None:
+    memory.conversation("fork").close(drop=True)
+
+
+def erases(memory: Memory) -> None:
+    memory.conversation("fork").erase()
+
+
+def keeps(memory: Memory) -> None:
+    memory.conversation("another").append("user", "said meanwhile")
+
+
+WRITES: list[Callable[[Conversation], object]] = [
+    lambda chat: chat.append("user", "late"),
+    lambda chat: chat.scratchpad.set("key", "late"),
+    lambda chat: chat.state.set("key", "late"),
+]
+READS: list[Callable[[Conversation], object]] = [
+    lambda chat: chat.version,
+    lambda chat: chat.window(),
+    lambda chat: chat.session.provenance(),
+]
+
+
+@pytest.mark.parametrize("read", READS)
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("meanwhile", [drops, erases, keeps])
+def test_what_was_closed_behind_a_blind_write_is_not_written_to(
+    memory: Memory,
+    meanwhile: Callable[[Memory], None],
+    write: Callable[[Conversation], object],
+    read: Callable[[Conversation], object],
+) -> None:
+    memory.conversation("chat").append("user", "hello")
+    fork = memory.conversation("chat").fork("fork")
+    fork.append("user", "b")
+
+    def run() -> None:
+        with memory.batch():
+            write(fork)
+            elsewhere(lambda: meanwhile(memory))
+            read(fork)
+
+    if meanwhile is keeps:
+        run()
+    else:
+        with pytest.raises(WrongVersion):
+            run()
+    assert_sound(memory)
+    assert ("fork" in memory.conversations()) is (meanwhile is keeps)
+    assert "late" not in repr(list(memory.events())) or meanwhile is keeps
+
+
+def test_a_conversation_that_a_batch_restores_is_written_to_there(memory: Memory) -> None:
+    memory.conversation("chat").append("user", "hello")
+    snapshot = memory.conversation("chat").snapshot()
+    with memory.batch():
+        new = memory.conversation("new")
+        new.restore(snapshot)
+        new.append("user", "Where were we?")
+    assert [message.content for message in new.window()] == ["hello", "Where were we?"]
     assert_sound(memory)

@@ -54,6 +54,16 @@ class TestMerging:
         assert (event.text, event.other_text) == ("likes tea", "likes milk")  # type: ignore[attr-defined]
         assert upserted.seq == told.head
 
+    def test_taking_a_merge_apart_keeps_nothing_of_another_one(self, told: Memory) -> None:
+        """The importance is that of a later merge: once that is erased, it is what it was before."""
+        first, second = self.upserted(told), told.project().upsert("likes jam", importance=0.95, vector=ONE)
+        assert (first.outcome, second.outcome) == ("merged", "merged")
+        kept, _ = told.project().unmerge(first.seq)
+        assert kept.importance == 0.95
+        told.erase([second.seq])
+        assert told.project().get(kept.id).importance == 0.9  # type: ignore[union-attr]
+        assert_sound(told)
+
     def test_what_is_less_alike_is_inserted_and_the_bound_is_exclusive(self, told: Memory) -> None:
         assert told.project().upsert("x", vector=BETWEEN, threshold=0.6).outcome == "inserted"
         assert told.project().upsert("y", vector=BETWEEN, threshold=0.9999).outcome == "merged"

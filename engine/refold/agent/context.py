@@ -38,6 +38,7 @@ from refold.limits import (
     CONTEXT_TOKENS_DEFAULT,
     EPISODES_COUNT_DEFAULT,
     INJECTED_CHARS_DEFAULT,
+    INJECTED_MEMORIES_COUNT_MAX,
     MEMORIES_CHARS_DEFAULT,
     MESSAGES_CHARS_DEFAULT,
     NOTES_CHARS_DEFAULT,
@@ -604,7 +605,8 @@ def _skills_text(skills: Sequence[NamedSkill], chars: int) -> str:
 def _injected(source: _Source, tokens: int) -> parts.Rendered:
     room = Room(source.recipe.budget.injected_chars, tokens)
     injected = injected_in(source.messages)
-    entries = map(source.memory.project(source.recipe.project).get, injected.memories)
+    ids = dict.fromkeys(injected.memories[:INJECTED_MEMORIES_COUNT_MAX])
+    entries = map(source.memory.project(source.recipe.project).get, ids)
     lines = [parts.memory_line(entry) for entry in entries if entry is not None and not entry.erased]
     text = "\n".join([*([injected.text] if injected.text else []), *lines])
     return parts.injected_text(text, room, source.core.counter.count)

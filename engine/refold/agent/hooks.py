@@ -28,7 +28,7 @@ from refold.engine.origin import origin_in
 from refold.engine.subscriptions import Subscription
 from refold.errors import EmbedderFailed, RefoldError, StoreBusy, StoreUnreachable
 from refold.event import Recorded
-from refold.limits import HOOK_SECONDS_DEFAULT, HOOK_SECONDS_MAX
+from refold.limits import HOOK_SECONDS_DEFAULT, HOOK_SECONDS_MAX, INJECTED_MEMORIES_COUNT_MAX
 from refold.memory.conversation import Conversation
 from refold.memory.memory import Memory
 from refold.memory.options import core_of
@@ -454,6 +454,8 @@ def _check_answer(answer: object) -> None:
         for field, value in fields.items():
             if isinstance(value, str):
                 checks.text(value, field)
+        if len(fields.get("memories", ())) > INJECTED_MEMORIES_COUNT_MAX:
+            checks.invalid(f"it has {len(fields['memories']):,} memories, over {INJECTED_MEMORIES_COUNT_MAX = :,}")
         for memory_id in fields.get("memories", ()):
             checks.text(memory_id, "the id of a memory")
         for name, body, _ in fields.get("skills", ()):

@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold import checks
+from refold.engine import batch as batches
 from refold.errors import InvalidInput, LimitExceeded, NotFound, ReadOnly, RefoldError, logger
 from refold.limits import (
     ACTOR_BYTES_MAX,
@@ -121,9 +122,15 @@ class ToolContext(Struct, frozen=True):
         Of more than `SOURCES_COUNT_MAX`, the last ones count.
         """
         core, _ = core_of(self.memory)
+        if not isinstance(cast("object", sources), Sequence) or isinstance(sources, (str, bytes)):
+            checks.invalid(f"cite takes a list of seqs or results, not {type(sources).__name__}")
+        batch = batches.active(core.engine)
+        written = 0 if batch is None else len(batch.transaction)
         # What an open batch wrote has no seq yet: its event stands for it.
-        last = [core.recorded(each) if isinstance(each, int) and each < 0 else each for each in sources]
-        last = last[-SOURCES_COUNT_MAX:]
+        last = [
+            core.recorded(each) if isinstance(each, int) and -written <= each < 0 else each
+            for each in sources[-SOURCES_COUNT_MAX:]
+        ]
         seqs = core.sources(last)
         if self.shown is not None:
             self.shown.extend(last if min(seqs, default=1) < 1 else dict.fromkeys(seqs))

@@ -46,11 +46,13 @@ def check_open(reader: Reader, streams: Iterable[Stream]) -> None:
     """Raise ``WrongVersion`` where a stream that a batch found open is so no more."""
     for stream in streams:
         if not fold.is_open(reader.live(stream)):
-            raise WrongVersion(
-                f"{stream.name} was dropped or emptied while a batch was open; run the batch again",
-                expected=EXISTS,
-                actual=stream.version,
-            )
+            raise no_longer_open(stream.name, stream.version)
+
+
+def no_longer_open(name: str, version: int) -> WrongVersion:
+    """Return the error for a stream that was dropped, emptied or erased meanwhile."""
+    problem = f"{name} was dropped or emptied while a batch was open; run the batch again"
+    return WrongVersion(problem, expected=EXISTS, actual=version)
 
 
 def check_reads(reader: Reader, reads: Mapping[str, int], streams: Mapping[str, Stream]) -> None:

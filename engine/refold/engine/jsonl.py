@@ -391,7 +391,6 @@ def _opens(event: Event) -> bool | None:
 
 _SIGNED_MAX: Final = 2**63
 _POINTERS: Final = frozenset((*fold.SCALAR_SEQS, "base_seq"))
-_OPENING: Final = (ConversationOpened, Forked, Restored, StateImported)
 
 
 class ExportCheck:
@@ -453,7 +452,7 @@ class ExportCheck:
             yield "it points at a seq that does not come before it"
         if "base_stream" in event.__struct_fields__ and any(pointed):
             yield from self._base(line, event)
-        needs_open = line.stream.startswith("conversation/") and not isinstance(event, _OPENING)
+        needs_open = line.stream.startswith("conversation/") and not isinstance(event, fold.OPENING)
         if needs_open and not self._state.is_open(line.branch, line.stream):
             yield f"{line.stream} is not open"
 
@@ -533,7 +532,7 @@ def _values(event: Event) -> Iterator[str]:
         checks.name(event.counter, "counter")
         if event.policy not in EVICTION:
             yield f"the eviction policy {event.policy} is unknown; upgrade refold"
-    if isinstance(event, _OPENING) and event.project is not None:
+    if isinstance(event, fold.OPENING) and event.project is not None:
         checks.name(event.project, "project")
     if isinstance(event, StateImported):
         yield from _imported(event)

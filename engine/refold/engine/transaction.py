@@ -18,7 +18,15 @@ from msgspec.structs import force_setattr, replace
 
 from refold import checks, fold
 from refold.engine.commit import derived_rows, request_rows
-from refold.engine.conflicts import ANY, EXISTS, check_open, check_reads, check_requests, check_version
+from refold.engine.conflicts import (
+    ANY,
+    EXISTS,
+    check_open,
+    check_reads,
+    check_requests,
+    check_version,
+    no_longer_open,
+)
 from refold.engine.keys import KeyDecision, KeyMap, with_prior
 from refold.engine.origin import BY_HOST, Origin, origin_in
 from refold.engine.reader import Reader, Request, of_another_request
@@ -343,10 +351,20 @@ class Transaction(Draft):
                 self.add(key, opening, origin)
         self.opened.add(key)
 
+    def finds_open(self, key: str) -> bool:
+        """Return whether events of this transaction rely on a stream that was open before, and not by the first."""
+        if key not in self.opened or key in self.openings or key not in self.places:
+            return False
+        return not isinstance(self.events[self.places[key][0]], fold.OPENING)
+
     def _read(self, key: str) -> Stream | None:
         """Return a stream, and remember that it was read as it is now."""
         self._reader.notice()
         stream = self._reader.find(key)
+        if key not in self.reads and self.finds_open(key):
+            if stream is None:
+                raise no_longer_open(name_of(key), 0)
+            check_open(self._reader, [stream])
         self.reads.setdefault(key, 0 if stream is None else stream.version)
         if self.erased_count is None:
             self.erased_count = erased_count(self._reader)
@@ -668,10 +686,8 @@ def _check_current(reader: Reader, transaction: Transaction, streams: dict[str, 
     check_requests(reader, (request for request, _ in transaction.requests.values()))
     if transaction.is_current is not None and not transaction.is_current():
         raise WrongVersion("the memory moved on while it was looked at; look again", expected=EXISTS, actual=0)
-    # A stream that was found open for an event that was then refused is no part of the batch, and one that was read is
-    # as it was then: its own first event here may be what opened it.
-    opened = (transaction.opened & streams.keys()) - transaction.openings.keys() - transaction.reads.keys()
-    check_open(reader, [streams[key] for key in opened])
+    # A stream that was found open for an event that was then refused is no part of the batch.
+    check_open(reader, [streams[key] for key in filter(transaction.finds_open, streams)])
     check_reads(reader, transaction.reads, streams)
     before = transaction.erased_count
     if before is not None and (count := erased_count(reader)) != before:

@@ -488,10 +488,10 @@ class Layers(NamedTuple):
         toggle = _TOGGLES.get(part)
         if toggle is not None and not self.value(f"config.{toggle}"):
             return []
-        seqs = [] if part == MESSAGES else [self.found(field)[1] for field in FIELDS[part]]
         if part == MESSAGES:
-            seqs += [row.seq for row, fields in self.recent() if fields]
-        elif part in {"last_user_message", "messages_meta"}:
+            return [row.seq for row, fields in self.recent() if fields]
+        seqs = [] if part == "last_user_message" else [self.found(field)[1] for field in FIELDS[part]]
+        if part in {"last_user_message", "messages_meta"}:
             seqs.append(self._last_said()[0])
         return [seq for seq in seqs if seq]
 

@@ -241,8 +241,13 @@ def _turns(memory: "Memory", core: Core, subjects: Collection[Subject], at: int)
     """Yield conversation, answer and what was seen of each turn, some of them more than once."""
     messages: dict[str, list[Subject]] = {}
     memories = {subject.key for subject in subjects if subject.kind == "memory"}
+    answers: dict[str, tuple[int, int]] = {}
     for stream, seq in _showings(memory, core, subjects, memories, at):
-        yield stream.removeprefix(_CONVERSATION), _answer_after(core, stream, seq, at), seq
+        begin, answer = answers.get(stream, (0, 0))
+        if not 0 < begin <= seq or 0 < answer <= seq:  # Else it is the same as that of the one before.
+            answer = _answer_after(core, stream, seq, at)
+            answers[stream] = seq, answer
+        yield stream.removeprefix(_CONVERSATION), answer, seq
     for subject in subjects:
         if subject.kind == "message":
             messages.setdefault(subject.stream, []).append(subject)

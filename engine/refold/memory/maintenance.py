@@ -368,7 +368,7 @@ def _unmerge_event(facts: Facts, entry: Entry, merge: _Merge, sources: tuple[int
         origin=returned.origin if returned else 0,
         content=content if has_body else None,
         keywords=words if has_body else (),
-        importance=before.importance if entry.importance == after.importance else entry.importance,
+        importance=before.importance if entry.importance == after.importance != before.importance else None,
         extra=entry.extra if has_body else None,
         incoming=carried(returned) if returned else None,
         vector=merge.other_vector if returned else b"",

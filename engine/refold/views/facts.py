@@ -432,7 +432,9 @@ def _memory_unmerged(facts: Facts, stamp: Stamp, event: MemoryUnmerged) -> None:
 
 def unmerged(entry: Entry, stamp: Stamp, event: MemoryUnmerged) -> Entry:
     """Return the memory that had taken another one in, after the reversal."""
-    changes: dict[str, Any] = {"importance": event.importance, "updated_ns": when(stamp.time_ns, stamp)}
+    changes: dict[str, Any] = {"updated_ns": when(stamp.time_ns, stamp)}
+    if event.importance is not None:  # What nobody changed may be that of a merge which is erased later.
+        changes["importance"] = event.importance
     if event.content is not None:
         changes |= {"content": event.content, "words": interned(event.keywords), "extra": event.extra}
         changes |= {"body_seq": stamp.seq, "blank": ()}

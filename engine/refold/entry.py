@@ -267,8 +267,8 @@ class MemoryUnmerged(Event, frozen=True, tag=28):
     """A merge, the one at ``prior``, was taken apart: what it had changed is as before, and the other one is back.
 
     ``content`` and ``importance`` are ``None`` where they stay as they were. ``kept_vector`` is the seq of the vector
-    that counts again, 0 if it still is the one that did; ``origin`` is the other one's. ``other`` is empty if it did not
-    come back, because a memory with its content is there.
+    that counts again, 0 if it still is the one that did; ``origin`` is the other one's. ``other`` is empty if it did
+    not come back, because a memory with its content is there.
     """
 
     sentence: ClassVar[str] = "the merge at seq {prior!s} was taken apart"

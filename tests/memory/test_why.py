@@ -12,7 +12,7 @@ import pytest
 
 from refold import InvalidInput, Memory, NotFound, fold
 from refold.embedders import HashedEmbedder
-from refold.memory import Why
+from refold.memory import Why, exposure
 from refold.message import MessageAppended
 from refold.views.board import MESSAGES_KEPT
 from tests.memory.fold_by_hand import Fate, fates, fill
@@ -572,3 +572,24 @@ def test_the_sentence_of_an_erased_event_needs_no_docstring(monkeypatch: pytest.
     memory.erase([seq])
     came = memory.why(seq).steps[0]
     assert came.text == "user wrote ...; what it said was erased"
+
+
+def test_contexts_before_one_answer_are_looked_through_for_it_once(
+    monkeypatch: pytest.MonkeyPatch, memory: Memory
+) -> None:
+    chat, entry = memory.conversation("c"), memory.add("The port is 5432.")
+    chat.append("user", "Which port?")
+    context, searched = memory.context(chat, query="Which port?"), list[int]()
+    answer_after = exposure._answer_after
+
+    def search(core: Any, stream: str, seq: int, at: int) -> int:
+        searched.append(seq)
+        return answer_after(core, stream, seq, at)
+
+    monkeypatch.setattr(exposure, "_answer_after", search)
+    first = [memory.show(context) for _ in range(20)]
+    answered = chat.append("assistant", "It is 5432.")
+    last = [memory.show(context) for _ in range(20)]
+    turns = memory.influence(entry).turns
+    assert [(turn.seen, turn.answer) for turn in turns] == [(first[0], answered.seq), *((seq, 0) for seq in last)]
+    assert searched == [first[0], last[0]]

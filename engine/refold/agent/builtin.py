@@ -73,7 +73,6 @@ def _read_board(arguments: dict[str, Any], context: ToolContext) -> dict[str, An
     chat, part = _conversation(context), arguments.get("part")
     board = context.memory.board(session=chat.id)
     board = board if core_of(chat)[1] is None else board.at(chat.place[1])
-
     context.cite(board.seqs_shown(part))
     return board.to_dict() if part is None else {part: board.get(part)}
 

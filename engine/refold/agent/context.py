@@ -686,9 +686,9 @@ def show(memory: Memory, core: Core, context: Context) -> int:
         noted = core.write(stream, event, at=None, call=(), opening=core.opening(*recipe.opening))
         batch = batches.active(core.engine)
         assert noted is not None, "showing a context always is an event"
+        assert batch is not None, "the batch was opened right here"
         hashes = tuple(bytes.fromhex(digest) for _, digest, _ in rows)
         core.write(STORE_STREAM, ContextHashed(core.sources([Recorded(*noted)]), hashes), at=None, call=())
-        assert batch is not None, "the batch was opened right here"
         if used:
             recalled = MemoriesRecalled((), used, exact=True, ranking="shown", conversation=context.conversation)
             core.write(f"project/{recipe.project}", recalled, at=None, call=())

@@ -352,7 +352,7 @@ class Transaction(Draft):
         self.opened.add(key)
 
     def finds_open(self, key: str) -> bool:
-        """Return whether events of this transaction rely on a stream that was open before, and not by the first."""
+        """Return whether events rely on a stream that was open before this transaction: the first does not open it."""
         if key not in self.opened or key in self.openings or key not in self.places:
             return False
         return not isinstance(self.events[self.places[key][0]], fold.OPENING)

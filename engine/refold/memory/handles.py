@@ -411,7 +411,7 @@ class SessionMemory(Handle):
     ) -> Stamp:
         """Record a call of a tool: its arguments and its result, JSON values both; return the stamp of that.
 
-        A message with the result cites it, so that whatever erases the one erases the other.
+        Let a message with the result cite it: what erases the record then erases the message, too.
         """
         fields = (
             checks.text(call_id, "call_id", NAME_BYTES_MAX, "NAME_BYTES_MAX"),

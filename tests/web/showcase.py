@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,8 +16,8 @@ _STEP_NS: Final = 61_000_000_000
 _DAY_NS: Final = 86_400_000_000_000
 SESSION: Final = "airline-20"
 PROJECT: Final = "airline"
-MOMENT: Final = 24
-"""A seq of the session at which a message leaves its window."""
+_BEFORE, _BRANCHED, _LEFT = 7, 9, 14
+"""Messages of the session by their number: one leaves the window when the last of these comes."""
 
 REPORT: Final = {
     "data": "airline.jsonl",
@@ -69,8 +70,8 @@ def told(memory: Memory) -> Memory:
         project.add(content, category=category, importance=importance, keywords=keywords, source=SESSION)
     project.recall("how to pay with a certificate")
     chat = memory.conversation(SESSION)
-    chat.fork("without-the-voucher", at=MOMENT - 8)
-    chat.fork("a-direct-flight", at=MOMENT)
+    chat.fork("without-the-voucher", at=_seq(memory, _BRANCHED))
+    chat.fork("a-direct-flight", at=_seq(memory, _LEFT))
     skills = memory.skills.library
     skills.learn("rebook-a-flight", "Moves a booking to another day, with the customer's yes.", _GUIDE, status="active")
     board = memory.board(session=SESSION)
@@ -79,6 +80,12 @@ def told(memory: Memory) -> Memory:
     board.set_working_history("The customer wants to fly direct, and to pay with a certificate.")
     board.append_message({"id": "1", "content": "Is there a direct flight on Friday?", "created_at": "2026-09-21"})
     return memory
+
+
+def _seq(memory: Memory, number: int) -> int:
+    """Return the seq of a message of the session, counted from one."""
+    appended = (s for e, s in memory.conversation(SESSION).events() if type(e).__name__ == "MessageAppended")
+    return next(islice(appended, number - 1, None)).seq
 
 
 def _session(memory: Memory, recorded: dict[str, Any]) -> None:
@@ -126,14 +133,15 @@ def _asked(word: str) -> dict[str, list[str]]:
 def pages(memory: Memory) -> dict[str, tuple[str, str, str]]:
     """Return each page by a name: its address, what is clicked on it, and what is there once it is ready."""
     context = next(stamp.seq for event, stamp in memory.events() if type(event).__name__ == "ContextShown")
-    session, ready, dialog = f"/sessions/{SESSION}?at={MOMENT}", "#scrubber[data-ready]", "#dialog .sheet"
+    before, left = _seq(memory, _BEFORE), _seq(memory, _LEFT)
+    session, ready, dialog = f"/sessions/{SESSION}?at={left}", "#scrubber[data-ready]", "#dialog .sheet"
     return {
         "sessions": ("/", "", "tbody tr"),
         "session": (session, "", ready),
         "why": (session, "li.left a.ask", "#dialog .chain"),
         "blame": (session, "dd a.ask", "#dialog .chain"),
-        "what-if": (f"/sessions/{SESSION}/what-if?at={MOMENT}&window_tokens=1200", "", ready),
-        "diff": (f"/sessions/{SESSION}/diff?a=12&b={MOMENT}", "", "tbody tr"),
+        "what-if": (f"/sessions/{SESSION}/what-if?at={left}&window_tokens=1200", "", ready),
+        "diff": (f"/sessions/{SESSION}/diff?a={before}&b={left}", "", "tbody tr"),
         "context": (f"/contexts/{context}", "", ".part"),
         "search": (f"/search?q=payment+certificate&project={PROJECT}", "", ".hit"),
         "memories": (f"/projects/{PROJECT}", "", ".rows"),

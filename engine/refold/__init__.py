@@ -74,7 +74,7 @@ _PUBLIC = {
     "refold.views.episodes": "Episode",
     "refold.views.profile": "Note",
 }
-"""The names of the public face, by the module that each loads from."""
+"""The public names, by the module that each is loaded from."""
 
 _ELSEWHERE = {
     "refold.agent": (
@@ -96,7 +96,7 @@ _ELSEWHERE = {
     "refold.results": "Backup Finding Health Loaded ProjectStats Recovered Reembedded SessionSummary Stats",
     "refold.text": "ByteClassCounter TokenCounter",
 }
-"""Names that a user may look for here, by the package or module that has them."""
+"""Names that users might look for here, by the package or module that provides them."""
 
 
 def _by_name(homes: dict[str, str]) -> dict[str, str]:

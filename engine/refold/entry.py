@@ -1,4 +1,4 @@
-"""A project's memory: the events that make, change and embed one anew, and the form in which it is handed out."""
+"""A project's memory: the events that create, change and re-embed it, and the form in which it is returned."""
 
 from collections.abc import Callable, Iterable, Mapping
 from sys import intern
@@ -13,19 +13,19 @@ from refold.errors import InvalidInput
 from refold.event import FLAG_OCCURRED, Event, Stamp, decode_json, pack_json, unpack_json
 from refold.limits import CONTEXT_BYTES_MAX, FLOAT_BYTES, NAME_BYTES_MAX, TIME_NS_MAX, VECTOR_DIMENSIONS_MAX
 
-# Vectors of another embedder: the events that bring them, and where they wait until all of them are there.
+# Vectors of another embedder: the events that carry them, and the place where they wait until all of them are there.
 #
-# A memory is embedded anew in pages, while it is read and written as before; then one event lets all the new vectors
-# count at once, so that no search ever sees two kinds of them.
+# A memory is re-embedded in pages, while reads and writes continue. Then one event puts all the new vectors in use at
+# once, so that no search ever sees two kinds.
 
 NO_VECTOR = 0
-"""For the seq of a vector that was erased while its text stays; ``reembed`` makes another one."""
+"""Stands for the seq of a vector that was erased while its text stays; ``reembed`` makes another vector."""
 
 
 class VectorRenewed(Event, frozen=True, tag=34):
-    """A memory or an episode got a vector of another embedder, which does not count yet.
+    """A memory or an episode got a vector of another embedder, which is not in use yet.
 
-    ``prior`` is the seq of the vector that counted when this one was made.
+    ``prior`` is the seq of the vector that was in use when this one was made.
     """
 
     sentence: ClassVar[str] = "memory {id!s} got another vector"
@@ -39,13 +39,13 @@ class VectorRenewed(Event, frozen=True, tag=34):
     model: str = ""
 
     def check(self, *, is_erased: bool) -> None:
-        """Raise for a vector without a direction."""
+        """Raise for a vector that ``checks.vector`` refuses."""
         if not is_erased:
             checks.vector(self.vector, "vector")
 
 
 class EmbedderSwitched(Event, frozen=True, tag=35):
-    """The renewed vectors of a project count from here on."""
+    """The renewed vectors of a project are in use from here on."""
 
     sentence: ClassVar[str] = "the vectors of {model} count from here on"
 
@@ -54,13 +54,13 @@ class EmbedderSwitched(Event, frozen=True, tag=35):
     model: str
     dim: int
 
-    def check(self, *, is_erased: bool) -> None:  # noqa: ARG002 - an erased one has its dimension
-        """Raise for a dimension that no vector may have."""
+    def check(self, *, is_erased: bool) -> None:  # noqa: ARG002 - an erased event keeps its dimension
+        """Raise for an invalid dimension."""
         checks.integer(self.dim, "dim", 1, VECTOR_DIMENSIONS_MAX, "VECTOR_DIMENSIONS_MAX")
 
 
 class PendingVectors:
-    """The vectors that wait: the seqs of those of one embedder, by what they are of."""
+    """Pending vectors: the seqs of the vectors of one embedder, by the id of the embedded memory or episode."""
 
     __slots__ = ("dim", "model", "seqs")
 
@@ -73,13 +73,13 @@ class PendingVectors:
         return bool(self.seqs)
 
     def copy(self) -> "PendingVectors":
-        """Return the same, to go on by itself."""
+        """Return an independent copy."""
         other = PendingVectors()
         other.model, other.dim, other.seqs = self.model, self.dim, dict(self.seqs)
         return other
 
     def take(self, seq: int, event: VectorRenewed) -> None:
-        """Let a vector wait; those of another embedder wait no longer."""
+        """Add a pending vector; those of another embedder are dropped."""
         kind = event.model, len(event.vector) // FLOAT_BYTES
         if kind != (self.model, self.dim):
             self.seqs.clear()
@@ -87,19 +87,19 @@ class PendingVectors:
         self.seqs[event.id] = seq
 
     def of(self, model: str, dim: int) -> Mapping[str, int]:
-        """Return the vectors of an embedder that wait."""
+        """Return the seqs of an embedder's pending vectors, by id."""
         return self.seqs if (model, dim) == (self.model, self.dim) else {}
 
     def forget(self, entry_id: str) -> None:
-        """Let the vector go that waits for something which changed meanwhile."""
+        """Drop the pending vector of an entry that has changed since."""
         self.seqs.pop(entry_id, None)
 
     def clear(self) -> None:
-        """Let everything go."""
+        """Drop everything."""
         self.model, self.dim, self.seqs = "", 0, {}
 
     def packed(self) -> list[Any]:
-        """Return the form of a checkpoint row: empty where nothing waits."""
+        """Return the form of a checkpoint row: empty if no vector is pending."""
         return [[self.model, self.dim, list(self.seqs), list(self.seqs.values())]] if self.seqs else []
 
     @staticmethod
@@ -120,11 +120,11 @@ CATEGORIES: Final = ("preference", "convention", "pattern", "correction", "fact"
 CHANGEABLE: Final = ("content", "category", "keywords", "importance", "metadata", "vector")
 STATUSES: Final = ("active", "pending_review", "rejected", "archived")
 ACTIVE: Final = "active"
-"""The status of those that are searched, merged and compacted."""
+"""The status of memories that are searched, merged and compacted."""
 
 
 class MemoryAdded(Event, frozen=True, tag=23):
-    """A memory was added to a project; ``origin`` is the seq of the event that it was made of, 0 for none."""
+    """A memory was added to a project; ``origin`` is the seq of the event that it was made from, 0 for none."""
 
     sentence: ClassVar[str] = "the memory {content} was added, with importance {importance!s}"
     subject: ClassVar[tuple[str, str]] = ("memory", "id")
@@ -145,7 +145,7 @@ class MemoryAdded(Event, frozen=True, tag=23):
     model: str = ""
 
     def check(self, *, is_erased: bool) -> None:
-        """Raise for what no memory may have."""
+        """Raise for invalid values."""
         if not is_erased:
             if not self.content.strip():
                 raise InvalidInput("content is empty")
@@ -160,14 +160,15 @@ class MemoryAdded(Event, frozen=True, tag=23):
 
     @property
     def metadata(self) -> dict[str, Any] | None:
-        """The metadata as it was given, fresh at each access."""
+        """The metadata as given, in a new dict at each access."""
         return None if self.extra is None else unpack_json(self.extra)
 
 
 class MemoryUpdated(Event, frozen=True, tag=24):
-    """Fields of a memory, those in ``changed``, got other values.
+    """Fields of a memory, listed in ``changed``, got other values.
 
-    Where content, keywords or metadata are among them, the event carries all three as they are now; else no content.
+    If content, keywords or metadata are among them, the event carries all three as they are now; otherwise it carries
+    no content.
     """
 
     sentence: ClassVar[str] = "its {changed!s} changed; it says {content}"
@@ -184,7 +185,7 @@ class MemoryUpdated(Event, frozen=True, tag=24):
     model: str = ""
 
     def check(self, *, is_erased: bool) -> None:
-        """Raise for fields that no memory has, and for values that none may have."""
+        """Raise for fields that no memory has, and for invalid values."""
         for field in self.changed:
             checks.one_of(field, "changed", CHANGEABLE)
         if is_erased:
@@ -209,7 +210,7 @@ class MemoryDeleted(Event, frozen=True, tag=25):
 
     id: str
 
-    def removes(self, key: str) -> bool:  # noqa: ARG002 - it names those alone that it removes
+    def removes(self, key: str) -> bool:  # noqa: ARG002 - it names only what it removes
         """Return whether it removes a memory that it names."""
         return True
 
@@ -222,9 +223,10 @@ class MemoriesCleared(Event, frozen=True, tag=26):
 
 
 class MemoryMerged(Event, frozen=True, tag=27):
-    """A memory took another one in, or a text that was to be added; both texts are recorded so that it can be reversed.
+    """A memory absorbed another one, or a text that was to be added; both texts are recorded, so it can be reversed.
 
-    ``incoming`` holds what else was to be added, and ``other_vector`` its vector; a memory that was there has none.
+    For a text that was to be added, ``incoming`` holds the rest of its memory and ``other_vector`` its vector; for an
+    existing memory both are empty.
     """
 
     sentence: ClassVar[str] = "memory {id!s} took {other_text} in at a cosine of {cosine!s}; it says {content}"
@@ -245,7 +247,7 @@ class MemoryMerged(Event, frozen=True, tag=27):
     other_vector: bytes = b""
 
     def check(self, *, is_erased: bool) -> None:
-        """Raise for what no memory may have."""
+        """Raise for invalid values."""
         if is_erased:
             return
         check_content(self)
@@ -259,16 +261,16 @@ class MemoryMerged(Event, frozen=True, tag=27):
         return _session_of(self.incoming)
 
     def removes(self, key: str) -> bool:
-        """Return whether a memory went into another one by it."""
+        """Return whether a memory was absorbed by another one in this merge."""
         return key == self.other
 
 
 class MemoryUnmerged(Event, frozen=True, tag=28):
-    """A merge, the one at ``prior``, was taken apart: what it had changed is as before, and the other one is back.
+    """The merge at ``prior`` was reversed: the values that it had changed are restored, and the other memory is back.
 
-    ``content`` and ``importance`` are ``None`` where they stay as they were. ``kept_vector`` is the seq of the vector
-    that counts again, 0 if it still is the one that did; ``origin`` is the other one's. ``other`` is empty if it did
-    not come back, because a memory with its content is there.
+    ``content`` and ``importance`` are ``None`` if they stay unchanged. ``kept_vector`` is the seq of the vector that is
+    in use again, 0 if the one in use does not change; ``origin`` is that of the other memory. ``other`` is empty if the
+    other memory did not come back, because a memory with its content exists.
     """
 
     sentence: ClassVar[str] = "the merge at seq {prior!s} was taken apart"
@@ -288,7 +290,7 @@ class MemoryUnmerged(Event, frozen=True, tag=28):
     model: str = ""
 
     def check(self, *, is_erased: bool) -> None:
-        """Raise for what no memory may have."""
+        """Raise for invalid values."""
         if is_erased:
             return
         check_content(self)
@@ -312,15 +314,15 @@ class MemoryReviewed(Event, frozen=True, tag=29):
     id: str
     status: str
 
-    def check(self, *, is_erased: bool) -> None:  # noqa: ARG002 - an erased one has its status
-        """Raise for a status that no memory may have."""
+    def check(self, *, is_erased: bool) -> None:  # noqa: ARG002 - an erased event keeps its status
+        """Raise for an invalid status."""
         checks.one_of(self.status, "status", STATUSES)
 
 
 class MemoriesDecayed(Event, frozen=True, tag=30):
-    """The importance of memories fell with the days; ``decayed`` says up to when those days were counted.
+    """The importance of memories decayed with time; ``decayed`` holds the time up to which each decay was counted.
 
-    ``total`` counts them with those of the pages before, of the same commit.
+    ``total`` is the number of these memories and of those on the preceding pages of the same commit.
     """
 
     sentence: ClassVar[str] = "the importance of {ids!s} fell with the days"
@@ -330,8 +332,8 @@ class MemoriesDecayed(Event, frozen=True, tag=30):
     decayed: tuple[int, ...]
     total: int
 
-    def check(self, *, is_erased: bool) -> None:  # noqa: ARG002 - an erased one has its numbers
-        """Raise unless each memory has an importance and a time."""
+    def check(self, *, is_erased: bool) -> None:  # noqa: ARG002 - an erased event keeps its numbers
+        """Raise unless each memory has a valid importance and a time."""
         if not len(self.ids) == len(self.importances) == len(self.decayed):
             raise InvalidInput(f"{len(self.ids)} memories have {len(self.importances)} importances")
         for importance in self.importances:
@@ -339,7 +341,7 @@ class MemoriesDecayed(Event, frozen=True, tag=30):
 
 
 def check_content(event: "MemoryAdded | MemoryUpdated | MemoryMerged | MemoryUnmerged") -> None:
-    """Raise for keywords, an importance, metadata or an origin that no memory may have."""
+    """Raise for invalid keywords, importance, metadata or origin."""
     checks.keywords(event.keywords)
     if event.importance is not None:
         checks.fraction(event.importance, "importance")
@@ -359,7 +361,7 @@ class MemoriesPruned(Event, frozen=True, tag=31):
     ids: tuple[str, ...]
     total: int
 
-    def removes(self, key: str) -> bool:  # noqa: ARG002 - it names those alone that it removes
+    def removes(self, key: str) -> bool:  # noqa: ARG002 - it names only what it removes
         """Return whether it removes a memory that it names."""
         return True
 
@@ -379,19 +381,20 @@ class MemoriesRecalled(Event, frozen=True, tag=32):
     floor: float = 0.0
 
     def check(self, *, is_erased: bool) -> None:
-        """Raise unless each memory has a score, or none has one: those of a context that was shown."""
+        """Raise unless every memory has a score, or no memory has one, as in a context that was shown."""
         if not is_erased and len(self.scores) not in {0, len(self.ids)}:
             raise InvalidInput(f"{len(self.ids)} memories have {len(self.scores)} scores")
 
     def mentions(self) -> tuple[str | None, ...]:
-        """Return the conversation in which they were shown."""
+        """Return the conversation in which the memories were shown."""
         return (self.conversation,)
 
 
 class Entry(Struct, frozen=True, gc=False):
     """A memory of a project: its content, importance, origin, and use.
 
-    ``keywords`` and ``metadata`` are fresh at each access. Inside a batch, seqs and times are ``None`` until it ends.
+    ``keywords`` and ``metadata`` are new objects at each access. Inside a batch, seqs and times are ``None`` until the
+    batch ends.
     """
 
     id: str
@@ -405,7 +408,7 @@ class Entry(Struct, frozen=True, gc=False):
     extra: bytes | None = None
     """The metadata, packed."""
     session: str | None = None
-    """The session that it came from: given, or the conversation of its source."""
+    """The session that it came from: as given, or the conversation of its source."""
     source_context: str | None = None
     origin: int = 0
     """The seq of its source, 0 if none was given."""
@@ -414,7 +417,7 @@ class Entry(Struct, frozen=True, gc=False):
     accessed_ns: int | None = None
     """When it was last recalled; until then, when it happened."""
     decayed_ns: int = 0
-    """Up to when its decay was counted, 0 if it never was."""
+    """The time up to which its decay was counted, 0 if it never was."""
     occurred_ns: int | None = None
     dated: bool = False
     """Whether the caller gave the time at which it happened."""
@@ -423,17 +426,17 @@ class Entry(Struct, frozen=True, gc=False):
     vector_seq: int = 0
     """The seq of the event that holds the vector."""
     blank: tuple[str, ...] = ()
-    """The fields of the event at ``body_seq`` that do not count any more: their replacement was erased."""
+    """The fields of the event at ``body_seq`` that no longer count, because their replacement was erased."""
     erased: bool = False
 
     @property
     def keywords(self) -> list[str]:
-        """The keywords: given, or those of the content."""
+        """The keywords: as given, or those of the content."""
         return list(self.words)
 
     @property
     def metadata(self) -> dict[str, Any] | None:
-        """The metadata as it was given."""
+        """The metadata as given."""
         return None if self.extra is None else unpack_json(self.extra)
 
     @property
@@ -448,7 +451,7 @@ class Entry(Struct, frozen=True, gc=False):
 
     @property
     def stamp(self) -> "Place":
-        """Its seq, as sources and erasures take it."""
+        """Its seq, in the form that sources and erasures take."""
         return Place(self.body_seq)
 
     def __repr__(self) -> str:
@@ -456,7 +459,7 @@ class Entry(Struct, frozen=True, gc=False):
 
 
 class Place(Struct, frozen=True, gc=False):
-    """A seq, as results carry it."""
+    """A seq, in the form that results carry."""
 
     seq: int
 
@@ -467,7 +470,7 @@ def when(time_ns: int, stamp: Stamp) -> int | None:
 
 
 def settle_entry(entry: Entry, seq_of: Callable[[int], int], time_ns: int) -> None:
-    """Give a memory that a batch handed out the seqs and the time that its events got."""
+    """Set the seqs and the time that the events got in a memory that a batch returned before."""
     for field in ("origin", "body_seq", "vector_seq"):
         if getattr(entry, field) < 0:
             force_setattr(entry, field, seq_of(getattr(entry, field)))
@@ -479,7 +482,7 @@ def settle_entry(entry: Entry, seq_of: Callable[[int], int], time_ns: int) -> No
 def entry_of(event: MemoryAdded, stamp: Stamp) -> Entry:
     """Return the memory that an event adds."""
     time_ns = when(stamp.time_ns, stamp)
-    # In an open batch a stamp has the time of happening only where the caller said it.
+    # In an open batch, a stamp has the time of the event only if the caller gave it.
     occurred_ns = stamp.occurred_ns if stamp.seq > 0 else stamp.occurred_ns or None
     return Entry(
         event.id,
@@ -505,7 +508,7 @@ def entry_of(event: MemoryAdded, stamp: Stamp) -> Entry:
 
 
 def interned(keywords: Iterable[str]) -> tuple[str, ...]:
-    """Return keywords as the state holds them: one string for a word, however many memories have it."""
+    """Return keywords as the state holds them: interned, so that all memories with a word share one string."""
     return tuple(map(intern, keywords))
 
 
@@ -516,13 +519,13 @@ _CARRIED: Final = (
 
 
 def carried(entry: Entry) -> bytes:
-    """Return a memory as the events hold it that take one in or bring one back: all but id, seqs and vector."""
+    """Return a memory as stored in events that absorb it or bring it back: all but id, seqs and vector."""
     shown = {name: getattr(entry, name) for name in _CARRIED}
     return pack_json(shown | {"keywords": entry.words, "metadata": entry.metadata})
 
 
 def check_carried(packed: bytes | None) -> None:
-    """Raise for what is carried along of a memory if no memory may have it."""
+    """Raise if a packed memory is invalid."""
     if packed is None:
         return
     shown = msgspec.convert(decode_json(packed), dict[str, Any])
@@ -564,7 +567,7 @@ def returned(event: MemoryUnmerged) -> Entry:
 
 
 def body_of(event: Event, entry_id: str) -> tuple[str, Iterable[str], bytes | None]:
-    """Return content, keywords and packed metadata of a memory, from the event that holds them."""
+    """Return the content, keywords and packed metadata of a memory from the event that holds them."""
     if isinstance(event, MemoryUnmerged) and event.other == entry_id:
         back = returned(event)
         return back.content, back.words, back.extra

@@ -3,17 +3,17 @@
 ::
 
     RefoldError
-    +-- InvalidInput        (also ValueError)   an argument is of the wrong type, shape or moment
+    +-- InvalidInput        (also ValueError)   an argument has the wrong type or shape, or comes at the wrong time
     +-- NotFound            (also KeyError)     a name or id that does not exist
     +-- LimitExceeded       (also ValueError)   a value is over a bound of ``refold.limits``
-    +-- WrongVersion                            the stream is not where the caller expected it
+    +-- WrongVersion                            the stream is not at the version that the caller expected
     +-- Closed                                  the memory was closed
     +-- ReadOnly                                a mutation through a read-only or frozen handle
     +-- EmbeddingMismatch                       vectors of another model or dimension
-    +-- EmbedderFailed                          an endpoint gave no vectors
+    +-- EmbedderFailed                          an endpoint returned no vectors
     +-- StoreError
-        +-- StoreFull                           no space on the disk or in the map
-        +-- StoreCorrupt                        bytes that cannot be what was written
+        +-- StoreFull                           no space left on the disk or in the map
+        +-- StoreCorrupt                        bytes that differ from those that were written
         +-- StoreVersion                        a format newer than this program, or not a store at all
         +-- StoreBusy                           another process or handle holds what is needed
         +-- StoreUnreachable                    the server of a shared log does not answer
@@ -48,14 +48,14 @@ class RefoldError(Exception):
 
 
 class InvalidInput(RefoldError, ValueError):
-    """An argument is of the wrong type, shape or moment; nothing was appended."""
+    """An argument has the wrong type or shape, or comes at the wrong time; nothing was appended."""
 
 
 class NotFound(RefoldError, KeyError):
     """The named thing does not exist; nothing was appended."""
 
     def __str__(self) -> str:
-        """Return the message itself: ``KeyError`` would show it in quotes."""
+        """Return the message itself, which ``KeyError`` would show in quotes."""
         return str(self.args[0]) if self.args else ""
 
 
@@ -72,7 +72,7 @@ class WrongVersion(RefoldError):
         self.actual = actual
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Return the form for pickle, so that the error passes from a worker process whole."""
+        """Return the form for pickle, so that the error keeps its fields when a worker process raises it."""
         return partial(WrongVersion, expected=self.expected, actual=self.actual), self.args, self.__dict__
 
 
@@ -89,23 +89,23 @@ class EmbeddingMismatch(RefoldError):
 
 
 class EmbedderFailed(RefoldError):
-    """The endpoint of an embedder could not be reached, or gave no vectors; nothing was appended."""
+    """The endpoint of an embedder could not be reached, or returned no vectors; nothing was appended."""
 
 
 class StoreError(RefoldError):
-    """The store could not do it; acknowledged writes are still there."""
+    """The store could not perform the operation; acknowledged writes are still there."""
 
 
 class StoreFull(StoreError):
-    """No space is left on the disk or in the map; reads go on."""
+    """No space is left on the disk or in the map; reads still work."""
 
 
 class StoreCorrupt(StoreError):
-    """Bytes were read that cannot be what was written."""
+    """Bytes were read that differ from those that were written."""
 
 
 class StoreVersion(StoreError):
-    """The bytes are of a newer format, or not refold's at all."""
+    """The format is newer than this program, or not refold's at all."""
 
 
 class StoreBusy(StoreError):
@@ -113,11 +113,11 @@ class StoreBusy(StoreError):
 
 
 class StoreUnreachable(StoreError):
-    """The server of a shared log does not answer; reads go on from the local copy."""
+    """The server of a shared log does not answer; reads continue from the local copy."""
 
 
 def logger() -> Any:
-    """Return the log of the program, loaded with its first message: that takes a tenth of a first search."""
+    """Return refold's logger; ``logging`` loads with the first message, since that takes a tenth of a first search."""
     from logging import getLogger  # noqa: PLC0415 - see above
 
     return getLogger("refold")

@@ -14,7 +14,7 @@ from msgspec import Struct
 from refold.errors import StoreCorrupt
 from refold.limits import PACKED_SLICE_COUNT
 
-# Rows of a large state as one msgpack array, encoded slice by slice: others need not wait for all of it.
+# Rows of a large state as one msgpack array, encoded slice by slice, so that no thread has to wait for all of it.
 
 T = TypeVar("T")
 
@@ -26,9 +26,9 @@ _MIDDLE_COUNT: Final = 2**16
 class Cut(Generic[T]):
     """The packed form of a state at one moment; events that are folded afterwards do not change it.
 
-    It is one array, encoded at once but for the table between ``before`` and ``after``, whose rows are encoded slice by
-    slice. The rows are a list of its own, of values that nothing changes in place; ``row_of`` gives what is packed of
-    one, ``seq_of`` the seq of the event with the rest.
+    It is one array. All of it is encoded at once, except the table between ``before`` and ``after``, whose rows are
+    encoded slice by slice. The rows are copied to a list of its own; their values must not be changed in place.
+    ``row_of`` returns the part of a row that is packed, and ``seq_of`` the seq of the event that holds the rest.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Cut(Generic[T]):
         self._after = _elements(after)
         opening = _array_header(len(before) + 1 + len(after)) + _elements(before) + _array_header(len(self._rows))
         self._parts = [opening]
-        """The encoded parts so far: the first part, then one for each slice."""
+        """The encoded parts so far: the opening, then one for each slice."""
 
     @property
     def _done_count(self) -> int:
@@ -53,7 +53,7 @@ class Cut(Generic[T]):
 
     @property
     def is_done(self) -> bool:
-        """Whether all of it is encoded."""
+        """Whether everything is encoded."""
         return self._done_count >= len(self._rows)
 
     def step(self) -> None:
@@ -63,18 +63,18 @@ class Cut(Generic[T]):
         self._parts.append(_elements(list(map(self._row_of, rows))))
 
     def result(self) -> tuple[bytes, list[int]]:
-        """Return the array and the seqs of the events with the rest of each row; all of it is encoded."""
+        """Return the array, and the seqs of the events that hold the rest of each row; requires ``is_done``."""
         assert self.is_done, f"{self._done_count} of {len(self._rows)} rows are encoded; step() until is_done"
         return b"".join((*self._parts, self._after)), list(map(self._seq_of, self._rows))
 
 
 def _elements(values: Sequence[Any]) -> bytes:
-    """Encode values as they are inside an array."""
+    """Encode values as they appear inside an array."""
     return _ENCODE(values)[len(_array_header(len(values))) :]
 
 
 def _array_header(count: int) -> bytes:
-    """Return how msgpack begins an array of so many elements."""
+    """Return the msgpack header of an array of ``count`` elements."""
     if count < _SHORT_COUNT:
         return bytes([0x90 | count])
     if count < _MIDDLE_COUNT:
@@ -86,20 +86,20 @@ FLAG_ERASED: Final = 1
 """The body was erased."""
 
 FLAG_BODY_ELSEWHERE: Final = 2
-"""The body lies outside the row."""
+"""The body is stored outside the row."""
 
 FLAG_ENCRYPTED: Final = 4
 """The body is a ciphertext under the record's key id."""
 
 FLAG_BASE: Final = 8
-"""The event points at the state it starts from: a fork or a restore."""
+"""The event points at the state that it starts from: a fork or a restore."""
 
 FLAG_OCCURRED: Final = 16
-"""The caller or importer gave the time at which it happened; without it ``occurred_ns`` repeats ``time_ns``."""
+"""The caller or importer gave the time at which it happened; otherwise ``occurred_ns`` repeats ``time_ns``."""
 
 
 HOST: Final = "host"
-"""The actor where no other is known: the program that refold runs in."""
+"""The actor if no other is known: the program that hosts refold."""
 
 ACTORS: Final = (
     *(HOST, "user", "assistant", "tool", "hook", "cli", "mcp", "mirror", "extraction"),
@@ -108,7 +108,7 @@ ACTORS: Final = (
     *("tool:memory_update", "tool:memory_delete", "tool:memory_forget", "tool:journal_append", "tool:memory"),
     *("hook:obey_command", "hook:inject", "hook:inject_skills", "hook:generate_at_end"),
 )
-"""The actors that refold itself brings, in the order of their numbers: a new one comes last."""
+"""The actors that refold itself defines, in the order of their numbers: a new one must come last."""
 
 ACTOR_NUMBERS: Final = {name: number for number, name in enumerate(ACTORS)}
 NAMED_ACTORS_FROM: Final = 256
@@ -118,15 +118,16 @@ ACTOR_NUMBER_MAX: Final = 2**32 - 1
 
 
 def moved_actor(number: int, seq_of: Callable[[int], int]) -> int:
-    """Translate the number of an actor into a log where the event that named it has another seq."""
+    """Translate an actor's number for a log in which the event that named the actor has another seq."""
     return number if number < NAMED_ACTORS_FROM else NAMED_ACTORS_FROM + seq_of(number - NAMED_ACTORS_FROM)
 
 
 class Stamp(Struct, frozen=True, gc=False):
-    """The engine's addition to an event: its places in the log and in its stream, its times, who did it and why.
+    """The engine's addition to an event: its places in the log and in its stream, its times, its actor and its cause.
 
     ``cause`` is the seq of the event that led to it, 0 for none; ``actor`` is ``host``, ``user``, ``assistant``,
-    ``tool:NAME``, ``hook:NAME``, ``cli``, ``mcp:CLIENT``, ``import:FORMAT``, or what ``Memory.acting`` was given.
+    ``tool:NAME``, ``hook:NAME``, ``cli``, ``mcp:CLIENT``, ``import:FORMAT``, or a name that was passed to
+    ``Memory.acting``.
     """
 
     seq: int
@@ -145,46 +146,48 @@ class Stamp(Struct, frozen=True, gc=False):
 
     @property
     def stamp(self) -> "Stamp":
-        """Itself: among ``sources``, a stamp stands for its event, as a result does."""
+        """The stamp itself: among ``sources``, a stamp stands for its event, as a result does."""
         return self
 
 
 class Event(Struct, frozen=True, array_like=True, gc=False):
-    """The base of every event: the seqs it was derived from, and what others must know of its kind."""
+    """The base class of events: the seqs that an event was derived from, and the properties of its type."""
 
     has_own_id: ClassVar[bool] = False
-    """Whether its ``id`` was drawn for it, so that two events of a stream with the same are one, written twice."""
+    """Whether its ``id`` was generated for it, so that two events of a stream with the same id are one, written
+    twice."""
 
     is_visible: ClassVar[bool] = True
-    """Whether it changes what its views show: a client that watches them is notified."""
+    """Whether it changes the content of its views, so that clients that watch them are notified."""
 
     sentence: ClassVar[str] = ""
-    """A clause that tells what happened; fields in braces are quoted, with ``!s`` they are bare."""
+    """A clause that says what happened; fields in braces are quoted, but not those with ``!s``."""
 
     subject: ClassVar[tuple[str, str]] = ("", "")
-    """The kind of what it is about, and the field that identifies it; without a field, its seq does."""
+    """The kind of its subject, and the field that identifies the subject; without a field, the event's seq does."""
 
     ends: ClassVar[tuple[str, ...]] = ()
-    """The kinds of subjects of its stream that it removes, all of them."""
+    """The kinds whose subjects it removes from its stream, all of them."""
 
     bookkeeping: ClassVar[frozenset[str]] = frozenset(("counter", "model", "ranking"))
-    """The fields whose values nobody said: an erasure does not look for them afterwards, for other events have them."""
+    """The fields whose values are not a user's content: an erasure does not look for them, since other events share
+    them."""
 
     sources: tuple[int, ...]
 
     def mentions(self) -> tuple[str | None, ...]:
-        """Return the conversations that its body names: an erasure of one of them reaches it."""
+        """Return the conversations that its body names; erasing one of them reaches this event."""
         return ()
 
-    def removes(self, key: str) -> bool:  # noqa: ARG002 - for those that do
+    def removes(self, key: str) -> bool:  # noqa: ARG002 - for subclasses that remove
         """Return whether it removes the subject that it names."""
         return False
 
     def check(self, *, is_erased: bool) -> None:
-        """Raise for content that no verb could have written: ``InvalidInput`` or ``msgspec.ValidationError``."""
+        """Raise ``InvalidInput`` or ``msgspec.ValidationError`` for content that no verb could have written."""
 
     def repeat(self, chat: Any) -> None:
-        """Make the same change in another conversation, by its verb; an event without one cannot be repeated."""
+        """Make the same change in another conversation through its verb; an event without a verb cannot be repeated."""
         raise NotImplementedError(f"no verb of a conversation writes {type(self).__name__} alone")
 
 
@@ -205,7 +208,7 @@ class ConversationOpened(Event, frozen=True, tag=1):
     policy: int
     project: str | None = None
     embed: bool | None = None
-    """Whether its messages are embedded; ``None`` where that was not asked for."""
+    """Whether its messages are embedded; ``None`` if not specified."""
 
 
 class ConversationEnded(Event, frozen=True, tag=12):
@@ -220,7 +223,7 @@ class ConversationEnded(Event, frozen=True, tag=12):
 
 
 class Forked(Event, frozen=True, tag=13):
-    """A conversation began from the state of another one at a seq."""
+    """A conversation began from the state of another conversation at a seq."""
 
     sentence: ClassVar[str] = "the conversation began as another one was at seq {base_seq!s}"
 
@@ -231,7 +234,7 @@ class Forked(Event, frozen=True, tag=13):
 
 
 class Restored(Event, frozen=True, tag=14):
-    """A stream went on from an earlier state, its own or that of another stream of its kind."""
+    """A stream continued from an earlier state, its own or that of another stream of its kind."""
 
     sentence: ClassVar[str] = "it went on from the state at seq {base_seq!s}"
 
@@ -266,7 +269,7 @@ class ImportedBody(Struct, frozen=True, array_like=True, gc=False):
 
 
 class StateImported(Event, frozen=True, tag=15):
-    """A conversation took over a whole state that was handed over as bytes."""
+    """A conversation took over a whole state that was passed in as bytes."""
 
     sentence: ClassVar[str] = "a whole state was taken over from elsewhere"
 
@@ -282,7 +285,7 @@ class StateImported(Event, frozen=True, tag=15):
 
 
 class SnapshotNamed(Event, frozen=True, tag=19):
-    """A state of a stream got a name under which it is kept."""
+    """A state of a stream got a name, under which it is kept."""
 
     sentence: ClassVar[str] = "the state at seq {base_seq!s} was named {name}"
 
@@ -298,7 +301,7 @@ class Erased(Event, frozen=True, tag=20):
 
     seqs: tuple[int, ...]
     digests: tuple[tuple[int, bytes], ...] = ()
-    """Each record that was erased from: the seq of its last event, and its digest afterwards."""
+    """For each record that was erased from, the seq of its last event and its digest afterwards."""
 
 
 class ForkDropped(Event, frozen=True, tag=21):
@@ -309,7 +312,7 @@ class ForkDropped(Event, frozen=True, tag=21):
 
 
 class BranchForked(Event, frozen=True, tag=22):
-    """A whole memory was forked: a branch begins as another one was at a seq."""
+    """A whole memory was forked: a branch begins from the state of another branch at a seq."""
 
     sentence: ClassVar[str] = "the whole memory was forked at seq {base_seq!s} as {name}"
 
@@ -323,13 +326,13 @@ E = TypeVar("E", bound=Event)
 Handler: TypeAlias = Callable[[Any, Stamp, Any], None]
 RunHandler: TypeAlias = Callable[[Any, Sequence[Stamp], Sequence[Any]], None]
 Located: TypeAlias = Sequence[tuple[Event, Stamp]]
-"""The events at the seqs that ``pack`` returned, in the same order: what ``unpack`` gets."""
+"""The events at the seqs that ``pack`` returned, in the same order, as passed to ``unpack``."""
 
 
 class Later:
-    """Events that are read when somebody asks for them: of a large state, most reads look at little.
+    """Events that are read on demand, because most reads need little of a large state.
 
-    ``report`` calls what reads them, and raises ``StoreCorrupt`` where their bytes make no sense.
+    ``report`` calls the function that reads them, and raises ``StoreCorrupt`` if their bytes are malformed.
     """
 
     def __init__(
@@ -346,23 +349,24 @@ class Later:
         return len(self._seqs)
 
     def at(self, places: Iterable[int]) -> list[Event]:
-        """Return the events at some places."""
+        """Return the events at the given places."""
         return self._read([self._seqs[place] for place in places])
 
     def part(self, begin: int, end: int) -> "Later":
-        """Return those from one place up to another."""
+        """Return the events from place ``begin`` up to ``end``, exclusive."""
         return Later(self._seqs[begin:end], self._read, self.report)
 
 
 class ViewState(Protocol):
-    """The state that a view holds of a stream, empty when it is made; it has these forms.
+    """The state that a view holds for a stream, which is empty when created, and its forms.
 
-    A state that may be large has a ``copy``, which goes on by itself, and packs as a ``Cut``, whose rows are encoded
-    slice by slice. One whose ``logical`` is expensive has a ``content``: where two of them are equal, ``logical`` is.
+    A state that can be large has a ``copy``, which returns an independent state, and packs as a ``Cut``, whose rows are
+    encoded slice by slice. A state whose ``logical`` is expensive has a ``content``: if two states have equal contents,
+    their ``logical`` values are equal.
     """
 
     def pack(self) -> tuple[Any, list[int]] | Cut[Any]:
-        """Return small values to hold inline, and the seqs of the events with the rest."""
+        """Return small values to store inline, and the seqs of the events that hold the rest."""
         ...
 
     @classmethod
@@ -375,7 +379,7 @@ class ViewState(Protocol):
         ...
 
     def plain(self) -> dict[str, Any]:
-        """Return the content as a person compares it: nested dicts with ``str`` keys."""
+        """Return the content in a form for people to compare: nested dicts with ``str`` keys."""
         ...
 
 
@@ -393,12 +397,12 @@ class View(Generic[S]):
         self.content: Callable[[S], Any] = getattr(state, "content", state.logical)
         self.copy: Callable[[S], S] | None = getattr(state, "copy", None)
         self.unpack_later: Callable[[msgspec.Raw, Later], S] | None = getattr(state, "unpack_later", None)
-        """Returns the state that was packed, of which it reads most when somebody asks for it."""
+        """Return the state that was packed, most of which is read on demand."""
         self.handlers: dict[type[Event], Handler] = {}
         self.runs: dict[type[Event], RunHandler] = {}
 
     def on(self, *kinds: type[E]) -> Callable[[Callable[[S, Stamp, E], None]], Callable[[S, Stamp, E], None]]:
-        """Return a decorator that registers the handler of events."""
+        """Return a decorator that registers the handler of one or more event types."""
 
         def register(handler: Callable[[S, Stamp, E], None]) -> Callable[[S, Stamp, E], None]:
             for kind in kinds:
@@ -409,7 +413,7 @@ class View(Generic[S]):
         return register
 
     def on_run(self, kind: type[E]) -> Callable[[RunHandler], RunHandler]:
-        """Return a decorator that registers what does in one go as the handler does for each of many events."""
+        """Return a decorator that registers a handler for many events at once, equal to the handler of each."""
 
         def register(handler: RunHandler) -> RunHandler:
             self.runs[kind] = handler
@@ -439,11 +443,11 @@ def pack_json(value: Any) -> bytes:
 
 
 decode_json: Final = _JSON_VALUE.decode
-"""Return the JSON value of msgpack bytes that were not checked; ``msgspec.DecodeError`` where they are none."""
+"""Return the JSON value of unchecked msgpack bytes; raises ``msgspec.DecodeError`` if they are malformed."""
 
 
 def unpack_json(packed: bytes) -> Any:
-    """Return a fresh JSON value: what leaves the engine may be changed without changing a state."""
+    """Return a new JSON value, which callers can change without changing a state."""
     try:
         return _JSON_VALUE.decode(packed)
     except ValueError as error:

@@ -1,7 +1,7 @@
-"""The one fold: the codec of events, the dispatch to the views, and what is derived from a folded state.
+"""The one fold: the event codec, the dispatch to the views, and the results derived from a folded state.
 
 Live writes, reopening, ``at``, replay, fork and restore all go through ``fold``. Pure: it may import only the views and
-what lies below them; it sees no disk, and no store sees it.
+the layers below them. It has no access to a disk, and no store has access to it.
 """
 
 from collections import ChainMap
@@ -40,22 +40,22 @@ S = TypeVar("S", bound=ViewState)
 
 
 class Unknown(Event, frozen=True):
-    """An event whose tag this program does not know: carried through, folded into nothing."""
+    """An event whose tag this program does not know: preserved, but not folded."""
 
     tag: int
     array: bytes
 
 
 class Kind(NamedTuple):
-    """The fold of a kind of stream: its views, and per event type the places and handlers that take part."""
+    """The fold of a kind of stream: its views, and for each event type the places and handlers that take part."""
 
     name: str
     views: tuple[View[Any], ...]
     handlers: dict[type[Event], tuple[tuple[int, Handler], ...]]
     lone: dict[type[Event], tuple[int, Handler]]
-    """The events that one view alone folds, which are most: found with one look-up and no loop."""
+    """The events that only one view folds, which are most: found with one lookup and no loop."""
     runs: dict[type[Event], tuple[int, RunHandler]]
-    """Those of them that it folds in runs."""
+    """Those of ``lone`` that the view folds in runs."""
 
 
 class State:
@@ -69,7 +69,7 @@ class State:
         self.parts = parts
 
     def part(self, view: View[S]) -> S:
-        """Return the part that a view holds; it must not be changed outside a handler."""
+        """Return the part that a view holds; only a handler may change it."""
         part: S = self.parts[self.kind.views.index(view)]
         return part
 
@@ -107,7 +107,7 @@ TAGS: Final = {event_type: tag for tag, event_type in EVENT_TYPES.items()}
 VIEWS_OF: Final = {
     event_type: frozenset(view.name for view in VIEWS if event_type in view.handlers) for event_type in TAGS
 }
-"""The names of the views that fold an event."""
+"""The names of the views that fold each event type."""
 
 NAMES: Final = {
     event_type: "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in event_type.__name__).lstrip(
@@ -115,26 +115,26 @@ NAMES: Final = {
     )
     for event_type in TAGS
 }
-"""The public name of each event type, snake case of its class: what JSONL and the command line show."""
+"""The public name of each event type, the snake case of its class: shown in JSONL and on the command line."""
 
 TYPES_BY_NAME: Final = {name: event_type for event_type, name in NAMES.items()}
 BASE_TYPES: Final = frozenset((Forked, Restored))
-"""Events that start from the state of another place, which the engine loads first."""
+"""Events that start from another state, which the engine loads first."""
 
 OPENING: Final = (ConversationOpened, Forked, Restored, StateImported)
-"""Events with which a conversation may begin."""
+"""Events that can begin a conversation."""
 
 CLOSING: Final = frozenset((ForkDropped, Restored, StateImported))
-"""Events after which a conversation may be closed, so that its next mutation opens it again."""
+"""Events after which a conversation can be closed, so that its next mutation opens it again."""
 
 REFERRING: Final = frozenset(event_type for event_type in TAGS if "base_stream" in event_type.__struct_fields__)
-"""Events that name another stream by its number."""
+"""Events that refer to another stream by its number."""
 
 SCALAR_SEQS: Final = ("prior", "origin", "kept_vector")
-"""The fields, other than those of bases, that hold one seq: a batch resolves them and a load moves them."""
+"""The fields, other than those of bases, that hold one seq: a batch resolves them and a load renumbers them."""
 
 SEQ_LISTS: Final = ("sources", "seqs")
-"""The fields that hold several."""
+"""The fields that hold several seqs."""
 
 _SCALAR_SEQS: Final = {
     event_type: found
@@ -148,7 +148,7 @@ _SEQ_LISTS: Final[dict[type[Event], tuple[str, ...]]] = {
 
 
 def _structural_fields(event_type: type[Event]) -> tuple[str, ...]:
-    """Return the fields without a default: erasure keeps them, and they come first."""
+    """Return the fields without a default, which come first and which erasure keeps."""
     fields, defaults = event_type.__struct_fields__, event_type.__struct_defaults__
     assert msgspec.NODEFAULT not in defaults, f"{event_type.__name__}: structural fields first"
     return fields[: len(fields) - len(defaults)]
@@ -176,31 +176,33 @@ assert max(EVENT_TYPES) < _TAG_MAX, "a tag below 128 is one byte of msgpack"
 assert all(len(event_type.__struct_fields__) < 15 for event_type in TAGS), "an event has at most 14 fields"  # noqa: PLR2004
 
 decode_known: Final[Callable[[bytes], list[Event]]] = msgspec.msgpack.Decoder(list[Union[tuple(TAGS)]]).decode  # type: ignore[misc]  # noqa: UP007
-"""Decode an array of events whose tags are all known: what a record holds, in one sweep."""
+"""Decode an array of events whose tags are all known, as a record holds them, in one pass."""
 
 
 _DECODE: Final = msgspec.msgpack.Decoder().decode
 _DECODE_PARTS: Final = msgspec.msgpack.Decoder(list[tuple[msgspec.Raw, int]]).decode
 _NOTHING: Final[tuple[bytes, list[int]]] = (_ENCODE(None), [])
-"""The packed form of a view with nothing to pack: at the end of a row it is left out."""
+"""The packed form of a view with nothing to pack, which is left out at the end of a row."""
 
 encode: Final = _ENCODE
 """Return an event's msgpack array: its tag, its structural fields, its body."""
 
 
 def _is_listing(event_type: type[Event]) -> bool:
-    # By the annotations as they are: `msgspec.structs.fields` evaluates them anew, a tenth of what an import takes.
+    # Uses the annotations as they are: `msgspec.structs.fields` evaluates them again, which takes a tenth of the import
+    # time.
     annotations = ChainMap(*(vars(base).get("__annotations__", {}) for base in event_type.__mro__))
     body = event_type.__struct_fields__[len(STRUCTURAL[event_type]) :]
     return any("tuple" in str(annotations[field]) for field in body)
 
 
 LISTING: Final = frozenset(filter(_is_listing, TAGS))
-"""The events whose size is to be checked, for their bodies hold lists: each value has a bound, and not their number."""
+"""The events whose size must be checked, because their bodies hold lists: each value is bounded, but not their
+number."""
 
 
 def check_size(event: Event) -> None:
-    """Raise ``LimitExceeded`` for an event that is too large, before it is encoded: encoding takes as much again."""
+    """Raise ``LimitExceeded`` for an event that is too large, before encoding it takes as much memory again."""
     size = _size(event)
     if size > EVENT_BYTES_MAX:
         raise LimitExceeded(
@@ -221,29 +223,29 @@ def _size(value: object) -> int:
 
 
 def body_begin(event: Event) -> int:
-    """Return the byte of an event's array at which its body begins: behind prefix, tag and structural values.
+    """Return the offset at which the body begins in an event's array: after prefix, tag and structural values.
 
-    The structural values are encoded once more to learn their size: a quarter of a microsecond, and no second place
-    that knows how msgpack writes a number.
+    The structural values are encoded again to learn their size. That takes a quarter of a microsecond, and avoids a
+    second place that knows how msgpack writes numbers.
     """
     return _TAG_BYTES + len(_ENCODE(_VALUES[type(event)](event)))
 
 
 def tag_of(array: bytes) -> int:
-    """Return the tag of an event's array; of a later program's one it may take several bytes."""
+    """Return the tag of an event's array; that of an event of a later program can take several bytes."""
     first = array[_TAG_BYTES]
     return first if first < _TAG_MAX else int(msgspec.msgpack.decode(array)[0])
 
 
 def blanked(array: bytes) -> bytes:
-    """Return an event's array without its body: cut to the tag and the structural values."""
+    """Return an event's array without its body: truncated after the tag and the structural values."""
     event = decode(array)
     structural = array[_TAG_BYTES : body_begin(event)]
     return bytes([0x90 | (1 + len(STRUCTURAL[type(event)]))]) + structural
 
 
 def decode(array: bytes) -> Event:
-    """Return the event of an array; one whose tag is unknown is carried as ``Unknown``."""
+    """Return the event of an array; one with an unknown tag is preserved as ``Unknown``."""
     try:
         tag = tag_of(array)
     except (*checks.UNDECODABLE, IndexError, TypeError, ValueError) as error:
@@ -262,7 +264,7 @@ def decode(array: bytes) -> Event:
 
 
 def decode_all(arrays: Sequence[bytes]) -> list[Event]:
-    """Return the events of arrays: all in one sweep, one by one only where a tag is unknown or bytes are damaged."""
+    """Return the events of arrays: in one pass, or one by one if a tag is unknown or bytes are damaged."""
     try:
         events: list[Event] = decode_known(b"\xdd" + len(arrays).to_bytes(4, "big") + b"".join(arrays))
     except checks.UNDECODABLE:
@@ -271,7 +273,7 @@ def decode_all(arrays: Sequence[bytes]) -> list[Event]:
 
 
 def is_known(tag: int) -> bool:
-    """Return whether this program folds events of the tag."""
+    """Return whether this program folds events of a tag."""
     return tag in EVENT_TYPES
 
 
@@ -282,7 +284,7 @@ def empty(kind: str) -> State:
 
 
 def empty_part(view: View[Any], kind: str) -> State:
-    """Return a state of one view alone of a kind of stream: the same fold goes on with it."""
+    """Return an empty state of a kind of stream with only one view; the same fold applies to it."""
     found = _part_kind(view, kind)
     return State(found, [view.empty()])
 
@@ -303,7 +305,7 @@ def fold(state: State, stamp: Stamp, event: Event) -> None:
 
 
 def fold_run(state: State, stamps: Sequence[Stamp], events: Sequence[Event]) -> None:
-    """Apply events to a state, in order; many of a kind at once, where their view can."""
+    """Apply events to a state, in order: several of one type at once, if their view supports that."""
     run = state.kind.runs.get(type(events[0]))
     if run is not None and (len(events) == 1 or len(set(map(type, events))) == 1):
         run[1](state.parts[run[0]], stamps, events)
@@ -313,33 +315,33 @@ def fold_run(state: State, stamps: Sequence[Stamp], events: Sequence[Event]) -> 
 
 
 class Packing:
-    """A state on its way into a checkpoint row, step by step: as it was when that began, whatever is folded since."""
+    """The packing of a state into a checkpoint row, step by step, as the state was when the packing began."""
 
     def __init__(self, state: State) -> None:
         packed = [view.pack(part) for view, part in _pairs(state)]
-        # Encoded at once: a view may hand out what the next event changes in place.
+        # Encoded immediately, because a view may return objects that the next event changes in place.
         self._parts = [part if isinstance(part, Cut) else (_ENCODE(part[0]), list(part[1])) for part in packed]
         if not self.is_done:
             self.step()
 
     @property
     def _cut(self) -> Cut[Any] | None:
-        """The first part of which something is left to encode."""
+        """The first part that is not fully encoded."""
         return next((part for part in self._parts if isinstance(part, Cut) and not part.is_done), None)
 
     @property
     def is_done(self) -> bool:
-        """Whether all of it is packed."""
+        """Whether everything is packed."""
         return self._cut is None
 
     def step(self) -> None:
-        """Pack some more of what is left."""
+        """Pack the next slice."""
         cut = self._cut
         assert cut is not None, "nothing is left to pack"
         cut.step()
 
     def result(self) -> tuple[bytes, list[int]]:
-        """Return the packed state, as of the time when this began; all of it is packed."""
+        """Return the packed state as of the time when the packing began; requires ``is_done``."""
         parts = [part.result() if isinstance(part, Cut) else part for part in self._parts]
         while parts and parts[-1] == _NOTHING:
             parts.pop()
@@ -348,7 +350,7 @@ class Packing:
 
 
 def pack(state: State) -> tuple[bytes, list[int]]:
-    """Return a state as a checkpoint holds it: small values inline, and the seqs of the events with the rest."""
+    """Return a state as stored in a checkpoint: small values inline, and the seqs of the events that hold the rest."""
     packing = Packing(state)
     while not packing.is_done:
         packing.step()
@@ -361,12 +363,12 @@ def unpack(kind: str, inline: bytes, events: Located) -> State:
 
 
 def is_read_later(kind: str) -> bool:
-    """Return whether a view of a kind of stream reads most of its state when somebody asks for it."""
+    """Return whether a view of a kind of stream reads most of its state on demand."""
     return any(view.unpack_later is not None for view in KINDS[kind].views)
 
 
 def unpack_later(kind: str, inline: bytes, events: Later, read: Callable[[int, int], Located]) -> State:
-    """Return the state that ``pack`` packed; of ``events`` most are read once somebody asks for them, others now."""
+    """Return the state that ``pack`` packed, reading most of ``events`` on demand and the rest now, with ``read``."""
 
     def unpacked(view: View[Any], packed: msgspec.Raw, begin: int, end: int) -> Any:
         if view.unpack_later is None:
@@ -386,19 +388,20 @@ def _unpacked(kind: str, inline: bytes, unpacked: Callable[[View[Any], msgspec.R
     for view, (packed, count) in zip(found.views, rows, strict=False):
         parts.append(unpacked(view, packed, begin, begin + count))
         begin += count
-    # The last views had nothing, or were not there yet when the row was written: none of their events was either.
+    # The last views had nothing to pack, or did not exist when the row was written; then none of their events did
+    # either.
     parts += [view.empty() for view in found.views[len(rows) :]]
     return State(found, parts)
 
 
 def copied(state: State) -> State | None:
-    """Return a state that goes on by itself, ``None`` where a view cannot copy its own."""
+    """Return an independent copy of a state, ``None`` if a view cannot copy its part."""
     copies = [None if view.copy is None else view.copy(part) for view, part in _pairs(state)]
     return None if None in copies else State(state.kind, copies)
 
 
 def part_of(state: State, view: View[Any]) -> State:
-    """Return a state of one view alone that goes on by itself."""
+    """Return an independent state of one view alone."""
     assert view.copy is not None, f"{view.name} has no copy"
     return State(_part_kind(view, state.kind.name), [view.copy(state.part(view))])
 
@@ -408,7 +411,7 @@ def _pairs(state: State) -> list[tuple[View[Any], Any]]:
 
 
 def is_open(state: State) -> bool:
-    """Return whether a conversation was opened, and not dropped since; of another stream, whether it holds anything."""
+    """Return whether a conversation was opened and not dropped since, or whether another stream holds anything."""
     if state.kind.name != "conversation":
         return any(view.logical(part) is not None for view, part in zip(state.kind.views, state.parts, strict=True))
     return bool(state.parts[_SESSION].opened)
@@ -426,18 +429,18 @@ def digest_of(logical: Any) -> bytes:
 
 
 def contents(state: State) -> list[Any]:
-    """Return values that are equal only where the digests of two states are, at less cost."""
+    """Return values that are equal only if the digests of two states are equal, at less cost."""
     return [view.content(part) for view, part in zip(state.kind.views, state.parts, strict=True)]
 
 
 def plain(state: State, *, without: str = "") -> dict[str, dict[str, Any]]:
-    """Return the readable content of each view, by view name; one view may be left out."""
+    """Return the readable content of each view, by view name; ``without`` leaves one view out."""
     parts = zip(state.kind.views, state.parts, strict=True)
     return {view.name: view.plain(part) for view, part in parts if view.name != without}
 
 
 def resolve(event: Event, seq_of: Mapping[int, int]) -> Event:
-    """Return the event with provisional seqs (negative, from inside a batch) replaced by those they became."""
+    """Return the event with provisional seqs (negative, from inside a batch) replaced by the final ones."""
     changed: dict[str, Any] = {}
     for field in _SEQ_LISTS[type(event)]:
         if any(seq < 0 for seq in getattr(event, field)):

@@ -1,6 +1,6 @@
-"""The bounds of refold, their units last; relations between them are asserted next to them.
+"""The bounds of refold, with their units at the end of their names; relations between them are asserted nearby.
 
-A bound lives here and nowhere else, so that an error message, a document and a test can name it.
+Each bound is defined only here, so that error messages, documents and tests can name it.
 """
 
 from typing import Final
@@ -13,17 +13,18 @@ KEY_BYTES_MAX: Final = 4_096  # A key of the scratchpad, the state scopes or a p
 ACTOR_BYTES_MAX: Final = 200  # The name of an actor, in UTF-8.
 # One value: a text, or a JSON value as msgpack. A larger one belongs in a file whose name is remembered.
 VALUE_BYTES_MAX: Final = 16 * 1024 * 1024
-# One event with all its texts, lists and vectors. As JSON, where a character may take six, it fits a line of an export.
+# One event with all its texts, lists and vectors. As JSON, in which a character can take six bytes, it fits in one line
+# of an export.
 EVENT_BYTES_MAX: Final = 80 * 1024 * 1024
 JSON_DEPTH_MAX: Final = 64  # Nesting of lists and objects in metadata, message parts, tool calls and state values.
-SOURCES_COUNT_MAX: Final = 4_096  # How many events one event may name as its sources.
+SOURCES_COUNT_MAX: Final = 4_096  # Number of sources that one event can name.
 REQUEST_BYTES_MAX: Final = 1_024  # A request id, in UTF-8. Only its keyed hash is stored.
-# A JSON document that an import reads: a conversation, or a file that is one document. It is in RAM at once.
+# A JSON document that an import reads: a conversation, or a file that is one document. All of it is in RAM at once.
 DOCUMENT_BYTES_MAX: Final = 512 * 1024 * 1024
-BATCH_EVENTS_MAX: Final = 1_000_000  # Events of one batch: they are in RAM until the block ends.
-# Forks of forks of whole memories: how many may lie between one and its origin.
+BATCH_EVENTS_MAX: Final = 1_000_000  # Events of one batch, which are in RAM until the block ends.
+# Forks of forks of whole memories: how many can lie between one and its origin.
 BASE_DEPTH_MAX: Final = 64
-TIME_NS_MAX: Final = 2**63 - 1  # A time in nanoseconds since 1970, as a signed number of 64 bits.
+TIME_NS_MAX: Final = 2**63 - 1  # A time in nanoseconds since 1970, as a signed 64-bit integer.
 
 # Token budgets.
 WINDOW_TOKENS_DEFAULT: Final = 128_000
@@ -32,74 +33,80 @@ MESSAGE_TOKENS_MAX: Final = 2**40
 
 # How the log is folded, checkpointed and read.
 
-# A stream gets a checkpoint row after this many events; after more where its last row was large: one for each event
-# that the row pointed at, and one for so many bytes in it. So the rows of a stream that only grows take room in
-# proportion to its events.
+# A stream gets a checkpoint row after this many events, or after more if its last row was large: one for every two
+# events that the row pointed at, or one for every ``CHECKPOINT_EVENT_BYTES`` bytes in it. So the rows of a stream that
+# only grows take space in proportion to its events.
 CHECKPOINT_EVENTS: Final = 256
 CHECKPOINT_EVENT_BYTES: Final = 32
-# Events behind the oldest stream without a checkpoint: what opening a store has to scan.
+# Events after the oldest stream without a checkpoint, which opening a store has to scan.
 TAIL_EVENTS_MAX: Final = 50_000
 CHECKPOINT_ROWS_MAX: Final = 500  # Checkpoint rows that one transaction writes when a store is flushed or closed.
-# Streams that one commit packs, or twice as many as it has events, when the tail has grown too long.
+# Streams that one commit packs when the tail is too long, or twice as many as it has events, if that is more.
 PACKED_COUNT_MIN: Final = 32
-INLINE_BYTES_MAX: Final = 256  # A value up to this size is in its checkpoint row; a larger one is pointed at.
-# Events read, decoded and folded at a time; no read transaction is open longer than one page takes.
+# A value up to this size is stored in its checkpoint row; for a larger one the row points at its event.
+INLINE_BYTES_MAX: Final = 256
+# Events read, decoded and folded at a time; no read transaction stays open longer than one page takes.
 PAGE_EVENTS: Final = 256
-# What the loaded streams of one memory and the vectors that are searched may take in RAM together.
+# RAM that the loaded streams of one memory and the vectors that are searched can take together.
 MEMORY_BYTES_DEFAULT: Final = 512 * 1024 * 1024
 MEMORY_BYTES_MIN: Final = 1024 * 1024
-# A verification: the states that it folds anew, in addition to the loaded ones, take one of so many parts of
-# ``memory_bytes``; a repeated event is found among so many behind it; so many earlier links are tried to find the one
-# that a stale one goes on from.
+# Verification: the states that it folds again, in addition to the loaded ones, take one part in ``VERIFY_PARTS_COUNT``
+# of ``memory_bytes``. A repeated event is recognized among the ``RECENT_EVENTS_COUNT`` events after it. Up to
+# ``STALE_LINKS_COUNT`` earlier links are tried to find the one that a stale link continues from.
 VERIFY_PARTS_COUNT: Final = 4
 RECENT_EVENTS_COUNT: Final = 65_536
 STALE_LINKS_COUNT: Final = 1_000_000
 VERIFY_JOBS_COUNT_MAX: Final = 64
-# What a loaded stream takes beside its events, for slot, names, states and their containers; and an event in RAM beside
-# the bytes of its record, for the objects that they are decoded into.
+# RAM of a loaded stream besides its events, for its slot, names, states and their containers; and RAM of an event
+# besides the bytes of its record, for the objects that it is decoded into.
 STREAM_OVERHEAD_BYTES: Final = 3_000
 EVENT_OVERHEAD_BYTES: Final = 500
-# Memories of a project that one commit packs for a checkpoint row, or twice as many as it has events.
+# Memories of a project that one commit packs for a checkpoint row; a larger commit packs twice as many as it has
+# events.
 PACKED_SLICE_COUNT: Final = 512
-# How many streams may leave RAM after a commit, or twice as many as it has events, if that is more.
+# Streams that can leave RAM after a commit, or twice as many as it has events, if that is more.
 EVICTED_COUNT_MIN: Final = 32
-# How often streams come into RAM or leave it before the log lets go of the pages that it has read.
+# Number of times that streams enter or leave RAM before the log releases the pages that it has read.
 RELIEVED_COUNT: Final = 64
-SEEDS_COUNT: Final = 64  # Seeds of salts that are drawn at once for the commits to come.
-# How often a read lets others run until this process's own commit is folded, when another's came behind it.
+SEEDS_COUNT: Final = 64  # Seeds of salts that are drawn at once for future commits.
+# How often a read yields to other threads until this process's own commit is folded, if another process committed after
+# it.
 SETTLE_COUNT_MAX: Final = 1_000
-GROUP_COUNT_MAX: Final = 1_024  # Callers whose events one commit takes together; the rest waits for the next one.
-# A commit of fewer callers does not wait for them to come back: they may be all there are.
+GROUP_COUNT_MAX: Final = 1_024  # Callers whose events one commit takes together; the rest wait for the next one.
+# A commit of fewer callers does not wait for them to come back, because they may be the only ones.
 LINGER_CALLERS_COUNT_MIN: Final = 4
-# How long a commit waits at most for the callers of those before it: half of what the last one took, and no longer.
+# The longest time that a commit lingers for the callers of earlier commits; it lingers half as long as the last commit
+# took, up to this.
 LINGER_NS_MAX: Final = 10_000_000
-LINGER_LOOKS_COUNT: Final = 16  # How often it looks meanwhile whether they are there.
-LINGER_LATE_COUNT_MAX: Final = 256  # For how many commits callers that come back too late are not waited for, at most.
-AIO_QUEUE_COUNT_MAX: Final = 100_000  # Mutations of one event loop that may wait to be written.
-TURN_SECONDS_MAX: Final = 20  # How long a turn at the log that others were quicker to take is tried for.
-TURNS_COUNT_MIN: Final = 16  # How many are tried at least: a server that stood still may have taken the time of one.
+LINGER_LOOKS_COUNT: Final = 16  # How often a lingering commit checks whether the callers are back.
+# Maximum number of commits that do not linger because callers last came back too late.
+LINGER_LATE_COUNT_MAX: Final = 256
+AIO_QUEUE_COUNT_MAX: Final = 100_000  # Mutations of one event loop that can wait to be written.
+TURN_SECONDS_MAX: Final = 20  # How long to retry for a turn at the log that other writers took first.
+TURNS_COUNT_MIN: Final = 16  # Minimum number of attempts, because a stalled server can use up all the time in one.
 # How long a caller waits for its turn to be written before it is refused because the store is busy.
 COMMIT_WAIT_SECONDS_MAX: Final = 30
-BELL_SECONDS: Final = 0.05  # How long a caller sleeps at most until it looks whether its mutation was written.
-# How long an event that another process wrote may wait for the subscribers of this one, if nothing wakes them.
+BELL_SECONDS: Final = 0.05  # How long a caller sleeps at most before it checks whether its mutation was written.
+# How long an event that another process wrote can wait for the subscribers of this process, if nothing wakes them.
 POLL_MS: Final = 20
-# How often a decision that takes in a whole memory is made anew because others wrote to it meanwhile.
+# How often a decision that involves a whole memory is retried because other writers changed the memory meanwhile.
 REDO_COUNT_MAX: Final = 64
-ATTEMPTS_COUNT_MAX: Final = 1_000_000  # The same, as the caller of a transaction may choose it.
-# How often a witness gets the position of the log; with what a flush takes, it lags less than a second.
+ATTEMPTS_COUNT_MAX: Final = 1_000_000  # The same, as the caller of a transaction can choose it.
+# How often a witness receives the position of the log; including the time of a flush, it lags less than a second.
 WITNESS_MS: Final = 500
-# How long a writer of a witness waits for another process that does: a millisecond, if that one is not stopped.
+# How long a process that writes a witness waits for another that does: a millisecond, unless that process is stopped.
 WITNESS_WAIT_SECONDS_MAX: Final = 2
 FROZEN_STATES_MAX: Final = 64  # States at earlier seqs that the engine keeps for repeated reads.
 PLACES_COUNT_MAX: Final = 1_024  # Places of streams at earlier seqs that are cached for repeated reads.
-CUT_ROWS: Final = 10_000  # Rows that one transaction takes when a store is recovered as it was at a seq.
-CUT_BYTES: Final = 32 * 1024**2  # Records of so many bytes make such a transaction long enough, however few they are.
+CUT_ROWS: Final = 10_000  # Rows that one transaction takes when a store is recovered as of a seq.
+# Bytes of records that make such a transaction long enough, however few the records are.
+CUT_BYTES: Final = 32 * 1024**2
 
 # Bytes of the record.
 SALT_BYTES: Final = 16
-SEED_BYTES: Final = 32  # What the salts of a commit are derived from.
-# Events of one record: it is ended behind so many, or as soon as it is so long, but takes more while its last page has
-# room for them, so that nothing of a page stays empty.
+SEED_BYTES: Final = 32  # The seed from which the salts of a commit are derived.
+# Events of one record: a record ends after ``RECORD_EVENTS`` events, or once it is ``RECORD_BYTES`` long. It takes
+# more, up to ``RECORD_EVENTS_MAX``, while its last page has room for them, so that no part of a page stays empty.
 RECORD_EVENTS: Final = 64
 RECORD_EVENTS_MAX: Final = 96
 RECORD_BYTES: Final = 32 * 1024
@@ -109,7 +116,7 @@ STORE_ID_BYTES: Final = 16
 HASH_KEY_BYTES: Final = 32
 ID_HEX_CHARS: Final = 20  # 80 random bits: among a billion ids the chance of one collision is under one in a million.
 LMDB_KEY_BYTES_MAX: Final = 511
-# A data file up to this size is walked as bytes, at 2 ms a MB, before LMDB follows the pointers in it: opening a
+# A data file up to this size is walked as bytes, at 2 ms per MB, before LMDB follows the pointers in it; opening a
 # larger one would take too long.
 STRUCTURE_BYTES_MAX: Final = 4 * 1024**2
 SEQ_BYTES: Final = 8
@@ -117,37 +124,40 @@ BRANCH_BYTES: Final = 4
 
 # LMDB.
 MAP_BYTES: Final = 1024**4  # Address space, not disk: the file grows as it is written.
-# Free address space to begin with where the system does not grant ``MAP_BYTES``; doubled whenever it is full.
+# Free address space to begin with if the system does not grant ``MAP_BYTES``; doubled whenever it is full.
 MAP_BYTES_MIN: Final = 64 * 1024**2
-# The smallest step that is tried when the system does not grant to double the map.
+# The smallest step that is tried if the system does not grant a map of twice the size.
 MAP_STEP_BYTES_MIN: Final = 4 * 1024**2
-MAP_WAIT_SECONDS: Final = 0.002  # How long a thread waits at a time for another that changes the map.
-# How often a transaction begins anew because the map or the table of readers changed under it.
+MAP_WAIT_SECONDS: Final = 0.002  # How long a thread waits at a time for another thread that changes the map.
+# How often a transaction is restarted because the map or the reader table changed under it.
 RETRIES_COUNT_MAX: Final = 4
 # A log on a server.
-FOLLOW_SECONDS: Final = 1.0  # How long its follower waits at a time for what other machines write.
-RECONNECT_SECONDS_MAX: Final = 15  # How long a commit is tried again once its connection is lost: past an election.
-CLOCK_SECONDS_MAX: Final = 2  # How far the clock of a server may be from this machine's before `refold doctor` warns.
-LAG_SECONDS_MAX: Final = 30  # How far a copy may be behind its server before `health` says so; past an election, too.
+FOLLOW_SECONDS: Final = 1.0  # How long its follower waits at a time for other machines to write.
+RECONNECT_SECONDS_MAX: Final = 15  # How long a commit is retried after its connection is lost: longer than an election.
+CLOCK_SECONDS_MAX: Final = 2  # How far a server's clock can differ from this machine's before `refold doctor` warns.
+# How far a copy can be behind its server before `health` reports it: also longer than an election.
+LAG_SECONDS_MAX: Final = 30
 CACHES_COUNT_MAX: Final = 256  # Local copies of one log, one for each process that has it open.
 
-READERS_MAX: Final = 1_024  # Places for processes, one for each, and for their threads that read at the same moment.
-# LMDB's lock file: places and a head, allocated ahead, because on a full disk a write to a hole in it kills.
+# Reader slots: one for each process, and for each of its threads that read at the same moment.
+READERS_MAX: Final = 1_024
+# LMDB's lock file: slots and a header, allocated ahead, because a write to a hole in it kills the process if the disk
+# is full.
 LOCK_BYTES: Final = READERS_MAX * 64 + 4_096
-# Bytes of the disk that the smallest store reserves for erasing when the disk is full: some hundred events.
+# Disk space that the smallest store reserves, so that it can erase when the disk is full: some hundred events.
 BALLAST_BYTES_MIN: Final = 1024**2
-# The reserve of the largest store; up to half of this, all of a store can be rewritten and copied.
+# The reserve of the largest store; a store of up to half this size can be rewritten and copied whole.
 BALLAST_BYTES_MAX: Final = 16 * 1024**2
 
 # What `refold doctor` warns of.
 
-# Free disk space; under VALUE_BYTES_MAX, where one value may not fit, it is more than a warning.
+# Free disk space; below VALUE_BYTES_MAX, where one value may not fit, it is more than a warning.
 DISK_BYTES_MIN: Final = 1024**3
-# Pages of the file that hold nothing, if they are also more than those that do.
+# Free pages of the file, if they also outnumber the used ones.
 FREE_BYTES_MAX: Final = 256 * 1024 * 1024
-# Commits since a reader began: as long as it reads, no page that was freed since can be used again.
+# Commits since a reader began; as long as it reads, no page freed since then can be reused.
 READER_COUNT_MAX: Final = 1_000
-OPEN_FILES_MIN: Final = 256  # Files that a process may have open; a store takes five.
+OPEN_FILES_MIN: Final = 256  # Files that a process can have open; a store takes five.
 
 assert BRANCH_BYTES + NAME_BYTES_MAX + len("conversation/") <= LMDB_KEY_BYTES_MAX
 assert KEY_BYTES_MAX < VALUE_BYTES_MAX
@@ -156,41 +166,41 @@ assert SOURCES_COUNT_MAX * (SEQ_BYTES + 1) < VALUE_BYTES_MAX
 
 # Memories of a project.
 
-# How many memories one event of a decay or a pruning names; a larger outcome takes several in one commit.
+# Memories that one event of a decay or a pruning names; a larger result takes several events in one commit.
 PAGE_MEMORIES_COUNT: Final = 4_096
-REEMBEDDED_PAGE_COUNT: Final = 256  # How many texts are embedded and committed at once when a memory is embedded anew.
-EMBEDDED_CHARS_MAX: Final = 4_000  # Characters of a message that are embedded: no model reads many more of them.
-# How long messages wait to be embedded together; how long nothing is embedded after a failure, twice as long after each
-# further one; how long a memory that is closed waits for what is being embedded.
+REEMBEDDED_PAGE_COUNT: Final = 256  # Texts that are embedded and committed at once when a memory is re-embedded.
+EMBEDDED_CHARS_MAX: Final = 4_000  # Characters of a message that are embedded; no model reads many more.
+# How long messages wait to be embedded together; how long embedding pauses after a failure, doubling with each further
+# one; how long closing a memory waits for an embedding in progress.
 EMBED_LINGER_SECONDS: Final = 0.1
 EMBED_PAUSE_SECONDS_MIN: Final = 1.0
 EMBED_PAUSE_SECONDS_MAX: Final = 600.0
 EMBED_CLOSE_SECONDS: Final = 10.0
-# Events of a project after which a table of its vectors is still brought up to date instead of built anew.
+# Up to this many events of a project, a table of its vectors is brought up to date instead of rebuilt.
 RECENT_CHANGES_COUNT: Final = 1_024
 KEYWORDS_COUNT_MAX: Final = 4_096  # Keywords of one memory, given or found in its content.
 CONTEXT_BYTES_MAX: Final = 65_536  # The excerpt that says where a memory came from, in UTF-8.
-# How often the vectors of a project are laid out while others write to it, before they have to wait for it.
+# How often the vectors of a project are laid out while other threads write to it, before those have to wait.
 FILLS_COUNT_MAX: Final = 3
 
 # Delayed durability.
 
-# Writes that a crash may take of a store opened with ``durability="delayed"``, as far as its disk keeps up.
+# Writes that a crash can lose of a store opened with ``durability="delayed"``, as far as its disk keeps up.
 DELAY_MS_MAX: Final = 50
-TAIL_BYTES_MAX: Final = 32 * 1024**2  # Bytes in RAM that wait for the disk; a writer that comes then waits as well.
+TAIL_BYTES_MAX: Final = 32 * 1024**2  # Bytes in RAM that wait for the disk; over this, a writer waits as well.
 
 # Erasing.
 
-# How many seqs one ``erased`` event names; a larger erasure writes several in one commit.
+# Seqs that one ``erased`` event names; a larger erasure writes several events in one commit.
 ERASED_SEQS_COUNT: Final = 4_096
-# A shorter text or value is not looked for after an erasure: too many others hold the same bytes by chance.
 ERASED_CHARS_MIN: Final = 4
-"""The characters of a text that every event with it is erased for, at least."""
+"""The fewest characters of a text given to erase every event that contains it."""
 
+# A shorter text or value is not searched for after an erasure: too many others hold the same bytes by chance.
 MARKER_BYTES_MIN: Final = 16
-# How often one text, in one form and one file, is counted in a receipt; more say no more than that it is there.
+# How often one text, in one form and one file, is counted in a receipt; a higher count would say no more.
 OCCURRENCES_COUNT_MAX: Final = 1_000
-# How long opening a store waits for those that create, close or replace it.
+# How long opening a store waits for processes that create, close or replace it.
 OPEN_WAIT_SECONDS_MAX: Final = 10
 
 assert MARKER_BYTES_MIN >= 2 * SEQ_BYTES, "a marker covers an aligned word of eight bytes wherever it is"
@@ -201,80 +211,84 @@ assert CHECKPOINT_EVENTS < TAIL_EVENTS_MAX
 assert FROZEN_STATES_MAX < PLACES_COUNT_MAX
 assert WINDOW_TOKENS_DEFAULT <= WINDOW_TOKENS_MAX
 
-# Looking for near vectors.
+# Searching for near vectors.
 
-# Numbers of one vector: what a caller may give, an embedder may make, and a table takes.
+# Numbers in one vector that a caller gives, an embedder makes, or a table takes.
 VECTOR_DIMENSIONS_MAX: Final = 8_192
 FLOAT_BYTES: Final = 4  # One number of a vector.
-QUERIES_COUNT_MAX: Final = 4_096  # Queries of one call: all are answered of one state, which others change meanwhile.
-QUERIES_BYTES_MAX: Final = 64 * 1024**2  # Products of the queries that are multiplied with all rows at once.
-MESSAGES_BYTES_MAX: Final = 256 * 1024**2  # What the indexes of messages take in RAM before the oldest are dropped.
-GRAPHS_READ_COUNT: Final = 1  # How many stored graphs are read at once to be checked: each may be of many megabytes.
-PACKED_ROWS_MIN: Final = 128  # Memories of a project whose rows are stored packed: fewer are filled as fast.
-PACKED_ROWS_BYTES_MAX: Final = 64 * 1024**2  # Rows that take more are filled from the log: nobody waits for so much.
-KNOWN_EVENTS_COUNT: Final = 256  # Events whose messages are kept split into terms in one row.
-KNOWN_ROWS_COUNT: Final = 8  # Such rows that are made at once, while others wait.
-CHANGED_EVENTS_COUNT: Final = 4_096  # Events behind packed rows that are read to bring them up to date.
-# What of ``memory_bytes`` the vectors of projects, with their memories, and those of episodes may take, and what stays
-# for loaded streams in any case: one part of so many.
+QUERIES_COUNT_MAX: Final = 4_096  # Queries of one call; all are answered from one state, while writes continue.
+QUERIES_BYTES_MAX: Final = 64 * 1024**2  # Bytes of products of the queries that are multiplied with all rows at once.
+# RAM that the indexes of messages take before the least recently searched are dropped.
+MESSAGES_BYTES_MAX: Final = 256 * 1024**2
+GRAPHS_READ_COUNT: Final = 1  # Stored graphs that are read at once to be checked; each can take many megabytes.
+# Memories of a project whose rows are stored packed; for fewer, reading the log is as fast.
+PACKED_ROWS_MIN: Final = 128
+# Larger tables are filled from the log, so that no thread waits for packing them.
+PACKED_ROWS_BYTES_MAX: Final = 64 * 1024**2
+KNOWN_EVENTS_COUNT: Final = 256  # Events whose messages are kept, split into terms, in one row.
+KNOWN_ROWS_COUNT: Final = 8  # Such rows that are built at once, while other threads wait.
+CHANGED_EVENTS_COUNT: Final = 4_096  # Events after packed rows that are read to bring them up to date.
+# The vectors of projects with their memories, and those of episodes, can each take one part in so many of
+# ``memory_bytes``; one part in so many stays for loaded streams in any case.
 INDEX_PARTS_COUNT: Final = 2
 EPISODES_PARTS_COUNT: Final = 8
 LOADED_PARTS_COUNT: Final = 4
 SCENARIO_PARTS_COUNT: Final = 4
-"""The part of ``memory_bytes`` that each scenario may take is one in so many."""
+"""Each scenario can take one part in so many of ``memory_bytes``."""
 
 FROZEN_PARTS_COUNT: Final = (
-    8  # The part of ``memory_bytes`` that states at earlier seqs may take, but for the last one.
+    8  # States at earlier seqs can take one part in so many of ``memory_bytes``; the last one is always kept.
 )
 
 assert 1 / INDEX_PARTS_COUNT + 1 / EPISODES_PARTS_COUNT + 1 / LOADED_PARTS_COUNT + 1 / FROZEN_PARTS_COUNT <= 1
 
 # Files of skills and of mirrors.
 
-# A skill file, a convention file, or a file that a detection looks into; a larger one is named and not read.
+# A skill file, a convention file, or a file that a detection looks into; a larger one is named but not read.
 SKILL_FILE_BYTES_MAX: Final = 1024**2
-SKILL_DEPTH_COUNT_MAX: Final = 8  # Directories inside each other that are entered in search of skill files.
+SKILL_DEPTH_COUNT_MAX: Final = 8  # Nested directories that are entered in search of skill files.
 SKILL_DIRECTORIES_COUNT_MAX: Final = 4_096  # Directories that one search for skill files enters.
 SKILL_FILES_COUNT_MAX: Final = 4_096  # Markdown files that one search takes.
 
 assert SKILL_FILE_BYTES_MAX < VALUE_BYTES_MAX
 assert SKILL_DEPTH_COUNT_MAX < SKILL_DIRECTORIES_COUNT_MAX
 
-# A file of a mirror that is read: one note or value, which is what a hand may add to it, fits.
+# A file of a mirror that is read; one note or value, which is what a person can add to it, fits.
 MIRROR_FILE_BYTES_MAX: Final = VALUE_BYTES_MAX
-MIRROR_FILES_COUNT_MAX: Final = 100_000  # Files of days that a mirror looks at: 273 years of them.
-MIRROR_STATE_BYTES_MAX: Final = 256 * 1024 * 1024  # What a mirror keeps of its files: digests, eight bytes for a line.
+MIRROR_FILES_COUNT_MAX: Final = 100_000  # Day files that a mirror looks at: 273 years of them.
+# State that a mirror keeps about its files: digests, eight bytes per line.
+MIRROR_STATE_BYTES_MAX: Final = 256 * 1024 * 1024
 
 assert MIRROR_FILE_BYTES_MAX <= VALUE_BYTES_MAX < MIRROR_STATE_BYTES_MAX
 
 # Tools of a model.
-TOOLS_COUNT_MAX: Final = 128  # Tools of one registry: as many as the providers take in a request.
-TOOL_NAME_CHARS_MAX: Final = 64  # Characters of a tool's name: the least that a provider allows.
+TOOLS_COUNT_MAX: Final = 128  # Tools of one registry: as many as the providers accept in a request.
+TOOL_NAME_CHARS_MAX: Final = 64  # Characters of a tool's name: the lowest limit of any provider.
 TOOL_SCHEMA_BYTES_MAX: Final = 64 * 1024  # The JSON schema of a tool's arguments.
-# The arguments of one call as JSON: a model that writes more has gone astray.
+# The arguments of one call as JSON; a model that writes more has gone astray.
 TOOL_ARGUMENTS_BYTES_MAX: Final = 1024 * 1024
-TOOL_RESULT_BYTES_MAX: Final = 16 * 1024 * 1024  # What one call returns, as JSON.
-TOOL_MESSAGE_CHARS_MAX: Final = 16 * 1024  # The message of a call that failed, for a model; a longer one is cut.
+TOOL_RESULT_BYTES_MAX: Final = 16 * 1024 * 1024  # The result of one call, as JSON.
+TOOL_MESSAGE_CHARS_MAX: Final = 16 * 1024  # The message of a failed call, for a model; a longer one is cut.
 
 assert TOOL_NAME_CHARS_MAX < TOOL_MESSAGE_CHARS_MAX < TOOL_SCHEMA_BYTES_MAX
 assert TOOL_SCHEMA_BYTES_MAX < TOOL_ARGUMENTS_BYTES_MAX < TOOL_RESULT_BYTES_MAX <= VALUE_BYTES_MAX
 
 # Contexts of a model.
-CONTEXT_TOKENS_DEFAULT: Final = 5_500  # The parts of a context together, without system prompt and messages.
-LOCAL_CONTEXT_TOKENS: Final = 1_500  # The same for models on one's own machine, whose windows are small.
-CONTEXT_CHARS_MAX: Final = 16 * 1024 * 1024  # What a budget may allow, in characters, tokens or memories.
+CONTEXT_TOKENS_DEFAULT: Final = 5_500  # All parts of a context together, without the system prompt and messages.
+LOCAL_CONTEXT_TOKENS: Final = 1_500  # The same for local models, whose windows are small.
+CONTEXT_CHARS_MAX: Final = 16 * 1024 * 1024  # The most that a budget can allow, in characters, tokens or memories.
 CONTEXT_DAYS: Final = 3  # Calendar days whose notes are in a context.
 PROFILE_CHARS_DEFAULT: Final = 8_000
 NOTES_CHARS_DEFAULT: Final = 8_000
-MEMORIES_CHARS_DEFAULT: Final = 32_000  # As much as the tokens of a context hold: those are the bound.
+MEMORIES_CHARS_DEFAULT: Final = 32_000  # As much as the tokens of a context hold, which are the real bound.
 SESSION_CHARS_DEFAULT: Final = 2_000
 MESSAGES_CHARS_DEFAULT: Final = 6_000
-# The newest events among which a context looks for earlier messages: what the first one of a process has to read.
+# The newest events in which a context looks for earlier messages; the first context of a process has to read them.
 EARLIER_EVENTS_COUNT: Final = 20_000
 EPISODES_COUNT_DEFAULT: Final = 2
-EPISODES_RECENT_COUNT: Final = 256  # The newest sessions among which a context looks for those like a query.
+EPISODES_RECENT_COUNT: Final = 256  # The newest sessions in which a context looks for ones like a query.
 INJECTED_CHARS_DEFAULT: Final = 4_000
-INJECTED_MEMORIES_COUNT_MAX: Final = 1_000  # What a command recalled, beside one message.
+INJECTED_MEMORIES_COUNT_MAX: Final = 1_000  # Memories recalled by a command, beside one message.
 SCRATCHPAD_CHARS_DEFAULT: Final = 8_000
 BOARD_CHARS_DEFAULT: Final = 8_000
 
@@ -282,66 +296,65 @@ assert CONTEXT_TOKENS_DEFAULT < PROFILE_CHARS_DEFAULT < CONTEXT_CHARS_MAX <= VAL
 assert max(MEMORIES_CHARS_DEFAULT, NOTES_CHARS_DEFAULT, SESSION_CHARS_DEFAULT) < CONTEXT_CHARS_MAX
 
 # Hooks.
-HOOK_SECONDS_DEFAULT: Final = 30  # What one hook may take before the session goes on without it.
+HOOK_SECONDS_DEFAULT: Final = 30  # How long one hook can take before the session continues without it.
 HOOK_SECONDS_MAX: Final = 3_600
 
 assert HOOK_SECONDS_DEFAULT < HOOK_SECONDS_MAX
 
-# Asking a model.
-PROVIDER_SECONDS_DEFAULT: Final = 30  # What one question to a model may take, all its channels together.
+# Questions to a model.
+PROVIDER_SECONDS_DEFAULT: Final = 30  # How long one question to a model can take, all its channels together.
 PROVIDER_SECONDS_MAX: Final = 3_600
 
 assert PROVIDER_SECONDS_DEFAULT < PROVIDER_SECONDS_MAX
 
-REPLY_BYTES_MAX: Final = 16 * 1024 * 1024  # What a provider may answer with.
-REPLY_TOKENS_DEFAULT: Final = 2_048  # Tokens that a model may answer with.
-REPLY_CHARS_MAX: Final = 1024 * 1024  # Characters of a model's answer in which JSON is looked for.
-JSON_BEGINNINGS_COUNT_MAX: Final = 64  # Brackets of a model's answer at which a JSON value is looked for.
+REPLY_BYTES_MAX: Final = 16 * 1024 * 1024  # The answer of a provider.
+REPLY_TOKENS_DEFAULT: Final = 2_048  # Tokens in a model's answer.
+REPLY_CHARS_MAX: Final = 1024 * 1024  # Characters of a model's answer that are searched for JSON.
+JSON_BEGINNINGS_COUNT_MAX: Final = 64  # Brackets of a model's answer at which a JSON value is tried.
 
 # Extraction.
-EXTRACTED_CONTEXT_CHARS_MAX: Final = 300  # What was said, beside a memory that was made of it.
-EXTRACTED_CHARS_MAX: Final = 2_000  # One extracted memory: what is longer is no concise statement.
+EXTRACTED_CONTEXT_CHARS_MAX: Final = 300  # The words of a conversation that are kept with a memory made from them.
+EXTRACTED_CHARS_MAX: Final = 2_000  # One extracted memory; a longer one is not a concise statement.
 EXTRACTED_COUNT_MAX: Final = 50  # Memories of one extraction.
 # Characters of a conversation in one question to a model; a longer one is read in pages.
 EXTRACTION_CHARS_MAX: Final = 24_000
-# Characters of each other section of the question: the task, the files, the findings, what is known.
+# Characters of each other section of the question: the task, the files, the findings, the known memories.
 EXTRACTION_SECTION_CHARS_MAX: Final = 8_000
-# Events of the log before a conversation began in which it is looked for what was recalled for it.
+# Events before the start of a conversation that are searched for memories recalled for it.
 ECHO_EVENTS_COUNT_MAX: Final = 1_000
-EXTRACTION_PAGES_COUNT_MAX: Final = 8  # Pages that one extraction reads; what is left waits for the next.
-KNOWN_COUNT_MAX: Final = 50  # Known memories in a question to a model, the most important ones.
+EXTRACTION_PAGES_COUNT_MAX: Final = 8  # Pages that one extraction reads; the rest waits for the next one.
+KNOWN_COUNT_MAX: Final = 50  # Known memories in a question to a model: the most important ones.
 
 assert EXTRACTED_CHARS_MAX < EXTRACTION_SECTION_CHARS_MAX < EXTRACTION_CHARS_MAX < REPLY_CHARS_MAX < REPLY_BYTES_MAX
 
 # The loop.
 LOOP_STEPS_COUNT_DEFAULT: Final = 20  # Requests to a model for one message of a user.
-LOOP_FAILURES_COUNT_MAX: Final = 3  # Times that the same call may fail in a turn, after which the turn ends.
+LOOP_FAILURES_COUNT_MAX: Final = 3  # Failures of the same call in a turn, after which the turn ends.
 
 assert LOOP_STEPS_COUNT_DEFAULT < TOOLS_COUNT_MAX
 
 # Skills.
 SKILL_FRONT_BYTES_MAX: Final = 64 * 1024  # The YAML at the head of a skill file, in UTF-8.
 SKILL_FRONT_VALUES_COUNT_MAX: Final = 4_096  # Keys and values of that YAML.
-SKILL_NESTING_COUNT_MAX: Final = 32  # Lists and mappings inside each other in that YAML.
-SKILL_NAME_CHARS_MAX: Final = 64  # The name of a skill, as the specification of Agent Skills has it.
-SKILL_DESCRIPTION_CHARS_MAX: Final = 1_024  # The description of a skill, as the specification has it.
-SKILL_COMPATIBILITY_CHARS_MAX: Final = 500  # What a skill says of where it runs, as the specification has it.
-SKILL_NOTE_BYTES_MAX: Final = (
-    1_024  # The note of a user on a skill, in UTF-8; models see it whenever they see the skill.
-)
-SKILL_SETTING_COUNT_MAX: Final = 10_000  # The skills, and the lines of each, that a configuration may ask for.
-SKILL_WORDS_COUNT_MAX: Final = 65_536  # Words of queries whose weight in each skill is kept for the next query.
-SKILL_SCORERS_COUNT_MAX: Final = 4  # Rankings whose look at an index is kept for the next query.
-SKILL_SENTENCES_COUNT_MAX: Final = 64  # Sentences of a message that are compared with skills: of its begin and its end.
+SKILL_NESTING_COUNT_MAX: Final = 32  # Nesting of lists and mappings in that YAML.
+SKILL_NAME_CHARS_MAX: Final = 64  # The name of a skill, per the Agent Skills specification.
+SKILL_DESCRIPTION_CHARS_MAX: Final = 1_024  # The description of a skill, per the specification.
+SKILL_COMPATIBILITY_CHARS_MAX: Final = 500  # A skill's statement of where it runs, per the specification.
+SKILL_NOTE_BYTES_MAX: Final = 1_024  # A user's note on a skill, in UTF-8; models see it whenever they see the skill.
+SKILL_SETTING_COUNT_MAX: Final = 10_000  # Skills, and lines of each, that a configuration can ask for.
+SKILL_WORDS_COUNT_MAX: Final = 65_536  # Words of queries whose weight in each skill is cached for the next query.
+SKILL_SCORERS_COUNT_MAX: Final = 4  # Rankings whose scorer of an index is cached for the next query.
+# Sentences of a message that are compared with skills: from its beginning and its end.
+SKILL_SENTENCES_COUNT_MAX: Final = 64
 
 assert SKILL_NAME_CHARS_MAX < SKILL_COMPATIBILITY_CHARS_MAX < SKILL_DESCRIPTION_CHARS_MAX < SKILL_FRONT_BYTES_MAX
 assert SKILL_FRONT_BYTES_MAX < SKILL_FILE_BYTES_MAX
 
 # Mirrors.
 
-# How often an open mirror looks at its files; an edit is taken when two looks in a row saw the same file.
+# How often an open mirror checks its files; an edit is taken when two checks in a row saw the same file.
 MIRROR_POLL_MS: Final = 500
-# How often one round begins anew because the log or a file moved while it was decided.
+# How often a round is restarted because the log or a file changed while it was being decided.
 MIRROR_REDO_COUNT_MAX: Final = 64
 # Writes of a profile's file that an editor may have missed when it saves an older copy.
 MIRROR_RECENT_COUNT_MAX: Final = 256
@@ -349,41 +362,43 @@ MIRROR_RECENT_COUNT_MAX: Final = 256
 assert POLL_MS < MIRROR_POLL_MS
 
 # Remote tools.
-MCP_CONNECT_SECONDS_DEFAULT: Final = 30.0  # What starting a server and listing its tools may take.
-MCP_CALL_SECONDS_DEFAULT: Final = 60.0  # What one call may take, a connection that has to be made anew included.
+MCP_CONNECT_SECONDS_DEFAULT: Final = 30.0  # How long starting a server and listing its tools can take.
+MCP_CALL_SECONDS_DEFAULT: Final = 60.0  # How long one call can take, including a connection that has to be made again.
 MCP_SECONDS_MAX: Final = 3_600.0
-# How long a server may take to end by itself, and again after it was asked to, before it is killed.
+# How long a server can take to exit by itself, and again after it was asked to, before it is killed.
 MCP_END_SECONDS: Final = 1.0
-# One message of a server: over it, nothing of the connection can be trusted any more.
+# One message of a server; after a larger one, nothing on the connection can be trusted.
 MCP_MESSAGE_BYTES_MAX: Final = 2 * TOOL_RESULT_BYTES_MAX
-MCP_NESTED_COUNT_MAX: Final = 1_000_000  # Its objects and arrays: three bytes of JSON are a hundred in memory.
-# What one call may return: a model that is given more has no room for anything else.
+MCP_NESTED_COUNT_MAX: Final = 1_000_000  # Objects and arrays in it: three bytes of JSON take a hundred in memory.
+# The result of one call; a larger one would leave a model no room for anything else.
 MCP_RESULT_BYTES_DEFAULT: Final = 1024 * 1024
 MCP_TOOLS_COUNT_MAX: Final = TOOLS_COUNT_MAX  # Tools of one server.
 MCP_LIST_BYTES_MAX: Final = 8 * 1024 * 1024  # Names, descriptions and schemas of all tools of one server.
-MCP_PAGES_COUNT_MAX: Final = 64  # Pages of a server's list of tools: one that never ends would hang the connection.
-MCP_ATTEMPTS_COUNT_MAX: Final = 5  # How often a connection is tried anew before a call or a reconnection gives up.
-MCP_FIRST_WAIT_SECONDS: Final = 0.5  # The wait behind the first attempt that failed; each further one is twice as long.
+MCP_PAGES_COUNT_MAX: Final = 64  # Pages of a server's list of tools; an endless list would hang the connection.
+MCP_ATTEMPTS_COUNT_MAX: Final = 5  # Attempts to connect again before a call or a reconnection gives up.
+MCP_FIRST_WAIT_SECONDS: Final = 0.5  # The wait after the first failed attempt; each further one is twice as long.
 MCP_WAIT_SECONDS_MAX: Final = 30.0
 MCP_DESCRIPTION_CHARS_MAX: Final = 4_096  # Characters of a tool's description.
-# The end of what a server wrote to its standard error, which is shown when it fails.
+# The end of a server's standard error, which is shown when the server fails.
 MCP_COMPLAINT_CHARS_MAX: Final = 2_000
-# Requests of a server whose answers it has not read: over it, it is one that only asks.
+# Requests of a server whose answers it has not read; over this, the server only asks and never reads.
 MCP_ASKED_COUNT_MAX: Final = 1_024
-# Seconds for a connection to end by itself, before its end is given up, too.
+# Seconds for a connection to end by itself, before it is cancelled.
 MCP_CLOSE_SECONDS: Final = 5 * MCP_END_SECONDS
-# Calls over HTTP, one after another, that were not answered: a new connection is made, for each holds one open.
+# Consecutive calls over HTTP without an answer, after which a new connection is made, because each holds a request
+# open.
 MCP_UNANSWERED_COUNT_MAX: Final = 8
-# Values of an environment and of headers that are taken for secrets, and left out of messages; a shorter is a flag.
+# The length from which values of environments and headers are taken for secrets and left out of messages; a shorter one
+# is a flag.
 MCP_SECRET_CHARS_MIN: Final = 6
-MCP_SCHEMA_DEPTH_MAX: Final = 24  # Schemas inside each other: what lies deeper is described and no longer checked.
-MCP_SCHEMA_PARTS_COUNT_MAX: Final = 4_096  # Schemas inside of one, each reference counted wherever it is used.
-# A schema as a server sends it: of one over it nothing is read.
+MCP_SCHEMA_DEPTH_MAX: Final = 24  # Nested schemas; deeper ones are described but not checked.
+MCP_SCHEMA_PARTS_COUNT_MAX: Final = 4_096  # Schemas inside one schema, with each reference counted wherever it is used.
+# A schema as a server sends it; nothing of a larger one is read.
 MCP_SCHEMA_BYTES_MAX: Final = 16 * TOOL_SCHEMA_BYTES_MAX
-# Properties of all alternatives of an object times its alternatives: over it, they are not joined.
+# Properties of all alternatives of an object times the number of its alternatives; over this, they are not joined.
 MCP_ALTERNATIVES_COUNT_MAX: Final = 2**18
-MCP_CHECKS_COUNT_MAX: Final = 100_000  # Steps of the check of one result against its schema: about a tenth of a second.
-MCP_NOTE_CHARS_MAX: Final = 500  # What a description says of a rule that providers do not take.
+MCP_CHECKS_COUNT_MAX: Final = 100_000  # Steps in checking one result against its schema: about a tenth of a second.
+MCP_NOTE_CHARS_MAX: Final = 500  # The note in a description about a rule that providers do not accept.
 
 assert MCP_CONNECT_SECONDS_DEFAULT <= MCP_CALL_SECONDS_DEFAULT <= MCP_SECONDS_MAX
 assert MCP_FIRST_WAIT_SECONDS < MCP_WAIT_SECONDS_MAX < MCP_CALL_SECONDS_DEFAULT
@@ -394,29 +409,29 @@ assert 3 * MCP_END_SECONDS < MCP_CLOSE_SECONDS
 assert MCP_NOTE_CHARS_MAX < MCP_DESCRIPTION_CHARS_MAX
 
 # The server.
-LISTED_COUNT_MAX: Final = 100  # Conversations or projects of one page of a list, and values of one completion.
-PAGE_EVENTS_MAX: Final = 500  # Events of one page of a conversation's events; fewer where they are large.
-PAGE_ENTRIES_MAX: Final = 500  # Memories of one page of a project's memories; fewer where they are large.
+LISTED_COUNT_MAX: Final = 100  # Conversations or projects on one page of a list, and values of one completion.
+PAGE_EVENTS_MAX: Final = 500  # Events on one page of a conversation's events; fewer if they are large.
+PAGE_ENTRIES_MAX: Final = 500  # Memories on one page of a project's memories; fewer if they are large.
 PAGE_BYTES_MAX: Final = 4 * 1024 * 1024  # Events or memories as JSON on one page; the first is shown whatever its size.
-RECENT_DAYS: Final = 30  # Days whose notes are listed, and completed.
+RECENT_DAYS: Final = 30  # Days whose notes are listed and completed.
 RECALL_COUNT_DEFAULT: Final = 10  # Memories that the prompt ``recall`` shows.
 LINE_BYTES_MAX: Final = VALUE_BYTES_MAX  # One message over stdio; a longer one is skipped and answered with an error.
-LINES_COUNT_MAX: Final = 16  # Messages that were read and wait; the client waits behind them.
-# Requests over stdio that are not answered yet, each at least ``REQUEST_BYTES_MIN``; more wait unread.
+LINES_COUNT_MAX: Final = 16  # Messages that were read and wait; when it is reached, the client waits.
+# Requests over stdio without an answer yet, each counted as at least ``REQUEST_BYTES_MIN``; further ones wait unread.
 OPEN_BYTES_MAX: Final = 64 * 1024 * 1024
-REQUEST_BYTES_MIN: Final = 16 * 1024  # About what a small request takes in RAM while it is not answered.
-DRAIN_SECONDS: Final = 10  # How long requests of before stdin was closed may go on.
+REQUEST_BYTES_MIN: Final = 16 * 1024  # About what a small request takes in RAM until it is answered.
+DRAIN_SECONDS: Final = 10  # How long requests from before stdin was closed can continue.
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024  # One message over HTTP.
-SESSIONS_COUNT_MAX: Final = 1_000  # Sessions over HTTP that are open at a time.
-CONNECTIONS_COUNT_MAX: Final = 1_000  # Connections over HTTP that are open at a time.
-REQUEST_SECONDS: Final = 10.0  # How long a request over HTTP may take to arrive whole.
+SESSIONS_COUNT_MAX: Final = 1_000  # Open sessions over HTTP.
+CONNECTIONS_COUNT_MAX: Final = 1_000  # Open connections over HTTP.
+REQUEST_SECONDS: Final = 10.0  # How long a request over HTTP can take to arrive completely.
 READERS_COUNT: Final = 4  # Threads that read resources for clients; tools and prompts have others.
-WATCHED_COUNT_MAX: Final = 1_000  # Resources that one connection may watch.
-SHUTDOWN_SECONDS: Final = 1  # How long open streams may go on when the server ends.
+WATCHED_COUNT_MAX: Final = 1_000  # Resources that one connection can watch.
+SHUTDOWN_SECONDS: Final = 1  # How long open streams can continue when the server ends.
 
 assert TOOL_ARGUMENTS_BYTES_MAX < BODY_BYTES_MAX <= LINE_BYTES_MAX
 
-# Streams stay open, and the SDK lets 1,024 be; there is room for others.
+# Streams stay open, and the SDK allows 1,024 of them; this leaves room for others.
 assert 2 * 1_024 * REQUEST_BYTES_MIN <= OPEN_BYTES_MAX
 assert LINE_BYTES_MAX <= OPEN_BYTES_MAX
 assert PAGE_BYTES_MAX <= VALUE_BYTES_MAX

@@ -1,4 +1,4 @@
-"""What both servers over HTTP listen with: a socket, and connections that end where no request arrives on them."""
+"""The socket and the connections of both HTTP servers; a connection ends if no request arrives on it."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ _LOG: Final = logging.getLogger("refold")
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches an address; of names, which are not looked up, `localhost` alone."""
+    """Return whether only this machine can reach an address; names are not resolved, so only `localhost` counts."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -30,14 +30,15 @@ def is_loopback(host: str) -> bool:
 
 
 def is_own(host: str) -> bool:
-    """Return whether the `Host` of a request is a name of this machine alone, with a port or without one."""
+    """Return whether the `Host` of a request names only this machine, with or without a port."""
     name, colon, port = host.rpartition(":")
     return (name if colon and port.isascii() and port.isdecimal() else host).lower() in _OWN_NAMES
 
 
 def listening_on(port: int, host: str = HOST) -> socket.socket:
-    """Listen on a port of an address, by default of this machine alone; 0 takes a free one."""
-    # With the protocol named: asyncio sends small answers at once on such sockets only, else each waits for 40 ms.
+    """Listen on a port of an address, by default one that only this machine can reach; port 0 takes a free one."""
+    # The protocol is explicit, because asyncio sends small answers at once only on such sockets; otherwise each waits
+    # for 40 ms.
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = _ListeningSocket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
@@ -51,10 +52,10 @@ def listening_on(port: int, host: str = HOST) -> socket.socket:
 
 
 class _ListeningSocket(socket.socket):
-    """A socket that answers a connection with 503 and closes it where the process has no descriptor left for it.
+    """A socket that answers a connection with 503 and closes it if the process has no descriptor left for it.
 
-    asyncio logs a traceback for each of up to 2,048 attempts then, and makes them again every second. One descriptor is
-    kept for the answer: it is closed, the connection takes its number, and then it is opened again.
+    Without it, asyncio would log a traceback for each of up to 2,048 attempts, and make them again every second. One
+    descriptor is reserved for the answer: it is closed, the connection takes its number, and then it is opened again.
     """
 
     def __init__(self, family: int, kind: int, protocol: int) -> None:
@@ -64,7 +65,7 @@ class _ListeningSocket(socket.socket):
         self._open_spare()
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """Take the next connection for which there is a descriptor; refuse those before it."""
+        """Accept the next connection for which there is a descriptor, and refuse those before it."""
         while True:
             try:
                 accepted = super().accept()
@@ -78,12 +79,12 @@ class _ListeningSocket(socket.socket):
                 return accepted
 
     def close(self) -> None:
-        """Close the socket, and what it keeps."""
+        """Close the socket and the reserved descriptor."""
         super().close()
         self._close_spare()
 
     def _refuse(self) -> bool:
-        """Refuse the next connection; return whether a descriptor was kept for it."""
+        """Refuse the next connection; return whether a descriptor was reserved for it."""
         if self._spare is None:
             return False
         if not self._is_short:
@@ -102,7 +103,7 @@ class _ListeningSocket(socket.socket):
     def _open_spare(self) -> None:
         try:
             self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:  # Another thread took it. The next connection is asyncio's to report.
+        except OSError:  # Another thread took it, so the next connection is left to asyncio to report.
             self._spare = None
 
     def _close_spare(self) -> None:
@@ -112,16 +113,16 @@ class _ListeningSocket(socket.socket):
 
 
 class HttpConnection(H11Protocol):
-    """A connection that is closed where a request does not arrive whole in `REQUEST_SECONDS`.
+    """A connection that is closed if a request does not arrive completely within `REQUEST_SECONDS`.
 
-    uvicorn itself waits for ever for the first request and for the rest of one, so that half-open connections would
-    take all descriptors of the process. Those beyond `CONNECTIONS_COUNT_MAX`, or half the descriptors, get a 503.
+    uvicorn itself waits forever for the first request and for the rest of a request, so half-open connections could
+    take all descriptors of the process. Connections beyond `CONNECTIONS_COUNT_MAX`, or half the descriptors, get a 503.
     """
 
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for the first request."""
+        """Start waiting for the first request."""
         super().connection_made(transport)
         descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         half = CONNECTIONS_COUNT_MAX if descriptors == resource.RLIM_INFINITY else descriptors // 2
@@ -132,12 +133,12 @@ class HttpConnection(H11Protocol):
             self._await_request()
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes of a request, and wait for the rest of it."""
+        """Take bytes of a request, and wait for the rest."""
         super().data_received(data)
         self._await_request()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no longer."""
+        """Stop waiting."""
         super().connection_lost(exc)
         self._end_wait()
 

@@ -1,4 +1,4 @@
-"""The message: its event, the frozen form in which it is handed out, and its digest.
+"""The message: its event, the frozen form that callers receive, and its digest.
 
 Lists and dicts inside a message are stored as msgpack bytes and decoded at each access, so that nothing mutable leaves
 the engine. Pure.
@@ -33,10 +33,10 @@ PROMPT_ROLES: Final = frozenset(("system", "developer"))
 TOOL_ROLES: Final = frozenset(("tool", "function"))
 
 INJECTED_KEY: Final = "refold_injected"
-"""In a message's metadata: what hooks put beside it, which a context shows as theirs."""
+"""The metadata key of content that hooks put beside a message, which a context shows as theirs."""
 
 ORIGINAL_KEY: Final = "original"
-"""In a message's metadata: the user's words, where a hook changed them."""
+"""The metadata key of the user's own words, if a hook changed them."""
 
 
 class MessageAppended(Event, frozen=True, tag=2):
@@ -79,21 +79,22 @@ class MessageAppended(Event, frozen=True, tag=2):
         """The metadata as it was given."""
         return None if self.extra is None else unpack_json(self.extra)
 
-    def check(self, *, is_erased: bool) -> None:  # noqa: ARG002 - an erased one has nothing to check
-        """Raise for JSON values that are no content, no tool calls or no metadata, and for too many tokens."""
+    def check(self, *, is_erased: bool) -> None:  # noqa: ARG002 - an erased message has no body to check
+        """Raise for JSON values that are not valid content, tool calls or metadata, and for too many tokens."""
         checks.tokens(self.tokens)
         check_body(self)
 
     def repeat(self, chat: Any) -> None:
-        """Append the message there, with as many tokens."""
+        """Append the message to the other conversation, with the same number of tokens."""
         fields = ("tokens", "name", "tool_calls", "tool_call_id", "pinned", "metadata")
         chat.append(self.role, self.content, **{name: getattr(self, name) for name in fields})
 
 
 class MessageReplaced(Event, frozen=True, tag=91):
-    """A message in the window got another content; it came with the event at ``origin``, at a place among others there.
+    """A message in the window got new content; the message came by the event at ``origin``.
 
-    It stays what it was otherwise: its id, its role, the call that it answers, whether it is pinned.
+    ``place`` is its place among the messages of that event. Everything else stays: its id, its role, the call that it
+    answers, and whether it is pinned.
     """
 
     sentence: ClassVar[str] = "message {id!s} of {role!s} became {text}"
@@ -117,8 +118,8 @@ class MessageReplaced(Event, frozen=True, tag=91):
         """The content as it was given."""
         return self.text if self.parts is None else unpack_json(self.parts)
 
-    def check(self, *, is_erased: bool) -> None:  # noqa: ARG002 - as of a message
-        """Raise as for a message, and for one that never came."""
+    def check(self, *, is_erased: bool) -> None:  # noqa: ARG002 - as for a message
+        """Raise as for a message, and for a message that came by no event."""
         checks.tokens(self.tokens)
         if not self.origin:
             checks.invalid(f"message {self.id} was replaced, and came by no event")
@@ -126,7 +127,7 @@ class MessageReplaced(Event, frozen=True, tag=91):
 
 
 def text_of(message: "MessageAppended | Message") -> str:
-    """Return the text of a message, of blocks their texts; empty where there is none."""
+    """Return the text of a message, or the joined texts of its blocks; empty if there is no text."""
     content = message.content
     if isinstance(content, list):
         return "\n".join(part["text"] for part in content if isinstance(part.get("text"), str))
@@ -143,7 +144,7 @@ def check_body(body: MessageAppended | MessageReplaced | ImportedBody) -> None:
 
 
 class Message(Struct, frozen=True, gc=False):
-    """A message as it is in the log; lists and dicts are fresh at each access.
+    """A message as it is in the log; lists and dicts are new objects at each access.
 
     ``seq`` is ``None`` inside a batch, until the block ends.
     """
@@ -224,28 +225,28 @@ _ENCODE = msgspec.msgpack.Encoder().encode
 
 
 def message_digest(message: Message) -> bytes:
-    """Return the SHA-256 of everything that a message says, of 32 bytes."""
+    """Return the SHA-256 of everything in a message, in 32 bytes."""
     stamp, event = message.stamp, message.event
     when = (stamp.seq, stamp.time_ns, stamp.occurred_ns, stamp.erased)
     return sha256(_ENCODE((when, msgspec.structs.astuple(event)[1:])))
 
 
 def plain_message(message: Message) -> dict[str, Any]:
-    """Return the given fields of a message as a dict."""
+    """Return the fields of a message that have a value, as a dict."""
     fields = ("seq", "role", "content", "tokens", "pinned", "name", "tool_calls", "tool_call_id", "metadata", "erased")
     values = ((field, getattr(message, field)) for field in fields)
     return {field: value for field, value in values if value is not None and value is not False}
 
 
 def imported_messages(event: StateImported, stamp: Stamp) -> Iterator[Message]:
-    """Return the messages of an imported state, in order; where it was erased they have no content."""
+    """Return the messages of an imported state, in order; if the state was erased, they have no content."""
     bodies = event.bodies or (ImportedBody(),) * len(event.messages)
     for skeleton, body in zip(event.messages, bodies, strict=True):
         yield _imported_message(skeleton, body, stamp)
 
 
 def messages_of(recorded: Recorded) -> Iterable[Message]:
-    """Return the messages that came by an event, or the one that got its content by it; those of boards are none."""
+    """Return the messages that an event added, or the one whose content it replaced; those of boards do not count."""
     event, stamp = recorded
     if isinstance(event, MessageAppended):
         return (Message(event, stamp),)
@@ -255,7 +256,10 @@ def messages_of(recorded: Recorded) -> Iterable[Message]:
 
 
 def replaced(message: Message, event: MessageReplaced, stamp: Stamp) -> Message:
-    """Return a message with the content that it got by an event; in an open batch, its stamp is the one it had."""
+    """Return a message with the content that an event gave it; of its stamp, only the erased flag can change.
+
+    If the flag stays the same, so does the stamp object, which an open batch updates later.
+    """
     own = message.stamp
     if own.erased is not stamp.erased:
         own = msgspec.structs.replace(own, flags=own.flags ^ FLAG_ERASED)
@@ -298,16 +302,17 @@ def message_event(
     tool_call_id: object,
     metadata: object,
 ) -> MessageAppended:
-    """Return the event of a message: its parts checked, the ids of the calls it makes and answers, its tokens.
+    """Return the event of a message: its checked parts, the ids of the calls that it makes and answers, and its tokens.
 
-    A counter as ``tokens`` counts what was checked, so it sees only what can be stored; a number was checked before.
+    A counter as ``tokens`` counts the checked content, so it sees only content that can be stored; a number was checked
+    before.
     """
     try:
         known = _ROLES[role]
     except (KeyError, TypeError):
         raise InvalidInput(f"role is {checks.shown(role)}; give one of {', '.join(ROLES)}") from None
     if type(content) is str and tool_calls is None and tool_call_id is None and name is None and metadata is None:
-        # What everything below comes down to for plain text, which is nearly every message.
+        # A shortcut through the code below for plain text, which is nearly every message.
         is_short = content.isascii() and len(content) <= VALUE_BYTES_MAX
         plain = content if is_short else checks.text(content, "content")
         size = tokens if isinstance(tokens, int) else checks.tokens(tokens.count(plain))
@@ -342,7 +347,7 @@ def message_event(
 
 
 def _call_ids(role: object, calls: list[dict[str, Any]], blocks: list[dict[str, Any]]) -> tuple[str, ...]:
-    """Return the ids of the calls that a message makes, as tool calls or as ``tool_use`` blocks of its content."""
+    """Return the ids of the calls that a message makes, in tool calls or in ``tool_use`` blocks of its content."""
     if role != "assistant":
         return ()
     used = [block for block in blocks if block.get("type") == "tool_use"]
@@ -351,7 +356,7 @@ def _call_ids(role: object, calls: list[dict[str, Any]], blocks: list[dict[str, 
 
 
 def _answered(role: object, tool_call_id: object, blocks: list[dict[str, Any]] | None) -> str | None:
-    """Return the id of the call that a message answers, given or in a ``tool_result`` block of its content."""
+    """Return the id of the call that a message answers, as given or from a ``tool_result`` block of its content."""
     if tool_call_id is not None:
         if role not in TOOL_ROLES:
             raise InvalidInput(f"a {role} message has a tool_call_id; only a tool message answers a call")

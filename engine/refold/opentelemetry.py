@@ -1,7 +1,7 @@
-"""Metrics and traces of a memory, through OpenTelemetry. It needs the extra `otel`.
+"""Metrics and traces of a memory, through OpenTelemetry; needs the extra `otel`.
 
-Nothing of what is stored is in them, no name either: their attributes are operations, types of errors, and what the
-caller says.
+They contain nothing of the stored content, not even names: their attributes are operations, error types, and those that
+the caller passes.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,7 +33,8 @@ except ImportError as error:
     raise ImportError(f"to measure a memory takes OpenTelemetry: {error}; pip install 'refold[otel]'") from error
 
 _SCOPE: Final = "refold"
-# Those of OpenTelemetry's conventions for databases, from 1 ms on: most of what is done here takes less.
+# The bounds of OpenTelemetry's conventions for databases from 1 ms on, and lower ones, since most operations here take
+# less.
 _SECONDS: Final = (0.00001, 0.00005, 0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0)
 _ROWS: Final = (0, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
 
@@ -43,13 +44,16 @@ P = ParamSpec("P")
 
 
 def _harmless(note: Callable[Concatenate["_Telemetry", P], None]) -> Callable[Concatenate["_Telemetry", P], None]:
-    """Return a note that never raises, as a processor or a sampler of the host may: a commit is written by then."""
+    """Return a callback that never raises, even if code of the host does.
+
+    A processor or a sampler of the host may raise, and a commit is written by then.
+    """
 
     @wraps(note)
     def tried(self: "_Telemetry", /, *arguments: P.args, **options: P.kwargs) -> None:
         try:
             note(self, *arguments, **options)
-        except Exception:  # noqa: BLE001 - it is code of others, and what it measures goes on
+        except Exception:  # noqa: BLE001 - third-party code failed, and the operation that it measures continues
             if not self.has_failed:
                 self.has_failed = True
                 logger().exception("OpenTelemetry failed at measuring a memory; what fails from now on is not logged")
@@ -58,7 +62,7 @@ def _harmless(note: Callable[Concatenate["_Telemetry", P], None]) -> Callable[Co
 
 
 class _Operation:
-    """The context of one operation, in a span of its own."""
+    """The context of one operation, which has a span of its own."""
 
     __slots__ = ("begin", "name", "span", "telemetry", "token")
 
@@ -93,7 +97,7 @@ class _Telemetry:
         self._committed = self.attributes | durable
         self._attributes = {name: self.attributes | {"db.operation.name": name} for name in (COMMIT, READ, SEARCH)}
         self._attributes[COMMIT] |= durable
-        # A server is called by a commit alone: reads and searches are answered here.
+        # Only a commit calls a server; reads and searches are answered locally.
         self._kinds = {COMMIT: SpanKind.INTERNAL if engine.shared is None else SpanKind.CLIENT}
         self._tracer = get_tracer(_SCOPE, __version__, tracer_provider)
         meter = get_meter(_SCOPE, __version__, meter_provider)
@@ -113,7 +117,7 @@ class _Telemetry:
         )
 
     def operation(self, name: str) -> _Operation:
-        """Measure an operation, in a span of its own."""
+        """Measure an operation in a span of its own."""
         return _Operation(self, name)
 
     @_harmless
@@ -127,10 +131,10 @@ class _Telemetry:
 
     @_harmless
     def ended(self, operation: _Operation, error: BaseException | None) -> None:
-        """Note how long an operation took, and end its span."""
+        """Record the duration of an operation, and end its span."""
         attributes, span = self._attributes[operation.name], operation.span
         try:
-            if error is not None:  # Its message is left out: it may quote what is stored.
+            if error is not None:  # Its message is left out: it may quote stored content.
                 failed: dict[str, _Value] = {"error.type": type(error).__qualname__}
                 attributes = attributes | failed
                 if span is not None:
@@ -145,19 +149,19 @@ class _Telemetry:
 
     @_harmless
     def committed(self, events: int, size_bytes: int) -> None:
-        """Count events and bytes."""
+        """Count committed events and bytes."""
         self._events.add(events, self._committed)
         self._bytes.add(size_bytes, self._committed)
 
     @_harmless
     def folded(self, events: int) -> None:
-        """Count events."""
+        """Count folded events."""
         self._folded.add(events, self.attributes)
         get_current_span().set_attribute("refold.read.events", events)
 
     @_harmless
     def searched(self, rows: int, *, exact: bool) -> None:
-        """Note rows and exactness."""
+        """Record rows and exactness."""
         kind: dict[str, _Value] = {"refold.search.exact": exact}
         self._rows.record(rows, self.attributes | kind)
         get_current_span().set_attributes({"refold.search.rows": rows, **kind})
@@ -165,8 +169,8 @@ class _Telemetry:
 
 _Copies = list[ref[_Telemetry]]
 _copies: Final[dict[MeterProvider | None, _Copies]] = {}
-"""By provider, what observes the copies of logs on servers: a gauge of OpenTelemetry is made once, for all of them. No
-lock guards the lists, which a forked child could find held; each step on them is one call of C."""
+"""By provider, the observers of copies of logs on servers, because a gauge of OpenTelemetry is created once for all of
+them. The lists have no lock, which a forked child could find held; each step on them is one call of C."""
 
 
 def _watch_lag(telemetry: _Telemetry, meter_provider: MeterProvider | None) -> None:
@@ -190,7 +194,7 @@ def _watch_lag(telemetry: _Telemetry, meter_provider: MeterProvider | None) -> N
 
 
 def _lags(copies: _Copies, field: str, _: CallbackOptions) -> list[Observation]:
-    """Observe open copies; of those with the same attributes the one that is furthest behind."""
+    """Observe open copies; of copies with the same attributes, the one that is furthest behind."""
     worst: dict[frozenset[tuple[str, _Value]], float] = {}
     for reference in tuple(copies):
         telemetry = reference()
@@ -214,13 +218,13 @@ def instrument(
     meter_provider: MeterProvider | None = None,
     tracer_provider: TracerProvider | None = None,
 ) -> None:
-    """Measure a memory and its forks from here on: commits, reads of what is not in RAM, searches, and how far behind.
+    """Measure a memory and its forks from now on: commits, reads of states that are not in RAM, searches, and lag.
 
-    Metrics and spans go to the providers of the process, unless others are given; a span is the child of the one that
-    surrounds the call. A read ends its span while it keeps writers out, so let spans wait for their export, as those of
-    a ``BatchSpanProcessor`` do. ``attributes`` are added to all, to tell the memories of a process apart:
-    ``{"db.namespace": "support"}``. A second call replaces the first one; with a ``NoOpMeterProvider`` and a
-    ``NoOpTracerProvider`` it ends it. An error of a provider is logged once and ends no call.
+    Metrics and spans go to the providers of the process unless others are given; a span is a child of the one that
+    surrounds the call. A read ends its span while it keeps writers out, so spans should be queued for export, as
+    ``BatchSpanProcessor`` does. ``attributes`` are added to all of them, to tell the memories of a process apart:
+    ``{"db.namespace": "support"}``. A second call replaces the first; with a ``NoOpMeterProvider`` and a
+    ``NoOpTracerProvider`` it ends the measurement. An error of a provider is logged once and fails no call.
     """
     attributes = {**(attributes or {})}
     _check(memory, attributes)

@@ -23,11 +23,11 @@ class Change(Struct, frozen=True):
 
 
 class Health(Struct, frozen=True):
-    """The health of an open memory: ``ok``, or its first problem by name, and in a message with the next step.
+    """The health of an open memory: ``ok``, or the name of its first problem and a message with the next step.
 
-    The problem is ``"unreadable"``, ``"unwritable"`` or ``"behind"``: the copy of a log on a server lacks what others
-    wrote, or the server does not answer. Of such a copy, ``lag_commits`` says how many commits it is told of and lacks,
-    and ``lag_seconds`` how long ago it last had all.
+    The problem is ``"unreadable"``, ``"unwritable"`` or ``"behind"``. The last means that the copy of a log on a server
+    lacks commits of other writers, or that the server does not answer. For such a copy, ``lag_commits`` is the number
+    of commits that it knows of and lacks, and ``lag_seconds`` the time since it last had all of them.
     """
 
     ok: bool
@@ -48,13 +48,13 @@ _SUMMARIES: Final = {
     DAMAGE: "bytes are not those that were written, by tampering or by a damaged disk; restore a backup, with "
     "`refold recover BACKUP NEW`",
 }
-"""The diagnosis for each kind of fault, the worst kind last, and the next step."""
+"""The diagnosis and the next step for each kind of fault, the worst kind last."""
 
 
 class Finding(Struct, frozen=True):
-    """A fault that was found: the check, the seq (0: none), and a message.
+    """A fault that was found: the check, the seq (0 for none), and a message.
 
-    ``fault`` says where: ``"cache"`` is what the log gives and can be made anew from it, ``"writer"`` the order or the
+    ``fault`` says where it lies: ``"cache"`` is data that can be rebuilt from the log, ``"writer"`` the order or the
     links of events whose bytes are intact, ``"damage"`` the bytes.
     """
 
@@ -65,7 +65,7 @@ class Finding(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True):
-    """The result of ``verify``; ``ok`` without findings."""
+    """The result of ``verify``; ``ok`` if there are no findings."""
 
     ok: bool
     findings: tuple[Finding, ...]
@@ -73,7 +73,7 @@ class Report(Struct, frozen=True):
     streams: int
     state_hash: str
     first_bad_seq: int = 0
-    """The lowest seq that a finding names, 0 where none does."""
+    """The lowest seq that a finding names, 0 if no finding names one."""
     fault: str = ""
     """The worst fault of the findings."""
     summary: str = ""
@@ -81,7 +81,7 @@ class Report(Struct, frozen=True):
 
     @classmethod
     def of(cls, findings: Sequence[Finding], *, events: int, streams: int, state_hash: str) -> "Report":
-        """Conclude from findings."""
+        """Build the report from findings."""
         bad = min((finding.seq for finding in findings if finding.seq), default=0)
         fault = max((finding.fault for finding in findings), key=list(_SUMMARIES).index, default="")
         summary = _SUMMARIES.get(fault, "sound")
@@ -102,16 +102,16 @@ class Stats(Struct, frozen=True):
     store_bytes: int
     path: str | None
     usage: dict[str, int] = {}
-    """How many memories were extracted and injected, and skills matched and used."""
+    """The numbers of memories extracted and injected, and of skills matched and used."""
     boards: int = 0
     reserved_bytes: int = 0
-    """Bytes of the disk beside the data that the store reserves, so that erasing has room when the disk is full."""
+    """Disk space that the store reserves besides its data, so that erasing has room when the disk is full."""
 
 
 class SessionSummary(Struct, frozen=True):
-    """A session that is over: its task, files read as (path, lines, bytes), findings, calls by tool, user's turns.
+    """A finished session: its task, files read as (path, lines, bytes), findings, calls by tool, and user turns.
 
-    The task is the described one, else the user's first message; ``outcome`` is the model's last text.
+    The task is the one described, else the user's first message; ``outcome`` is the model's last text.
     """
 
     session_id: str
@@ -127,14 +127,14 @@ class SessionSummary(Struct, frozen=True):
 class Receipt(Struct, frozen=True):
     """The reach of an erasure: the given seqs and those derived from them, new names of streams, removed cached rows.
 
-    ``naming`` are the seqs of the events that ``derived="keep"`` kept and that name the erased conversation, those of
-    its board included. Afterwards the ``files`` of the store were searched, as they are and in base64, for erased names
-    and for ``markers`` texts and values of the erased bodies; ``markers_too_short`` were not looked for, nor what
-    refold notes beside them, such as the hashes of a context.
-    ``occurrences`` is how often one was found: 0, unless something that was not erased says the same, such as the name
-    of a tool. ``named`` are the streams whose names hold the text that was given; erase these themselves, for example
-    with ``chat.erase()``. ``beyond_reach`` names where copies may be that no store can reach: a model was shown it in
-    ``turns`` turns of ``conversations`` conversations.
+    ``naming`` are the seqs of the events that ``derived="keep"`` kept and that name the erased conversation, including
+    those of its board. Afterwards the ``files`` of the store were searched, as they are and in base64, for erased names
+    and for ``markers`` texts and values of the erased bodies. ``markers_too_short`` of them were not searched for, and
+    neither was the data that refold records beside them, such as the hashes of a context. ``occurrences`` is how often
+    one was found: 0, unless something that was not erased has the same text, such as the name of a tool. ``named`` are
+    the streams whose names contain the given text; erase these themselves, for example with ``chat.erase()``.
+    ``beyond_reach`` names places that no store can reach and where copies may be: a model was shown the erased content
+    in ``turns`` turns of ``conversations`` conversations.
     """
 
     seqs: tuple[int, ...]
@@ -156,9 +156,9 @@ class Receipt(Struct, frozen=True):
 class Upserted(Struct, frozen=True):
     """The result of an upsert: ``outcome`` is inserted, merged or skipped.
 
-    ``reason`` says why it was skipped, or why it was inserted although another memory is alike: they contradict each
-    other. ``entry`` is the memory as it is now, after a skip the one that is there already; ``cosine`` is how alike the
-    two were.
+    ``reason`` says why it was skipped, or why it was inserted although a similar memory exists: the two contradict each
+    other. ``entry`` is the memory as it is now, or after a skip the existing one; ``cosine`` is the similarity of the
+    two.
     """
 
     outcome: str
@@ -168,12 +168,12 @@ class Upserted(Struct, frozen=True):
 
     @property
     def seq(self) -> int | None:
-        """The seq of the write, which ``unmerge`` takes; ``None`` for no write, and while a batch is open."""
+        """The seq of the write, which ``unmerge`` takes; ``None`` without a write, and while a batch is open."""
         return None if self.entry is None or self.outcome == "skipped" else self.entry.seq
 
 
 class Outcome(Struct, frozen=True):
-    """The result of maintenance: how many memories changed, were removed, were merged into others."""
+    """The result of maintenance: the numbers of memories that were changed, removed, and merged into others."""
 
     changed: int = 0
     removed: int = 0
@@ -181,7 +181,7 @@ class Outcome(Struct, frozen=True):
 
 
 class Reembedded(Struct, frozen=True):
-    """The result of ``reembed``: the embedder and its dimension, the projects that switched, the new vectors."""
+    """The result of ``reembed``: the embedder and its dimension, and the number of projects switched and vectors made."""
 
     model: str
     dim: int
@@ -200,12 +200,12 @@ class Hit(Struct, frozen=True):
 class Hits(Struct, frozen=True):
     """The hits of a search, best first: a sequence.
 
-    ``exact`` says that they are proved to be the best: by a pass over all memories, or by bounds that hold for any
-    vectors. It is false only where an ``approximate`` search was answered by a graph. ``floor`` is the score that the
-    best hit had to reach for anything to be found, 0 for no floor. An event of a recall carries both.
+    ``exact`` says that they are proven to be the best: by a pass over all memories, or by bounds that hold for any
+    vectors. It is false only if an ``approximate`` search was answered by a graph. ``floor`` is the score that the best
+    hit had to reach for anything to be found, 0 for no floor. The event of a recall carries both.
 
-    ``pending`` is how many of the messages that are to be embedded a search of messages compared by their words alone:
-    they have no vector yet, or the query could not get one.
+    ``pending`` is the number of messages to be embedded that a search of messages compared by their words alone,
+    because they have no vector yet or the query could not get one.
     """
 
     hits: tuple[Hit, ...]
@@ -247,7 +247,7 @@ class ProjectStats(Struct, frozen=True):
 
 
 class Loaded(Struct, frozen=True):
-    """The result of ``load``: the events it appended, none where the file had been loaded before."""
+    """The result of ``load``: the number of events that it appended, 0 if the file had been loaded before."""
 
     events: int
     streams: int
@@ -255,7 +255,7 @@ class Loaded(Struct, frozen=True):
 
 
 class Moved(Struct, frozen=True):
-    """What both sides of a move hold: events, streams, the hash of the main memory's state, and those of its forks."""
+    """The contents of both sides of a move: events, streams, the main memory's state hash, and those of its forks."""
 
     events: int
     streams: int
@@ -264,10 +264,10 @@ class Moved(Struct, frozen=True):
 
 
 class Backup(Struct, frozen=True):
-    """A backup that was made: where, of which store (its id in hex), up to which event, and what it must hash to.
+    """A backup that was made: its path, its store (the id in hex), its last event, and the hashes that it must have.
 
-    ``head`` is the seq of its last event and ``link`` the hash chain's there; ``state_hash`` is that of the main memory
-    at ``head``, ``sha256`` that of the data file, of ``data_bytes`` bytes.
+    ``head`` is the seq of its last event and ``link`` the hash chain's value there; ``state_hash`` is that of the main
+    memory at ``head``, ``sha256`` that of the data file, which has ``data_bytes`` bytes.
     """
 
     path: str
@@ -282,10 +282,10 @@ class Backup(Struct, frozen=True):
 
 
 class Recovered(Struct, frozen=True):
-    """A store that was recovered: where, of which store, and what it holds.
+    """A recovered store: its path, the store that it came from, and its contents.
 
-    Its log is the old one's up to ``seq``, but for the ``repairs``. ``head`` is greater where one more event had to say
-    which bodies were erased later on; ``state_hash`` is the old memory's at ``seq``.
+    Its log equals the old one up to ``seq``, except for the ``repairs``. ``head`` is greater if one more event had to
+    record which bodies were erased later; ``state_hash`` is that of the old memory at ``seq``.
     """
 
     path: str
@@ -296,4 +296,4 @@ class Recovered(Struct, frozen=True):
     state_hash: str
     link: str
     repairs: tuple[str, ...] = ()
-    """The repairs after a faulty writer; the links from there on differ from the old log's."""
+    """The repairs after a faulty writer; from there on, the links differ from the old log's."""

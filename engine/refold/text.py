@@ -1,6 +1,6 @@
-"""Tokens of a text counted without a model, its keywords, and the hashes of its bytes.
+"""Token counts of texts without a model, their keywords, and hashes of bytes.
 
-Pure: nothing here reads anything but its arguments.
+Pure: everything here depends only on its arguments.
 """
 
 import re
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-# The two hashes of refold, without what loading them both at once would cost.
+# The two hashes of refold, without the cost of loading both at once.
 #
-# ``hashlib`` loads OpenSSL, a tenth of the time that importing refold may take. BLAKE2 has a module of its own
-# beneath it; SHA-256 is loaded when the first state is hashed.
+# ``hashlib`` loads OpenSSL, a tenth of the time that importing refold may take. BLAKE2 has a module of its own beneath
+# it; SHA-256 is loaded when the first state is hashed.
 
 try:
-    from _blake2 import blake2b as blake2b  # noqa: PLC0414 - for others
-except ImportError:  # An interpreter that is built otherwise.
-    from hashlib import blake2b as blake2b  # noqa: PLC0414 - for others
+    from _blake2 import blake2b as blake2b  # noqa: PLC0414 - for other modules
+except ImportError:  # An interpreter that was built differently.
+    from hashlib import blake2b as blake2b  # noqa: PLC0414 - for other modules
 
 
 @cache
@@ -32,13 +32,13 @@ def _sha256() -> "Callable[[bytes], Any]":
 
 
 def sha256(content: bytes) -> bytes:
-    """Return the SHA-256 of some bytes, of 32 bytes."""
+    """Return the SHA-256 of some bytes, in 32 bytes."""
     digest: bytes = _sha256()(content).digest()
     return digest
 
 
 def counted(count: int, one: str, many: str = "") -> str:
-    """Return a count with its noun, whose plural takes an s unless it is given.
+    """Return a count with its noun, whose plural adds an s unless ``many`` is given.
 
     >>> counted(1, "memory", "memories"), counted(0, "memory", "memories"), counted(1_000, "event")
     ('1 memory', '0 memories', '1000 events')
@@ -66,14 +66,14 @@ _UNSPACED: Final = (
     "\u1100-\u11ff\uac00-\ud7ff"  # Korean, whose particles follow the word
     "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff"  # Japanese kana and marks of repetition
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # Chinese characters
-    "\U00020000-\U0003ffff"  # and the rarer ones of them
+    "\U00020000-\U0003ffff"  # rarer Chinese characters
     "]+"
 )
 
 
 @runtime_checkable
 class TokenCounter(Protocol):
-    """A counter of tokens: a name that is recorded with every conversation, and a count."""
+    """A token counter: a name that is recorded with every conversation, and a count."""
 
     @property
     def id(self) -> str:
@@ -81,14 +81,14 @@ class TokenCounter(Protocol):
         ...
 
     def count(self, text: str) -> int:
-        """Return the number of tokens of a text."""
+        """Return the number of tokens in a text."""
         ...
 
 
 class ByteClassCounter:
     """The built-in counter: a weighted sum over six classes of UTF-8 bytes, rounded up.
 
-    Its mean error is 4-9 % on chat and on JSON, where characters/4 undercounts JSON by 31 %.
+    Its mean error is 4-9 % on chat and on JSON; characters/4 undercounts JSON by 31 %.
 
     >>> ByteClassCounter().count('{"city": "Oslo", "nights": 3}')
     11
@@ -98,8 +98,8 @@ class ByteClassCounter:
 
     def count(self, text: str) -> int:
         """Return the estimated number of tokens, 0 for an empty text."""
-        # Each class is cut out of what the one before it left, which is soon little: the bytes are walked through in
-        # C, six times over all of them took 2.3 us for 210.
+        # Each class is cut out of the remainder of the one before, which is soon short. The bytes are scanned in C: six
+        # scans of all of them took 2.3 us for 210 bytes.
         raw = text.encode()
         others = raw.translate(None, _LETTERS)
         unspaced = others.translate(None, _SPACES)
@@ -117,28 +117,29 @@ class ByteClassCounter:
 
 
 def keywords(text: str) -> tuple[str, ...]:
-    """Return the keywords of a text, each once, in the order in which they first occur.
+    """Return the keywords of a text, each once, in the order of their first occurrence.
 
     A keyword is a run of letters, digits and ``_`` of any script, in lower case, of at least 3 bytes in UTF-8. There
-    are no stop words and no stems. Chinese and Japanese do not part their words, so there a run is the text between
-    two punctuation marks, and a single character of 3 bytes is a keyword; Korean has a run for each word with its
-    particles. Finding a word inside such a run is left to the other signals of a ranking (``refold.index.ranking``).
+    are no stop words and there is no stemming. Chinese and Japanese do not separate words, so there a run is the text
+    between two punctuation marks, and a single character of 3 bytes is a keyword; Korean has a run for each word with
+    its particles. Finding a word inside such a run is left to the other signals of a ranking
+    (``refold.index.ranking``).
 
     >>> keywords("Use pnpm, not npm: use_workspaces is on.")
     ('use', 'pnpm', 'not', 'npm', 'use_workspaces')
     """
     runs: list[str] = _RUNS.findall(text.lower())
-    # As many characters are as many bytes or more, so that few runs have to be encoded.
+    # A run has at least as many bytes as characters, so that few runs have to be encoded.
     least = _KEYWORD_BYTES_MIN
     return tuple(dict.fromkeys([run for run in runs if len(run) >= least or len(run.encode()) >= least]))
 
 
 def words(text: str) -> list[str]:
-    r"""Return the words of a text for finding it, with repetitions, in their order.
+    r"""Return the words of a text for searching, with repetitions, in order.
 
-    A word is a run of letters and digits of any script with the marks on them, without regard to case and to how a
-    character is composed. Scripts that do not part words (Chinese, Japanese, Thai and their like), and Korean, whose
-    particles follow the word, give overlapping pairs of characters instead, so that a word in the midst of a run
+    A word is a run of letters and digits of any script with their combining marks, regardless of case and of how a
+    character is composed. Scripts that do not separate words (Chinese, Japanese, Thai and similar ones), and Korean,
+    whose particles follow the word, give overlapping pairs of characters instead, so that a word in the middle of a run
     is found; a lone character is its own term.
 
     >>> words("Stra\u00dfe 7b, use_workspaces")
@@ -155,7 +156,7 @@ def words(text: str) -> list[str]:
 
 
 def is_unspaced(word: str) -> bool:
-    """Return whether a word of ``words`` comes from a script that does not part words."""
+    """Return whether a word of ``words`` comes from a script that does not separate words."""
     return not word.isascii() and _unspaced().match(word) is not None
 
 
@@ -170,13 +171,13 @@ def _split_unspaced(run: str) -> Iterator[str]:
 
 
 def _led_by_letter(run: str) -> Iterator[str]:
-    """Yield a run unless it is empty or marks alone: those of emoji have no letter."""
+    """Yield a run unless it is empty or consists of marks alone, as those of emoji do."""
     if run.isalnum() or any(map(str.isalnum, run)):
         yield run
 
 
 class _Breaks(dict[int, int | None]):
-    """The replacement of each character when a text is cut into words, computed when it is first met."""
+    """The replacement of each character when a text is split into words, computed on first use."""
 
     def __missing__(self, point: int) -> int | None:
         from unicodedata import category  # noqa: PLC0415 - only texts beyond ASCII pay for it
@@ -194,12 +195,12 @@ def _breaks() -> _Breaks:
 
 @cache
 def _unspaced() -> re.Pattern[str]:
-    """Compiled when a text beyond ASCII comes: it takes longer than the rest of this module does to load."""
+    """Compile the pattern for the first text beyond ASCII, which takes longer than loading the rest of this module."""
     return re.compile(_UNSPACED)
 
 
 def countable(content: str | list[dict[str, Any]] | None, tool_calls: list[dict[str, Any]] | None) -> Iterator[str]:
-    """Return the texts of a message that a model is charged for: text parts, names and arguments of tool calls."""
+    """Yield the texts of a message that a model charges for: text parts, names and arguments of tool calls."""
     if isinstance(content, str):
         yield content
     elif content is not None:
@@ -241,7 +242,7 @@ def _rendered(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-# Two statements that look alike and say different things: they differ in a number, a name or a denial.
+# Two statements that look alike but say different things: they differ in a number, a name or a negation.
 
 _NUMBER: Final = re.compile(r"\d+(?:[.,:/-]\d+)*")
 _TOKEN: Final = re.compile(r"[^\W_][\w'\u2019]*(?:[._@/-]\w+)*")
@@ -258,7 +259,7 @@ _OPPOSITES: Final = (
     *(("morning", "evening"), ("day", "night"), ("single", "double"), ("first", "last"), ("more", "less")),
     *(("increase", "decrease"), ("required", "optional"), ("old", "new"), ("upper", "lower"), ("yes", "no")),
 )
-# Words at the beginning of a sentence that name no one in particular.
+# Words at the beginning of a sentence that do not name anyone in particular.
 _ANYBODY: Final = frozenset(
     (
         *("a", "an", "all", "any", "anything", "both", "each", "either", "every", "everyone", "everything", "he"),
@@ -275,10 +276,10 @@ _PIECES_MAX: Final = 64
 
 
 def contradiction(text: str, other: str) -> str | None:
-    """Tell what two alike statements differ in so that they must not be joined, `None` where nothing is found.
+    """Return the difference because of which two similar statements must not be joined, or `None` if none is found.
 
-    That is a number, a name, a denial, or one of a few opposites. What only one of the two says is no contradiction,
-    but for a denial. Of texts that were joined with `" | "` each piece is compared.
+    It is a difference in numbers or names, a negation, or one of a few opposites. Content that only one of the two has
+    is not a contradiction, except for a negation. In texts that were joined with `" | "`, each piece is compared.
 
     >>> contradiction("The API listens on port 8080.", "The API listens on port 9090.")
     'the numbers differ (8080, 9090)'
@@ -321,7 +322,7 @@ def _difference(text: str, other: str) -> str | None:
 
 
 def _differing(what: str, one: dict[str, None], other: dict[str, None]) -> str | None:
-    """Say which differ, where both texts have some that the other lacks."""
+    """Name the difference if both texts have something that the other lacks."""
     first, second = [each for each in one if each not in other], [each for each in other if each not in one]
     return f"the {what} differ ({first[0]}, {second[0]})" if first and second else None
 
@@ -331,13 +332,13 @@ def _is_akin(word: str, other: str) -> bool:
 
 
 def _order(words: list[str], known: set[str]) -> list[str]:
-    """List the words of one text that the other has, in order, without those that fit anywhere."""
+    """List the words of one text that the other has, in order, without short words and negations."""
     shared = (word for word in dict.fromkeys(words) if len(word) >= _KEYWORD_BYTES_MIN and word in known)
     return [word for word in shared if not _DENIAL.fullmatch(word)]
 
 
 def _names(text: str) -> Iterator[str]:
-    """Yield names: words with capitals inside a sentence, with signs and digits inside, and subjects."""
+    """Yield names: capitalized words inside a sentence, words with signs or digits inside, and capitalized subjects."""
     begins, last = True, 0
     tokens = list(_TOKEN.finditer(text))
     for place, token in enumerate(tokens):

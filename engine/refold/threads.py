@@ -1,7 +1,7 @@
-"""Threads of our own, and how they are started, woken and waited for, so that no signal can split it.
+"""Threads of our own, which start, wake and wait in ways that no signal can break.
 
-``Thread.start``, ``Event`` and ``Condition`` are Python: a signal that arrives while one of them holds its inner lock
-leaves that lock held for good. Their replacements here are one call of C at each step that matters.
+``Thread.start``, ``Event`` and ``Condition`` are written in Python: a signal that arrives while one of them holds its
+inner lock leaves that lock held forever. Their replacements here are one C call at each step that matters.
 """
 
 import _thread
@@ -18,10 +18,10 @@ NO_THREAD: Final = (
     "no thread could be started; end others, or raise the limits of this process (ulimit -u, -v), and call again"
 )
 LOOK_SECONDS: Final = 0.001
-"""Between two looks at something that ends soon."""
+"""The time between two checks of something that ends soon."""
 _BEGIN_SECONDS_MAX: Final = 2.0
-"""How long a thread may take to begin before it is given up: a signal may have come before it was asked for, or memory
-may have run out at its first step."""
+"""How long a thread can take to begin before it is given up: a signal may have arrived before the thread was requested,
+or memory may have run out at its first step."""
 
 
 class Worker:
@@ -31,22 +31,23 @@ class Worker:
         self._run = run
         self._thread = threading.Thread(target=self._main, name=name, daemon=daemon)
         self._claim = threading.Lock()
-        """Taken by the thread when it begins, or by who gives up to wait for that: then it never will."""
+        """Taken by the thread when it begins, or by a caller that gives up waiting for it, after which it never
+        begins."""
         self._running = threading.Lock()
         self._is_refused = False
 
     def start(self) -> None:
-        """Start the thread; it may have begun even where this raises, and ``begins`` says where it never will."""
+        """Start the thread; it may have begun even if this raises, and ``begins`` returns whether it runs."""
         try:
             _thread.start_new_thread(self._start, ())
         except RuntimeError:
             self._is_refused = True
 
     def _start(self) -> None:
-        # Not on the main thread: `Thread.start` waits for the new thread in a way that a signal may split.
+        # Not on the main thread: `Thread.start` waits for the new thread in a way that a signal can break.
         try:
             self._thread.start()
-        except Exception:  # noqa: BLE001 - there is no caller, and who waits is told
+        except Exception:  # noqa: BLE001 - there is no caller, and threads that wait see the flag
             self._is_refused = True
 
     def _main(self) -> None:
@@ -55,11 +56,11 @@ class Worker:
                 try:
                     self._run()
                 except MemoryError:
-                    # Memory may lack for the first frame of the function, before it could do anything about that.
+                    # Memory may be short for the first frame of the function, before the function could handle that.
                     self._run()
 
     def begins(self) -> bool:
-        """Wait until the thread runs and return whether it does or did; one that is not there in time never will."""
+        """Wait until the thread runs, and return whether it does or did; a thread that is late never runs."""
         until = time.monotonic() + _BEGIN_SECONDS_MAX
         while not (self._claim.locked() or self._is_refused) and time.monotonic() < until:
             time.sleep(LOOK_SECONDS)
@@ -72,39 +73,39 @@ class Worker:
 
     @property
     def is_current(self) -> bool:
-        """Whether this is the thread that asks."""
+        """Whether this is the calling thread."""
         return self._thread.ident == threading.get_ident()
 
     def join(self) -> None:
-        """Return once the thread has ended, or will never begin; at once in the thread itself."""
+        """Return once the thread has ended or will never begin; in the thread itself, return at once."""
         if not self.is_current and self.begins():
             with self._running:
                 pass
 
 
 class Bell:
-    """Wakes one thread that waits for it; rings before anybody waits count as one."""
+    """Wakes one thread that waits for it; several rings before a wait count as one."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._lock.acquire()
 
     def ring(self) -> None:
-        """Wake who waits, or who waits next."""
+        """Wake the thread that waits, or the next one that does."""
         try:  # noqa: SIM105 - this is called with every commit
             self._lock.release()
         except RuntimeError:
             pass  # It has rung already.
 
     def wait(self, seconds: float) -> bool:
-        """Wait for a ring, so long at most; return whether there was one."""
+        """Wait for a ring, at most for so many seconds; return whether there was one."""
         return self._lock.acquire(timeout=seconds)
 
 
 def uninterrupted(call: Callable[[], object]) -> None:
-    """Make a call that no signal cuts off, and return when it has ended; an interrupt is raised then.
+    """Make a call that no signal can cut off, and return when it has ended; an interrupt is raised then.
 
-    Python runs the handlers of signals on the main thread alone, so the call runs on another one.
+    Python runs signal handlers on the main thread only, so the call runs on another one.
     """
     errors: list[BaseException] = []
     done: list[bool] = []
@@ -133,7 +134,7 @@ def uninterrupted(call: Callable[[], object]) -> None:
         errors.append(StoreError(f"nothing was done: {NO_THREAD}"))
     try:
         if interrupts or errors:
-            raise (interrupts or errors).pop()  # Kept here, it would be in a cycle with its own traceback.
+            raise (interrupts or errors).pop()  # Kept here, it would form a cycle with its own traceback.
     finally:
         errors.clear()
 
@@ -142,7 +143,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class _Exit:
-    """The ``__exit__`` of a block, which gives each ``with`` statement an object of its own to hold and to call."""
+    """The ``__exit__`` of a block, which gives each ``with`` statement its own object to hold and to call."""
 
     def __init__(self, method: Callable[..., None]) -> None:
         self._method = method
@@ -156,15 +157,15 @@ class _Exit:
 
 
 def exit_method(method: Method) -> Method:
-    """Make an ``__exit__`` that its object can tell to be held, by ``held``.
+    """Make an ``__exit__`` that lets its object tell, by ``held``, whether a ``with`` statement still holds it.
 
-    A signal may end a block and yet keep ``__exit__`` from running its first line. The ``with`` statement lets go of
-    what it holds in any case: a block whose ``held`` is gone is over, though nothing has said so.
+    A signal can end a block and still keep ``__exit__`` from running its first line. The ``with`` statement releases
+    the method that it holds in any case: a block whose ``held`` is dead is over, even if nothing recorded that.
     """
     return cast("Method", _Exit(method))
 
 
 def free_lock(lock: object) -> None:
-    """Free a lock in a child that forked: the thread that holds it may not be there."""
+    """Free a lock in a forked child, where the thread that holds it may not exist."""
     reinit: Callable[[], None] = getattr(lock, "_at_fork_reinit")  # noqa: B009 - as the standard library does
     reinit()

@@ -1,1 +1,1 @@
-"""Adapters: refold's memory behind the interfaces of agent frameworks. Each one uses public names alone."""
+"""Adapters: refold's memory behind the interfaces of agent frameworks. Each adapter uses only public names."""

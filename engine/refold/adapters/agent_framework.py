@@ -1,6 +1,6 @@
-"""A history provider of Microsoft's Agent Framework, whose messages are those of a conversation for each session."""
+"""A history provider for Microsoft's Agent Framework, with a conversation for the messages of each session."""
 
-# The framework is not installed where types are checked: its names are unknown there, and no others are.
+# Type checking runs without the framework installed: only its names are unknown there.
 # pyright: reportMissingImports=false, reportUntypedBaseClass=false, reportUnknownArgumentType=false
 # pyright: reportUnknownMemberType=false, reportUnknownParameterType=false, reportUnknownVariableType=false
 
@@ -23,35 +23,36 @@ from refold import Conversation, Memory, Message, Receipt
 Item: TypeAlias = dict[str, Any]
 
 _ACTOR: Final = "agent-framework"
-_DEFAULT_SESSION: Final = "default"  # What the framework's own provider calls a session without an id.
+_DEFAULT_SESSION: Final = "default"  # The name that the framework's own provider gives to a session without an id.
 _UNBOUNDED_TOKENS: Final = 2**40
 _ROLES: Final = frozenset(("assistant", "developer", "system", "tool", "user"))
-_EXCLUDED: Final = "_excluded"  # The framework's mark of a message that a compaction took out.
+_EXCLUDED: Final = "_excluded"  # The framework's mark of a message that a compaction excluded.
 
-# The keys of metadata: what a message of the framework has beside its role and contents, and of one that is several
-# messages here, what they share.
+# Keys of metadata: the fields of a framework message besides its role and contents, and the mark shared by the messages
+# here that one framework message is split into.
 _REST: Final = "rest"
 _PART_OF: Final = "part_of"
-# What the calls have beside ids, names and arguments, and before how many other contents each stands; what a result has
-# beside its id and text.
+# The fields of calls besides id, name and arguments, and the number of other contents before each call; the fields of a
+# result besides its id and text.
 _CALLS: Final = "calls"
 _PLACES: Final = "places"
 _RESULT: Final = "result"
-_AS_JSON: Final = "as_json"  # Of a call or a result whose text stands for another value.
+_AS_JSON: Final = "as_json"  # Marks a call or result whose text stands for another value.
 
 
 class RefoldHistoryProvider(HistoryProvider):
     """The `HistoryProvider` of Microsoft's Agent Framework, in a memory: `Agent(..., context_providers=[provider])`.
 
     The messages of a session are those of the conversation `NAME/SESSION_ID`, each once, so that policies, searches,
-    `why`, erasure and `refold web` work on them; a result of a function is a message of its own. They come back as they
-    were given, but for raw representations, which the framework stores nowhere, and erased ones: those are left out, of
-    a call its result, too, and an erased result is empty, since no model takes a call without one.
+    `why`, erasure and `refold web` work on them; a function result is a message of its own. Messages come back as they
+    were given, except for raw representations, which the framework stores nowhere, and erased messages. An erased
+    message is left out, and with a call its result too; an erased result comes back empty, because no model accepts a
+    call without a result.
 
-    With `window_tokens` the model is sent the newest messages that fit, a call and its result together; the others stay
-    in the log. Without it every message is sent. Messages that a session has already are not stored again, as with the
-    framework's own providers, and a save is one commit. `project` is that of the conversations, `skip_excluded` leaves
-    out what a compaction has marked, and `options` are those of `HistoryProvider`.
+    With `window_tokens`, the model is sent the newest messages that fit, a call and its result together; the others
+    stay in the log. Without it, every message is sent. Messages that a session already has are not stored again, as
+    with the framework's own providers, and a save is one commit. `project` is the project of the conversations,
+    `skip_excluded` leaves out messages that a compaction has marked, and `options` are those of `HistoryProvider`.
 
     >>> memory = Memory()
     >>> provider = RefoldHistoryProvider(memory, window_tokens=8_000)
@@ -86,16 +87,16 @@ class RefoldHistoryProvider(HistoryProvider):
         with Memory(path) as memory:
             yield cls(memory, **options)
 
-    # What the framework calls.
+    # Methods that the framework calls.
 
     async def get_messages(
         self,
         session_id: str | None,
         *,
-        state: dict[str, Any] | None = None,  # noqa: ARG002 - for providers that keep messages in it
+        state: dict[str, Any] | None = None,  # noqa: ARG002 - for providers that store messages in it
         **_: Any,
     ) -> list[FrameworkMessage]:
-        """Return the messages of a session in their order."""
+        """Return the messages of a session in order."""
         messages = _messages_of(self._chat(session_id).window())
         return [each for each in messages if not (self.skip_excluded and each.additional_properties.get(_EXCLUDED))]
 
@@ -107,8 +108,8 @@ class RefoldHistoryProvider(HistoryProvider):
         state: dict[str, Any] | None = None,  # noqa: ARG002 - as above
         **_: Any,
     ) -> None:
-        """Append the messages that a session does not end with already, all of them or none."""
-        # Tasks that share a session take turns, so that their messages stand in the order of their calls.
+        """Append the messages that the session does not already end with, all or none."""
+        # Tasks that share a session take turns, so that their messages are stored in the order of their calls.
         lock = self._locks.setdefault((asyncio.get_running_loop(), session_id), asyncio.Lock())
         async with lock:
             with self.memory.acting(_ACTOR):
@@ -117,13 +118,13 @@ class RefoldHistoryProvider(HistoryProvider):
     # Sessions.
 
     async def sessions(self) -> list[str]:
-        """Return the ids of the sessions that have messages, sorted."""
+        """Return the sorted ids of the sessions that have messages."""
         prefix = self._id("")
         names = await asyncio.to_thread(self.memory.conversations, prefix=prefix)
         return [name.removeprefix(prefix) for name in names]
 
     async def delete_session(self, session_id: str) -> None:
-        """Delete a session; the log keeps its messages, until `erase_session`."""
+        """Delete a session; the log keeps its messages until `erase_session`."""
         with self.memory.acting(_ACTOR):
             await self.memory.aio.conversation(self._id(session_id)).drop()
 
@@ -154,10 +155,10 @@ class RefoldHistoryProvider(HistoryProvider):
 
 
 def _fields_of(message: Item, known: set[str]) -> list[Item]:
-    """Return the fields of the messages that hold one of the framework; the ids of its new calls come to be ``known``.
+    """Return the fields of the messages that represent a framework message, and add its new calls' ids to ``known``.
 
-    A window shows no result without its one call, so a result whose call is not known, and another call of a known id,
-    are blocks of a content like any other.
+    A window shows a result only with its one call. Therefore a result whose call is not known, and a second call with a
+    known id, are treated like any other content block.
     """
     given: str = message.pop("role")
     role = given if given in _ROLES else "assistant"
@@ -184,7 +185,7 @@ def _fields_of(message: Item, known: set[str]) -> list[Item]:
 
 
 def _plain(content: Item) -> Item:
-    """Return a content without what it has by default."""
+    """Return a content without its default values."""
     return {
         name: value
         for name, value in content.items()
@@ -193,7 +194,7 @@ def _plain(content: Item) -> Item:
 
 
 def _message(role: str, contents: Sequence[tuple[Item, bool]]) -> Item:
-    """Return the fields for contents that answer no call, each with whether it is one."""
+    """Return the fields for contents that are not results; each is given with whether it is a call."""
     blocks: list[Item] = []
     calls: list[Item] = []
     rests: list[Item] = []
@@ -232,12 +233,12 @@ def _result(content: Item) -> Item:
 
 
 def _as_text(value: Any) -> tuple[str, Item]:
-    """Return the text that stands for a value, and what says so where it is none."""
+    """Return the text that stands for a value, and a mark if the value is not a text."""
     return (value, {}) if isinstance(value, str) else (json.dumps(value, ensure_ascii=False), {_AS_JSON: True})
 
 
 def _is_of(text: str, items: Any) -> bool:
-    """Return whether the items of a result are its text alone, as they are by default."""
+    """Return whether the items of a result consist only of its text, which is their default."""
     return isinstance(items, list) and [_plain(each) for each in items] == [{"type": "text", "text": text}]
 
 
@@ -245,7 +246,7 @@ def _is_of(text: str, items: Any) -> bool:
 
 
 def _messages_of(window: Sequence[Message]) -> list[FrameworkMessage]:
-    """Return the framework's messages for those of a window, such that a model takes them though some were erased."""
+    """Return the framework's messages for those of a window, in a form that a model accepts even after erasures."""
     known = {call["id"] for message in window for call in message.tool_calls or ()}
     found: list[Item] = []
     last: str | None = None
@@ -262,7 +263,7 @@ def _messages_of(window: Sequence[Message]) -> list[FrameworkMessage]:
 
 
 def _contents_of(message: Message, metadata: Item) -> list[Item]:
-    """Return the contents that a message was made of."""
+    """Return the contents that a message was made from."""
     content = message.content
     if message.tool_call_id is not None:
         rest, text = dict(metadata.get(_RESULT, {})), str(content or "")

@@ -1,6 +1,6 @@
-"""Services of Google's ADK: sessions and their events in a table, shown as conversations, and memories in projects."""
+"""Services for Google's ADK: sessions and events in a table, shown as conversations, and memories in projects."""
 
-# ADK is not installed where types are checked: its names are unknown there, and no others are.
+# Type checking runs without ADK installed: only its names are unknown there.
 # pyright: reportMissingImports=false, reportUntypedBaseClass=false, reportUnknownArgumentType=false
 # pyright: reportUnknownMemberType=false, reportUnknownParameterType=false, reportUnknownVariableType=false
 
@@ -37,24 +37,24 @@ _ACTOR: Final = "google-adk"
 _UNBOUNDED_TOKENS: Final = 2**40
 _NANOSECONDS: Final = 1_000_000_000
 _EVENT_ID: Final = "event"
-"""The key of metadata that names the event of a message."""
+"""The metadata key that names the event of a message."""
 
 _EVENT: Final = "event"
 _FRAME: Final = "frame"
-"""The two items of an event, in this order: all of it, and what is left of it once its texts are erased."""
+"""The two items of an event, in this order: the whole event, and what remains once its texts are erased."""
 
 _ERASED: Final = "(erased)"
 _STALE: Final = "The session has been modified in storage since it was loaded. Reload it before you append to it."
 
 
 class RefoldSessionService(BaseSessionService):
-    """ADK's ``BaseSessionService`` in a memory: give it to ``Runner(session_service=...)``.
+    """ADK's ``BaseSessionService`` in a memory: pass it to ``Runner(session_service=...)``.
 
-    Sessions, events and states are items of the table ``name``. What was said in a session is also the window of the
-    conversation ``NAME/APP/USER/SESSION``, in which a ``/`` of a name is ``%2F``, so that ``why``, ``search``,
-    budgets, ``erase`` and ``refold web`` work on it. A call is one commit. A session that somebody else has appended to
-    since it was read is refused, as ADK's ``DatabaseSessionService`` does. An erased event comes back as ``(erased)``,
-    with its calls of functions; an erased state is not there any more.
+    Sessions, events and states are items of the table ``name``. The messages of a session are also the window of the
+    conversation ``NAME/APP/USER/SESSION``, in which a ``/`` within a name is written ``%2F``, so that ``why``,
+    ``search``, budgets, ``erase`` and ``refold web`` work on them. Each call is one commit. An append to a session that
+    another writer has changed since it was read is refused, as in ADK's ``DatabaseSessionService``. An erased event
+    comes back as ``(erased)``, with its function calls; erased state is gone.
 
     >>> import asyncio
     >>> memory = Memory()
@@ -76,16 +76,16 @@ class RefoldSessionService(BaseSessionService):
     async def get_session(
         self, *, app_name: str, user_id: str, session_id: str, config: GetSessionConfig | None = None
     ) -> Session | None:
-        """Return a session with the events that the config asks for, ``None`` where there is none."""
+        """Return a session with the events that the config asks for, or ``None`` if there is none."""
         return await asyncio.to_thread(self._session, (app_name, user_id, session_id.strip()), config)
 
     async def list_sessions(self, *, app_name: str, user_id: str | None = None) -> ListSessionsResponse:
-        """Return the sessions of an app, or of one of its users, without events, the one updated last as the last."""
+        """Return the sessions of an app, or of one of its users, without events, the most recently updated last."""
         names = (app_name,) if user_id is None else (app_name, user_id)
         return ListSessionsResponse(sessions=await asyncio.to_thread(self._sessions, names))
 
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
-        """Return the state of a user, under keys without their prefix."""
+        """Return the state of a user, with keys without their prefix."""
         return await asyncio.to_thread(self._state, "user", (app_name, user_id))
 
     def _session(self, names: Names, config: GetSessionConfig | None) -> Session | None:
@@ -93,7 +93,7 @@ class RefoldSessionService(BaseSessionService):
         while row is not None:
             state, events = self._merged(names), self._events(names, row, config)
             before, row = row, self._table.item(_key("session", names))
-            if row is not None and row.seq == before.seq:  # Else somebody wrote while this was read.
+            if row is not None and row.seq == before.seq:  # Otherwise a write happened during the read.
                 return _session(names, row, state, events)
         return None
 
@@ -118,7 +118,7 @@ class RefoldSessionService(BaseSessionService):
         return {text(item.key[-1]): item.value for item in self._table.scan(_key(scope, names))}
 
     def _merged(self, names: Names) -> dict[str, Any]:
-        """Return the state of a session, with that of its user and of its app."""
+        """Return the state of a session, merged with that of its user and of its app."""
         app, user = self._state("app", names[:1]), self._state("user", names[:2])
         return {
             **self._state("state", names),
@@ -131,7 +131,7 @@ class RefoldSessionService(BaseSessionService):
     async def create_session(
         self, *, app_name: str, user_id: str, state: dict[str, Any] | None = None, session_id: str | None = None
     ) -> Session:
-        """Begin a session and return it; ``AlreadyExistsError`` where its id is taken."""
+        """Create a session and return it; raises ``AlreadyExistsError`` if its id is taken."""
         names = (app_name, user_id, (session_id or "").strip() or adk_uuid.new_uuid())
         row = _row(adk_time.get_time(), 0, None)
 
@@ -143,11 +143,11 @@ class RefoldSessionService(BaseSessionService):
 
         await _written(self.memory, change)
         session = await asyncio.to_thread(self._session, names, None)
-        # Whoever deletes it at once leaves what was begun.
+        # If it was deleted at once, return it as it was created.
         return session or Session(id=names[2], app_name=app_name, user_id=user_id, last_update_time=row["updated"])
 
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
-        """Delete a session with its events and its own state; the log keeps them, until ``erase``."""
+        """Delete a session with its events and its own state; the log keeps them until ``erase``."""
         names = (app_name, user_id, session_id.strip())
 
         async def change() -> None:
@@ -159,7 +159,7 @@ class RefoldSessionService(BaseSessionService):
         await _written(self.memory, change)
 
     async def append_event(self, session: Session, event: Event) -> Event:
-        """Append an event to a session, here and in the memory; ``StaleSessionError`` where others have before."""
+        """Append an event to a session, here and in the memory; ``StaleSessionError`` if another writer was first."""
         if event.partial:
             return event
         self._apply_temp_state(session, event)
@@ -178,12 +178,12 @@ class RefoldSessionService(BaseSessionService):
             self._table.put(_key("session", names), row)
             return row
 
-        # Tasks that share a session take turns, so that each sees the revision of the one before.
+        # Tasks that share a session take turns, so that each sees its predecessor's revision.
         lock = self._locks.setdefault((asyncio.get_running_loop(), names), asyncio.Lock())
         async with lock:
             row = await _written(self.memory, change)
             session.last_update_time = row["updated"]
-            session._storage_update_marker = row["revision"]  # noqa: SLF001 - ADK's place for it
+            session._storage_update_marker = row["revision"]  # noqa: SLF001 - where ADK keeps it
         return self._commit_event_to_session(session, event)
 
     def _put_event(self, place: Names, event: Event) -> None:
@@ -210,11 +210,11 @@ class RefoldSessionService(BaseSessionService):
 
 
 class RefoldMemoryService(BaseMemoryService):
-    """ADK's ``BaseMemoryService`` in a memory: give it to ``Runner(memory_service=...)``.
+    """ADK's ``BaseMemoryService`` in a memory: pass it to ``Runner(memory_service=...)``.
 
-    The texts of events are memories of the project ``NAME/APP/USER``, and found by its search: the ``top_k`` best by
-    the ``ranking``, of which ``"lexical"`` finds those alone that share a word with the query. An event is added once,
-    and one whose memory was deleted not again. The table ``name`` holds the contents of the events.
+    The texts of events are memories of the project ``NAME/APP/USER`` and found by its search: the ``top_k`` best by the
+    ``ranking``; ``"lexical"`` finds only those that share a word with the query. An event is added once, and not again
+    if its memory was deleted. The table ``name`` holds the contents of the events.
 
     >>> import asyncio
     >>> service = RefoldMemoryService(Memory())
@@ -244,9 +244,9 @@ class RefoldMemoryService(BaseMemoryService):
         user_id: str,
         events: Sequence[Event],
         session_id: str | None = None,
-        custom_metadata: Mapping[str, object] | None = None,  # noqa: ARG002 - ADK lets a service have no use for it
+        custom_metadata: Mapping[str, object] | None = None,  # noqa: ARG002 - ADK lets a service ignore it
     ) -> None:
-        """Add events that were not added before, in one commit."""
+        """Add the events that were not added before, in one commit."""
         names = (app_name, user_id)
         project = self.memory.aio.project(_path(self.name, names))
 
@@ -277,7 +277,7 @@ class RefoldMemoryService(BaseMemoryService):
         return SearchMemoryResponse(memories=[_memory_entry(item) for item in items[: self.top_k]])
 
     async def delete_memory(self, *, app_name: str, user_id: str, memory_id: str | None = None) -> None:
-        """Delete the memory of an event by the event's id; it is not added again."""
+        """Delete the memory of an event, given the event's id; it is not added again."""
         names = (app_name, user_id)
         known = _key("remembered", (*names, memory_id or ""))
         project = self.memory.aio.project(_path(self.name, names))
@@ -287,7 +287,7 @@ class RefoldMemoryService(BaseMemoryService):
             if entry_id is not None:
                 self._table.put(known, None)
                 self._table.delete(_key("memory", (*names, entry_id, memory_id or "")))
-                # Events of one text are one memory.
+                # Events with the same text share one memory.
                 if not self._table.keys(_key("memory", (*names, entry_id)), limit=1):
                     await project.delete(entry_id)
 
@@ -295,7 +295,7 @@ class RefoldMemoryService(BaseMemoryService):
 
 
 async def _written(memory: Memory, change: Callable[[], Awaitable[T]]) -> T:
-    """Make a change in one commit, anew where somebody else wrote what it has read; return its result."""
+    """Apply a change in one commit, retrying it if a concurrent write changed what it read; return its result."""
     with memory.acting(_ACTOR):
         return await memory.aio.transact(change)
 
@@ -320,7 +320,7 @@ def _nanoseconds(timestamp: float) -> int:
 
 
 def _row(updated: float, count: int, last_id: str | None) -> dict[str, Any]:
-    """Return what is held of a session: how many events it has, the id of the last one, and its revision."""
+    """Return the stored row of a session: its update time, event count, last event's id, and a new revision."""
     return {"updated": updated, "count": count, "last": last_id, "revision": adk_uuid.new_uuid()}
 
 
@@ -334,7 +334,7 @@ def _session(names: Names, row: TableItem, state: dict[str, Any], events: list[E
         events=events,
         last_update_time=row.value["updated"],
     )
-    session._storage_update_marker = row.value["revision"]  # noqa: SLF001 - ADK's place for it
+    session._storage_update_marker = row.value["revision"]  # noqa: SLF001 - where ADK keeps it
     return session
 
 
@@ -343,8 +343,8 @@ def _age(session: Session) -> tuple[float, str, str]:
 
 
 def _is_newest(session: Any, row: dict[str, Any]) -> bool:
-    """Return whether nothing was appended since a session was read; one that was made by hand goes by its events."""
-    revision = session._storage_update_marker  # noqa: SLF001 - ADK's place for it
+    """Return whether nothing was appended since a session was read; one made by hand is compared by its events."""
+    revision = session._storage_update_marker  # noqa: SLF001 - where ADK keeps it
     if revision is not None:
         return bool(revision == row["revision"])
     if row["updated"] <= session.last_update_time:
@@ -371,7 +371,7 @@ def _has_calls(event: dict[str, Any]) -> bool:
 
 
 def _frame(event: dict[str, Any]) -> dict[str, Any]:
-    """Return an event without its texts, such that a model still takes the calls and answers around it."""
+    """Return an event without its texts, so that a model still accepts the calls and answers around it."""
     frame: dict[str, Any] = {
         key: event[key] for key in ("id", "timestamp", "author", "invocation_id", "branch") if key in event
     }
@@ -388,9 +388,10 @@ def _frame(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def _messages(event: dict[str, Any], known: set[str]) -> Iterator[dict[str, Any]]:
-    """Yield the fields of the messages that show an event: its texts and calls together, each of its answers alone.
+    """Yield the fields of the messages that show an event: its texts and calls together, each answer separately.
 
-    ``known`` are the ids of the calls in the window: a call of an id that is new is one, and an answer to a known one.
+    ``known`` contains the ids of the calls in the window: a call is shown as one only if its id is new, and an answer
+    only if its id is known.
     """
     is_user, parts = event.get("author") == "user", _parts(event)
     calls = [_call(each["function_call"]) for each in parts if each.get("function_call")]

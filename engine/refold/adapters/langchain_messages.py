@@ -1,4 +1,4 @@
-"""Messages of LangChain as messages of a conversation, and lists of them that lost some to an erasure."""
+"""LangChain messages as messages of a conversation, and message lists from which an erasure removed some."""
 
 import json
 import marshal
@@ -26,25 +26,25 @@ _ROLES: Final[tuple[tuple[type[BaseMessage], str], ...]] = (
     (ToolMessage, "tool"),
     (FunctionMessage, "function"),
 )
-_MARK: Final = "digest"  # The key of metadata by which a message of a window is found again.
-_SEEN_COUNT_MAX: Final = 8_192  # Messages that are remembered, each of so many bytes at most.
+_MARK: Final = "digest"  # The metadata key that identifies a message in a window.
+_SEEN_COUNT_MAX: Final = 8_192  # The most messages to cache, each within the bytes below.
 _SEEN_BYTES_MAX: Final = 4_096
-_LISTS_BYTES_MAX: Final = 2**25  # What is remembered of lists.
-_LIST_HEAD_BYTES: Final = 5  # In front of what is in a list, as `marshal` writes it.
+_LISTS_BYTES_MAX: Final = 2**25  # The most bytes of lists to cache.
+_LIST_HEAD_BYTES: Final = 5  # The header that `marshal` writes before the items of a list.
 _NO_LIST: Final[tuple[list[type], bytes, list[str]]] = ([], b"", [])
-_set: Final = object.__setattr__  # A message has a slower way of its own.
+_set: Final = object.__setattr__  # A message's own `__setattr__` is slower.
 
 
 class Fields(NamedTuple):
-    """The fields of a message, as bytes: equal messages have equal ones, and none changes with its message."""
+    """The fields of a message as bytes: equal for equal messages, and unaffected by later changes to the message."""
 
     kind: type[BaseMessage]
     packed: bytes
 
     def message(self) -> BaseMessage:
-        """Return a message of its own, in a quarter of the time that its loading takes."""
+        """Return a new message, in a quarter of the time it takes to load it."""
         made = self.kind.__new__(self.kind)
-        fields, extra, names = marshal.loads(self.packed)  # noqa: S302 - bytes that this process has made
+        fields, extra, names = marshal.loads(self.packed)  # noqa: S302 - bytes made by this process
         _set(made, "__dict__", fields)
         _set(made, "__pydantic_extra__", extra)
         _set(made, "__pydantic_fields_set__", names)
@@ -53,7 +53,7 @@ class Fields(NamedTuple):
 
 
 def _fields_of(messages: Sequence[BaseMessage]) -> bytes:
-    """Return the fields of messages, one after the other; nothing where some are no plain values."""
+    """Return the fields of messages, concatenated; empty if some are not plain values."""
     if any(message.__pydantic_extra__ for message in messages):
         return b""
     try:
@@ -63,7 +63,7 @@ def _fields_of(messages: Sequence[BaseMessage]) -> bytes:
 
 
 class SeenMessages:
-    """Messages that were seen lately: their digests by their fields, and their fields by their digests."""
+    """Recently seen messages: digests by fields, and fields by digest."""
 
     def __init__(self) -> None:
         self._digests: dict[tuple[type, bytes], str] = {}
@@ -72,9 +72,10 @@ class SeenMessages:
         self._lists_bytes = 0
 
     def digests(self, place: object, messages: Sequence[BaseMessage], make: Callable[[BaseMessage], str]) -> list[str]:
-        """Return the digests of a list of messages; where one of its place began so before, the new ones are looked at.
+        """Return the digests of a list of messages; if it extends the last one seen at `place`, only new ones are made.
 
-        Whether it did is seen by the fields of all messages, in a third of the time that their digests take.
+        Whether it does is decided by comparing the fields of all messages, in a third of the time that their digests
+        take.
         """
         kinds, before, known = self._lists.get(place, _NO_LIST)
         packed, own = _fields_of(messages), [*map(type, messages)]
@@ -89,11 +90,11 @@ class SeenMessages:
         return found
 
     def digest(self, message: BaseMessage, make: Callable[[BaseMessage], str]) -> str:
-        """Return the digest of a message, made only where no equal message was seen."""
+        """Return the digest of a message, computed only if no equal message was seen."""
         try:
             plain: Any = message.__dict__, message.__pydantic_extra__
             seen = type(message), marshal.dumps(plain, 2)
-        except ValueError:  # Something in it is no plain value.
+        except ValueError:  # It contains something that is not a plain value.
             return make(message)
         digest = self._digests.get(seen)
         if digest is None:
@@ -105,11 +106,11 @@ class SeenMessages:
         return digest
 
     def fields(self, digest: str) -> Fields | None:
-        """Return the fields of the message of a digest, ``None`` where it was not seen."""
+        """Return the fields of the message with a digest, or ``None`` if it was not seen."""
         return self._fields.get(digest)
 
     def loaded(self, digest: str, message: object) -> Fields | None:
-        """Remember a message that was just loaded; return its fields, ``None`` where they are no plain values."""
+        """Cache a message that was just loaded; return its fields, or ``None`` if they are not plain values."""
         if not isinstance(message, BaseMessage):  # Of a class that the serializer does not load.
             return None
         try:
@@ -134,10 +135,10 @@ def are_messages(value: object) -> TypeGuard[list[BaseMessage]]:
 
 
 def show(chat: Conversation, before: Sequence[str], after: Sequence[str], find: Find) -> dict[str, Message]:
-    """Lead a window from the messages of ``before`` to those of ``after``, both digests; return what is new in it.
+    """Change a window from the messages of ``before`` to those of ``after``, both digests; return the new messages.
 
-    A message that stays where it was among the others is left alone, and so is the place of one that was edited; one
-    that a budget evicted does not come back.
+    A message that keeps its place among the others is left alone, and an edited message keeps its place; a message that
+    a budget evicted does not come back.
     """
     stored: dict[str, Message] = {}
     kept: Sequence[str] = list(before)
@@ -154,7 +155,7 @@ def show(chat: Conversation, before: Sequence[str], after: Sequence[str], find: 
 def _keep(
     chat: Conversation, before: Sequence[str], after: Sequence[str], find: Find, stored: dict[str, Message]
 ) -> Sequence[str]:
-    """Edit messages, and remove from the window what is not at its place; return what stays: the first of ``after``."""
+    """Edit messages and remove misplaced ones from the window; return the kept digests, a prefix of ``after``."""
     live = _live(chat)
     earlier = set(before)
     gone: list[str] = []
@@ -175,7 +176,7 @@ def _keep(
         for digest in gone:
             if digest in live:
                 chat.remove(live[digest])
-        # An answer leaves with its call, and a call with its answers: those of them that stay are stored again.
+        # A result leaves with its call, and a call with its results: those to be kept are stored again.
         live = _live(chat)
         lost = next((place for place, digest in enumerate(kept) if digest in shown and digest not in live), None)
         if lost is None:
@@ -184,7 +185,7 @@ def _keep(
 
 
 def _is_edit(old: BaseMessage | None, new: BaseMessage) -> bool:
-    """Return whether a message is another one with another content."""
+    """Return whether a message is an edit of another: the same message with other content."""
     return (
         (old is not None and old.id is not None)
         and (type(old), old.id) == (type(new), new.id)
@@ -193,7 +194,7 @@ def _is_edit(old: BaseMessage | None, new: BaseMessage) -> bool:
 
 
 def _live(chat: Conversation) -> dict[str, str]:
-    """Return the ids of the messages in a window by their digests."""
+    """Return the ids of the messages in a window, keyed by digest."""
     return {mark: message.id for message in chat.window() if (mark := (message.metadata or {}).get(_MARK)) is not None}
 
 
@@ -219,15 +220,15 @@ def _say(verb: Callable[..., Message], digest: str, message: BaseMessage) -> Mes
         parts = [{"type": "text", "text": part} if isinstance(part, str) else part for part in content]
         try:
             return verb(content=parts, **fields)
-        except InvalidInput:  # Blocks of a provider's own, with bytes or other objects in them.
+        except InvalidInput:  # Provider-specific blocks that contain bytes or other objects.
             content = str(message.text)
     return verb(content=content, **fields)
 
 
 def without_gaps(messages: Sequence[BaseMessage | None]) -> list[BaseMessage]:
-    """Return messages without the erased ones, ``None``, such that a model takes them.
+    """Return messages without the erased ones, given as ``None``, in a form that a model accepts.
 
-    Of an erased call of a tool the results go, too; an erased result is empty.
+    The results of an erased tool call are left out too; an erased result is empty.
     """
     there = [each for each in messages if each is not None]
     if len(there) == len(messages):

@@ -1,4 +1,4 @@
-"""A checkpointer of LangGraph: threads are tables, and their messages a conversation."""
+"""A LangGraph checkpointer: each thread is a table, and its messages are a conversation."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -70,22 +70,22 @@ from refold.memory import Table, TableItem
 T = TypeVar("T")
 Writes: TypeAlias = list[PendingWrite]
 _Described: TypeAlias = tuple[Mapping[str, Any], Key | None]
-"""The metadata of a checkpoint, and the key of the item that has the rest of them."""
+"""The metadata of a checkpoint, and the key of the item that holds the rest of them."""
 
 _ACTOR: Final = "langgraph"
 _CHANNEL: Final = "messages"
-_NAME_BYTES_MAX: Final = 400  # What a name of a table holds.
+_NAME_BYTES_MAX: Final = 400  # The limit of a table name.
 _PAGE_COUNT: Final = 500
-_LISTED_COUNT_MIN: Final = 4  # How many checkpoints a listing reads at once, at first
-_LISTED_COUNT_MAX: Final = 32  # and at most,
-_SIFTED_COUNT_MAX: Final = 512  # and at how many it looks with a filter.
-_HELD_COUNT_MAX: Final = 256  # Checkpoints that are remembered.
-_VALUES_COUNT_MAX: Final = 4_096  # Values that are remembered, each of so many bytes at most.
+_LISTED_COUNT_MIN: Final = 4  # How many checkpoints a listing reads at once: initially,
+_LISTED_COUNT_MAX: Final = 32  # at most,
+_SIFTED_COUNT_MAX: Final = 512  # and at most with a filter.
+_HELD_COUNT_MAX: Final = 256  # The most checkpoints to cache.
+_VALUES_COUNT_MAX: Final = 4_096  # The most values to cache, each within the bytes below.
 _VALUES_BYTES_MAX: Final = 4_096
 
 
 class _Step(NamedTuple):
-    """What a checkpoint adds to its thread."""
+    """The changes that a checkpoint makes to its thread."""
 
     config: RunnableConfig
     thread: str
@@ -93,24 +93,24 @@ class _Step(NamedTuple):
     made: Held
     """The checkpoint itself."""
     values: dict[Key, Any]
-    """What is put, ``None`` for what is deleted."""
+    """The values to put, or ``None`` to delete."""
     messages: dict[str, BaseMessage]
     move: Move | None
-    """``None`` for one that is not shown."""
+    """``None`` if the checkpoint is not shown."""
 
 
 class RefoldSaver(BaseCheckpointSaver[str]):
-    """The checkpointer of LangGraph, in a memory: `builder.compile(checkpointer=RefoldSaver(memory))`.
+    """LangGraph's checkpointer in a memory: `builder.compile(checkpointer=RefoldSaver(memory))`.
 
-    A thread is the table `langgraph/THREAD_ID`, which keeps each message and each version of a channel once, but for
-    numbers, however many checkpoints hold it. What the channel `messages` of the outer graph holds is also the window
-    of the conversation `langgraph/THREAD_ID`, so that policies, searches, `why`, erasure and `refold web` work on it; a
-    run that goes on from an earlier checkpoint takes the conversation back there. `project_messages` names another
-    channel, or is `False`. With a serializer that is not LangGraph's `JsonPlusSerializer`, one that encrypts for
-    example, values are kept whole, and no conversation shows them.
+    A thread is the table `langgraph/THREAD_ID`, which stores each message and each version of a channel once, except
+    numbers, booleans and `None`, however many checkpoints contain it. The `messages` channel of the outer graph is also
+    the window of the conversation `langgraph/THREAD_ID`, so that policies, searches, `why`, erasure and `refold web`
+    work on it; a run that continues from an earlier checkpoint takes the conversation back there. `project_messages`
+    names another channel, or is `False`. With a serializer other than LangGraph's `JsonPlusSerializer`, such as one
+    that encrypts, values are stored whole, and no conversation shows them.
 
-    A value has at most 16 MiB; what the memory refuses is raised as its error. What was erased is left out, but for a
-    result of a tool, which is empty: no model takes a call without one.
+    A value is at most 16 MiB; if the memory rejects it, the memory's error is raised. Erased data is left out, except a
+    tool result, which comes back empty because no model accepts a call without a result.
 
     >>> from langgraph.graph import START, MessagesState, StateGraph
     >>> memory = Memory()
@@ -135,7 +135,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         self._projected = _CHANNEL if project_messages is True else project_messages or None
         self._seen = SeenMessages()
         self._lists = Lists()
-        self._held: dict[int, Held] = {}  # By their seqs.
+        self._held: dict[int, Held] = {}  # By seq.
         self._described: dict[int, _Described] = {}  # By the seqs of checkpoints.
         self._known: dict[int, Values] = {}  # By the seqs of their items.
 
@@ -146,7 +146,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         with Memory(path) as memory:
             yield cls(memory, **options)
 
-    # What the serializer is now: one that encrypts may be set after the saver was made.
+    # Depends on the current serializer: an encrypting one can be set after the saver was created.
 
     @property
     def _splits(self) -> bool:
@@ -164,7 +164,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         return None
 
     def holds(self, config: RunnableConfig) -> bool:
-        """Return whether the checkpoint that `config` names is there."""
+        """Return whether the checkpoint that `config` names exists."""
         thread, ns = _place(config)
         return self._find(self._table(thread), ns, get_checkpoint_id(config)) is not None
 
@@ -172,11 +172,11 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         self,
         config: RunnableConfig | None,
         *,
-        filter: dict[str, Any] | None = None,  # noqa: A002 - as LangGraph names it
+        filter: dict[str, Any] | None = None,  # noqa: A002 - LangGraph's name
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
-        """Yield the checkpoints of a thread, or of all, the newest first."""
+        """Yield the checkpoints of a thread, or of all threads, newest first."""
         configurable = _configurable(config)
         ns, only = configurable.get("checkpoint_ns"), configurable.get("checkpoint_id")
         end = get_checkpoint_id(before) if before else None
@@ -205,7 +205,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
-        """Return what the ancestors of a checkpoint wrote to channels, back to the newest that holds the value."""
+        """Return what the ancestors of a checkpoint wrote to channels, back to the newest one that holds the value."""
         thread, ns = _place(config)
         table = self._table(thread)
         found: dict[str, DeltaChannelHistory] = {channel: {"writes": []} for channel in channels}
@@ -237,18 +237,18 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        """Write a checkpoint with the values that are new in it, and lead the conversation to its messages."""
+        """Write a checkpoint with its new values, and bring the conversation to its messages."""
         while True:
             step = self._step(config, checkpoint, metadata, new_versions)
             try:
                 return self._done(step, self._transact(partial(self._put, step)))
-            except WrongVersion:  # Somebody else moved the conversation since it was looked at.
+            except WrongVersion:  # Another writer changed the conversation since it was read.
                 continue
 
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        """Write what a task wrote to channels; of regular channels what is there already stays."""
+        """Store what a task wrote to channels; existing writes to regular channels are kept."""
         rows = self._rows(config, writes, task_id, task_path)
         put = partial(put_rows, self._table(_place(config)[0]), rows)
         try:
@@ -258,7 +258,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
             self._transact(put)
 
     def delete_thread(self, thread_id: str) -> None:
-        """Delete a thread, and drop its conversation; the log keeps both until they are erased."""
+        """Delete a thread and drop its conversation; the log keeps both until they are erased."""
         table, chat = self._table(thread_id), self._chat(thread_id)
 
         def drop() -> None:
@@ -275,7 +275,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
             self._drop(thread, lambda _, items: [each for each in items if self._run_id(each) not in wanted])
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Delete all checkpoints of threads but those that their newest ones need, or with `"delete"` all."""
+        """Delete all checkpoints of threads except those that the newest ones need, or with `"delete"` all of them."""
         for thread in thread_ids:
             if strategy == "delete":
                 self.delete_thread(thread)
@@ -283,11 +283,11 @@ class RefoldSaver(BaseCheckpointSaver[str]):
                 self._drop(thread, self._needed)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Copy what is committed of a thread in the place of another, and its conversation with it."""
+        """Replace a thread with a copy of another's committed state, and its conversation likewise."""
         if source_thread_id == target_thread_id:
             return
         target, chat = self._table(target_thread_id), self._chat(target_thread_id)
-        then, name = self.memory.at(self.memory.head), self._name(source_thread_id)  # Both as they are at one moment.
+        then, name = self.memory.at(self.memory.head), self._name(source_thread_id)  # Both as of the same seq.
         now = then.conversation(name).snapshot()
 
         def copy() -> None:
@@ -301,21 +301,21 @@ class RefoldSaver(BaseCheckpointSaver[str]):
 
         self._transact(copy)
 
-    # For asyncio: reads on threads; writes travel with those of all tasks of the loop.
+    # For asyncio: reads run on threads; writes are committed together with those of all tasks of the loop.
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Return what `get_tuple` does."""
+        """Return the same as `get_tuple`."""
         return await asyncio.to_thread(self.get_tuple, config)
 
     async def alist(
         self,
         config: RunnableConfig | None,
         *,
-        filter: dict[str, Any] | None = None,  # noqa: A002 - as LangGraph names it
+        filter: dict[str, Any] | None = None,  # noqa: A002 - LangGraph's name
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
-        """Yield what `list` does."""
+        """Yield the same as `list`."""
         listed = self.list(config, filter=filter, before=before, limit=limit)
         while (found := await asyncio.to_thread(next, listed, None)) is not None:
             yield found
@@ -323,7 +323,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
     async def aget_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
-        """Return what `get_delta_channel_history` does."""
+        """Return the same as `get_delta_channel_history`."""
         return await asyncio.to_thread(self.get_delta_channel_history, config=config, channels=channels)
 
     async def aput(
@@ -333,7 +333,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        """Do what `put` does."""
+        """Write a checkpoint, like `put`."""
         while True:
             step = await asyncio.to_thread(self._step, config, checkpoint, metadata, new_versions)
             try:
@@ -344,7 +344,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        """Do what `put_writes` does."""
+        """Store the writes of a task, like `put_writes`."""
         rows = await asyncio.to_thread(self._rows, config, writes, task_id, task_path)
         put = partial(put_rows, self._table(_place(config)[0]), rows)
         try:
@@ -353,19 +353,19 @@ class RefoldSaver(BaseCheckpointSaver[str]):
             await self._atransact(put)
 
     async def adelete_thread(self, thread_id: str) -> None:
-        """Do what `delete_thread` does."""
+        """Delete a thread, like `delete_thread`."""
         await asyncio.to_thread(self.delete_thread, thread_id)
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Do what `delete_for_runs` does."""
+        """Delete the checkpoints of runs, like `delete_for_runs`."""
         await asyncio.to_thread(self.delete_for_runs, run_ids)
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Do what `prune` does."""
+        """Delete checkpoints, like `prune`."""
         await asyncio.to_thread(self.prune, thread_ids, strategy=strategy)
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Do what `copy_thread` does."""
+        """Copy a thread, like `copy_thread`."""
         await asyncio.to_thread(self.copy_thread, source_thread_id, target_thread_id)
 
     # Names.
@@ -380,7 +380,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         return self.memory.conversation(self._name(thread))
 
     def _name_thread(self, table: Table, thread: str) -> None:
-        """Keep the id of a thread that the name of its table does not say."""
+        """Store the id of a thread if the name of its table does not contain it."""
         if table.name != self.prefix + thread and table.get(THREAD) is None:
             table.put(THREAD, thread)
 
@@ -426,7 +426,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         return cast("CheckpointMetadata", self._load(record["metadata"]) | (self._load(more) if more else {}))
 
     def _fitting(self, table: Table, keys: Sequence[Key], wanted: Mapping[str, Any]) -> Sequence[Key]:
-        """Return the keys of the checkpoints whose metadata have the wanted values."""
+        """Return the keys of the checkpoints whose metadata has the wanted values."""
         seqs = dict(zip(keys, table.seqs(keys), strict=True))
         described = {seq: self._described[seq] for seq in seqs.values() if seq in self._described}
         rests = {rest for _, rest in described.values() if rest is not None}
@@ -445,7 +445,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         return [key for key, seq in seqs.items() if seq in fitting]
 
     def _tuples(self, thread: str, table: Table, held: Sequence[Held]) -> Iterator[CheckpointTuple]:
-        """Yield checkpoints, without those that were deleted while their values were read."""
+        """Yield checkpoints, skipping those that were deleted while their values were read."""
         writes = writes_of(table, [cast("tuple[str, ...]", each.key) for each in held])
         page = self._page(table, held)
         for each in held:
@@ -490,12 +490,12 @@ class RefoldSaver(BaseCheckpointSaver[str]):
             for item in items:
                 if item.key[0] == VALUE:
                     values[item.key] = self._keep(item)
-            if len(items) < len(unread):  # Something was erased, or deleted, since it was looked up.
+            if len(items) < len(unread):  # An item was erased or deleted since the lookup.
                 there &= {key for key, seq in zip(places, table.seqs(places), strict=True) if seq}
         return Page(self._load, there, values, messages)
 
     def _keep(self, item: TableItem) -> Values:
-        """Return the value of an item, and remember it."""
+        """Return the value of an item, and cache it."""
         value: Values = item.value
         if len(item.packed) <= _VALUES_BYTES_MAX and item.seq > 0:
             if len(self._known) >= _VALUES_COUNT_MAX:
@@ -515,7 +515,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
     def _rows(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
     ) -> dict[Key, Values]:
-        """Return the writes of a task by the keys of their slots."""
+        """Return the writes of a task, keyed by slot."""
         _, ns = _place(config)
         rows: dict[Key, Values] = {}
         for number, (channel, value) in enumerate(writes):
@@ -528,22 +528,22 @@ class RefoldSaver(BaseCheckpointSaver[str]):
     # Messages.
 
     def _digest(self, value: Any) -> str:
-        """Return the digest of what a message, or another value, is dumped to."""
+        """Return the digest of the serialized form of a message or other value."""
         kind, data = self._dump(value)
         return blake2b(kind.encode() + b"\0" + data, digest_size=DIGEST_BYTES).hexdigest()
 
     def _find(self, table: Table, ns: str, cid: str | None) -> Held | None:
-        """Return a checkpoint, or the newest one; ``None`` where there is none."""
+        """Return a checkpoint by its id, or else the newest one; ``None`` if there is none."""
         if cid:
             return self._at(table, checkpoint_key(ns, cid))
         while (key := newest_key(table, ns)) is not None:
             found = self._at(table, key)
-            if found is not None:  # Else it was deleted since it was looked up.
+            if found is not None:  # Otherwise it was deleted since the lookup.
                 return found
         return None
 
     def _at(self, table: Table, key: Key) -> Held | None:
-        """Return the checkpoint of a key, ``None`` where there is none."""
+        """Return the checkpoint of a key, or ``None`` if there is none."""
         known = self._held.get(table.seqs([key])[0])
         item = None if known is not None else table.item(key)
         return known if item is None else self._remembered(self._read(table, item))
@@ -556,7 +556,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         return Held(item.seq, item.key, record, self._load(record["checkpoint"])["channel_versions"], digests, ())
 
     def _remembered(self, held: Held) -> Held:
-        """Remember a checkpoint, unless it is in a batch that is still open; return it."""
+        """Cache a checkpoint, unless it belongs to an open batch; return it."""
         if held.seq > 0:
             if len(self._held) >= _HELD_COUNT_MAX:
                 self._held = {}
@@ -564,7 +564,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         return held
 
     def _done(self, step: _Step, stamp: Any) -> RunnableConfig:
-        """Remember a checkpoint for the next one, in the place of the one before."""
+        """Cache a checkpoint for the next one, replacing its predecessor."""
         if step.base is not None:
             self._held.pop(step.base.seq, None)
         self._remembered(step.made._replace(seq=stamp.seq))
@@ -577,7 +577,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> _Step:
-        """Return what a checkpoint adds to its thread as that is now."""
+        """Return the changes that a checkpoint makes to the current state of its thread."""
         thread, ns = _place(config)
         table, parent = self._table(thread), _configurable(config).get("checkpoint_id")
         base = self._find(table, ns, parent) if parent else None
@@ -587,8 +587,8 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         digests: dict[str, Names] = {}
         lists: dict[str, dict[str, bytes]] = {}
         messages: dict[str, BaseMessage] = {}
-        others: dict[Key, str] = {}  # The channels of what may be items of their own,
-        kept: set[str] = set()  # and of those that the checkpoint before has seen to.
+        others: dict[Key, str] = {}  # The channels of values that can be items of their own,
+        kept: set[str] = set()  # and channels that the previous checkpoint already stored.
         for channel, version in versions.items():
             is_old = base is not None and channel not in new_versions and base.versions.get(channel) == version
             if is_old and base is not None and channel in before["lists"]:
@@ -628,7 +628,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
             values |= {} if table.seqs([metadata_key(record)])[0] else {metadata_key(record): self._dump(more)}
         move: Move | None = None
         chat = self._chat(thread)
-        # What is not split is not shown; it takes the place of what the conversation has shown so far.
+        # Values that are not split are not shown; they replace what the conversation has shown so far.
         if self._projected is not None and not ns and (self._splits or chat.version):
             move = self._move(chat, table, base, digests.get(self._projected, []))
         kept |= {channel for channel in others.values() if channel in given}
@@ -636,7 +636,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         return _Step(_config(thread, ns, checkpoint["id"]), thread, base, made, values, messages, move)
 
     def _move(self, chat: Conversation, table: Table, base: Held | None, after: Names) -> Move:
-        """Return how a conversation comes to show the messages of a new checkpoint."""
+        """Return how to bring a conversation to the messages of a new checkpoint."""
         version, newest = chat.version, newest_key(table, "")
         back: Snapshot | None = None
         if base is None or base.key != newest:
@@ -649,8 +649,8 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         return Move(version, base.key, back, self._shown(base), after)
 
     def _is_copied(self, table: Table, base: Held) -> bool:
-        """Return whether a checkpoint is of another thread, or of a fork: this conversation did not show it then."""
-        with suppress(NotFound):  # Else a restore of the memory brought it along.
+        """Return whether a checkpoint belongs to another thread or fork, so this conversation did not show it then."""
+        with suppress(NotFound):  # Otherwise, a restore of the memory brought it here.
             return base.seq > 0 and self.memory.event(base.seq).stamp.stream != f"table/{table.name}"
         return True
 
@@ -659,7 +659,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         return base.digests.get(self._projected or "", [])
 
     def _put(self, step: _Step) -> Any:
-        """Write a step within the open batch; return the stamp of its checkpoint."""
+        """Write a step within the open batch, and return the stamp of its checkpoint."""
         table, chat = self._table(step.thread), self._chat(step.thread)
         base, move = step.base, step.move
         shown: Mapping[str, Message] = {}
@@ -687,7 +687,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
                     there.add(digest)
                     sources, dumped = [shown[digest]] if digest in shown else [], self._dump(step.messages[digest])
                     table.put((MESSAGE, digest), dumped, sources=sources)
-                    self._seen.loaded(digest, self._load(dumped))  # The next one who reads the checkpoint asks for it.
+                    self._seen.loaded(digest, self._load(dumped))  # The next read of the checkpoint will need it.
         for key, value in step.values.items():
             if value is None:
                 table.delete(key)
@@ -699,7 +699,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
     def _show(
         self, chat: Conversation, table: Table, move: Move, messages: Mapping[str, BaseMessage]
     ) -> Mapping[str, Message]:
-        """Lead a conversation to the messages of a checkpoint; return by their digests those that are new there."""
+        """Bring a conversation to the messages of a checkpoint; return the new ones by their digests."""
         actual = chat.version
         if actual != move.version:
             text = f"{chat.id} is at version {actual}, not at {move.version}; look again"
@@ -716,10 +716,10 @@ class RefoldSaver(BaseCheckpointSaver[str]):
 
         return show(chat, move.before, move.after, find)
 
-    # What goes.
+    # Deleting.
 
     def _drop(self, thread: str, choose: Callable[[Table, Values], Values]) -> None:
-        """Delete all checkpoints but the chosen ones, with their writes, and what nothing refers to any more."""
+        """Delete all but the chosen checkpoints, with their writes and everything that is no longer referenced."""
         table, chat = self._table(thread), self._chat(thread)
 
         def drop() -> None:
@@ -743,7 +743,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         return [] if newest is None else self._shown(newest)
 
     def _sweep(self, table: Table, kept: Iterable[TableItem]) -> None:
-        """Delete values that no checkpoint refers to, and the messages of none of the others."""
+        """Delete values, lists and messages that no kept checkpoint refers to."""
         used: set[Key] = set()
         held: list[dict[str, bytes]] = []
         for item in kept:
@@ -760,7 +760,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
                     table.delete(key)
 
     def _needed(self, table: Table, items: Values) -> Values:
-        """Return the newest checkpoint of each namespace, with the ancestors that its delta channels are made of."""
+        """Return the newest checkpoint of each namespace, with the ancestors that its delta channels are built from."""
         by_key = {item.key: item for item in items}
         kept: dict[Key, Any] = {}
         for newest in {item.key[1]: item for item in items}.values():
@@ -787,7 +787,7 @@ def _configurable(config: RunnableConfig | None) -> dict[str, Any]:
 
 
 def _place(config: RunnableConfig) -> tuple[str, str]:
-    """Return thread and namespace."""
+    """Return the thread and the namespace."""
     configurable = _configurable(config)
     return str(configurable["thread_id"]), configurable.get("checkpoint_ns", "")
 

@@ -1,4 +1,4 @@
-"""The items of a thread of LangGraph: their keys, what they hold, and lists of messages as the digests of these."""
+"""The items of a LangGraph thread: their keys and contents, and lists of messages as lists of their digests."""
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from hashlib import blake2b
@@ -17,38 +17,38 @@ Names: TypeAlias = list[str]
 Values: TypeAlias = list[Any]
 Messages: TypeAlias = list[BaseMessage | None]
 Load: TypeAlias = Callable[[Sequence[Any]], Any]
-"""Loads what was dumped: its kind and its bytes."""
+"""Loads a dumped value, given its kind and its bytes."""
 
 Record: TypeAlias = dict[str, Any]
-"""What the item of a checkpoint holds: it and its own metadata as they were dumped, the digest of the rest, the values
-that are numbers, truths or nothing, and of those that are lists of messages the digests. All other values are items of
-their own, so that an erasure of one leaves the others."""
+"""The content of a checkpoint's item: the checkpoint and its own metadata as dumped, the digest of the remaining
+metadata, the values that are numbers, booleans or None, and the digests of values that are lists of messages. All other
+values are items of their own, so that erasing one leaves the others."""
 
-# The kinds of items: the first parts of their keys, and what the others are.
+# The kinds of items: the first part of a key; each comment names the other parts.
 CHECKPOINT: Final = "c"  # Namespace, id.
-WRITES: Final = "w"  # Namespace, id, task, and the slot: a special channel has one of its own.
+WRITES: Final = "w"  # Namespace, id, task, and slot; each special channel has its own slot.
 VALUE: Final = "v"  # Namespace, channel, version: a value that is neither in the checkpoint nor a list of messages.
 LIST: Final = "l"  # Digest of the digests of messages.
 MESSAGE: Final = "m"  # Digest.
-THREAD: Final = "t"  # None. The id of the thread, where the name of its table is not made of it alone.
-REGULAR: Final = "r"  # The slot of the writes of all other channels.
-BEHIND: Final = "\x01"  # Behind a part that is a whole text, it is behind all that begins with that part.
+THREAD: Final = "t"  # No other parts. The id of the thread, if the name of its table is not made from it alone.
+REGULAR: Final = "r"  # The slot for the writes to all other channels.
+BEHIND: Final = "\x01"  # Appended to a part that is a whole text, it sorts after everything that starts with that part.
 
-_METADATA: Final = "__metadata__"  # In the place of a channel.
+_METADATA: Final = "__metadata__"  # Takes the place of a channel.
 _OWN_METADATA: Final = frozenset(("source", "step", "parents", "run_id", "counters_since_delta_snapshot"))
-"""The metadata that LangGraph itself gives to a checkpoint. What a host adds, the name of a user for example, is an
-item of its own, so that an erasure of it leaves the checkpoint."""
+"""The metadata that LangGraph itself gives to a checkpoint. Metadata added by a host, such as the name of a user, is an
+item of its own, so that erasing it leaves the checkpoint."""
 
 DIGEST_BYTES: Final = 16
-LIST_COUNT: Final = 64  # Digests of one list: all checkpoints share those that are full.
-_LISTS_COUNT_MAX: Final = 1_024  # Lists that are remembered.
-_PART_BYTES_MAX: Final = 600  # Of a part of a key: five of them are one.
+LIST_COUNT: Final = 64  # Digests per list; all checkpoints share the full lists.
+_LISTS_COUNT_MAX: Final = 1_024  # The most lists to cache.
+_PART_BYTES_MAX: Final = 600  # For one part of a key, which has up to five.
 _INTEGER_MAX: Final = 2**53
-_CUT: Final = "\x01-"  # What no part holds that is a whole text.
+_CUT: Final = "\x01-"  # Cannot occur in a part that is a whole text.
 
 
 def bounded(text: str, bytes_max: int = _PART_BYTES_MAX) -> str:
-    """Return the part of a key for a text; of one that is too long the beginning and a digest."""
+    """Return a text as a part of a key; a text that is too long is cut and given a digest."""
     whole = part(text)
     if len(whole) <= bytes_max and whole.isascii():
         return whole
@@ -57,7 +57,7 @@ def bounded(text: str, bytes_max: int = _PART_BYTES_MAX) -> str:
         return whole
     digest = blake2b(packed, digest_size=DIGEST_BYTES).hexdigest()
     begin = packed[: bytes_max - len(_CUT) - len(digest)].decode(errors="ignore")
-    # An escape that is cut in two would make a text of what follows.
+    # An escape cut in half would change the meaning of what follows.
     return f"{begin.rstrip(_CUT[0])}{_CUT}{digest}"
 
 
@@ -67,17 +67,17 @@ def checkpoint_key(ns: str, checkpoint_id: str) -> tuple[str, str, str]:
 
 
 def value_key(ns: str, channel: str, version: object) -> Key:
-    """Return the key of a value of a channel."""
+    """Return the key of a channel's value."""
     return VALUE, bounded(ns), bounded(channel), bounded(str(version))
 
 
 def metadata_key(record: Record) -> Key:
-    """Return the key of the rest of a checkpoint's metadata: all that have the same one share its item."""
+    """Return the key of the rest of a checkpoint's metadata; checkpoints with the same rest share its item."""
     return value_key(record["ns"], _METADATA, record["more"])
 
 
 def split_metadata(metadata: Mapping[str, Any], *, splits: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the metadata that a checkpoint holds itself, and the rest of them; all, unless it splits."""
+    """Return the metadata that a checkpoint stores itself, and the rest; without `splits`, it stores all itself."""
     own = {name: value for name, value in metadata.items() if name in _OWN_METADATA or not splits}
     return own, {name: value for name, value in metadata.items() if name not in own}
 
@@ -88,31 +88,31 @@ def packed(digests: Sequence[str]) -> bytes:
 
 
 def unpacked(held: bytes) -> Names:
-    """Return digests of bytes."""
+    """Return the digests in packed bytes."""
     text, step = held.hex(), 2 * DIGEST_BYTES
     return [text[begin : begin + step] for begin in range(0, len(text), step)]
 
 
 def digest_of(digests: Sequence[str]) -> str:
-    """Return the digest of digests."""
+    """Return the digest of a list of digests."""
     return blake2b(packed(digests), digest_size=DIGEST_BYTES).hexdigest()
 
 
 def listed(digests: Sequence[str]) -> dict[str, bytes]:
-    """Return what is held of a list of messages: which lists it begins with, and what is behind them."""
+    """Return the stored form of a list of messages: the full lists that it starts with, and the remaining digests."""
     full = len(digests) // LIST_COUNT * LIST_COUNT
     lists = [digest_of(digests[begin : begin + LIST_COUNT]) for begin in range(0, full, LIST_COUNT)]
     return {"lists": packed(lists), "rest": packed(digests[full:])}
 
 
 class Lists:
-    """The lists of digests of a memory's threads; those that were read lately are remembered."""
+    """The lists of digests in a memory's threads, with a cache of those read recently."""
 
     def __init__(self) -> None:
         self._known: dict[str, Names] = {}
 
     def digests(self, table: Table, held: Sequence[Mapping[str, bytes]]) -> list[Names]:
-        """Return the digests of the messages of each of several lists."""
+        """Return the digests of the messages in each of several lists."""
         heads = [unpacked(each["lists"]) for each in held]
         known = self._known
         new = {(LIST, name) for head in heads for name in head if name not in known}
@@ -127,34 +127,34 @@ class Lists:
 
 
 class Held(NamedTuple):
-    """A checkpoint as its table holds it."""
+    """A checkpoint as stored in its table."""
 
     seq: int
-    """Below 1 for one that is not committed."""
+    """Below 1 if it is not committed."""
     key: Key
     record: Record
     versions: Mapping[str, Any]
     digests: Mapping[str, Names]
-    """Those of the messages of each list, by its channel."""
+    """The digests of the messages of each list, by channel."""
     others: Container[str]
-    """The channels whose values were items of their own when it was put; of one that was read, none."""
+    """The channels whose values were items of their own when it was put; empty for a checkpoint that was read."""
 
 
 class Move(NamedTuple):
-    """How a conversation comes to show the messages of a checkpoint, from the version where it is."""
+    """How to bring a conversation, at a given version, to the messages of a checkpoint."""
 
     version: int
     base: Key | None
-    """The key of the checkpoint whose messages it shows then."""
+    """The key of the checkpoint whose messages it shows after going back."""
     back: Snapshot | None
-    """Where it goes back to first."""
+    """The snapshot to go back to first."""
     before: Names
     after: Names
-    """The digests of what it shows then, and of what it has to show."""
+    """The digests of the messages that it shows then, and of those to show."""
 
 
 class Page:
-    """What several checkpoints hold, read at once."""
+    """The contents of several checkpoints, read at once."""
 
     def __init__(
         self,
@@ -164,11 +164,11 @@ class Page:
         messages: Mapping[str, Fields | Values],
     ) -> None:
         self.there = there
-        """The keys of the checkpoints that are still there."""
+        """The keys of the checkpoints that still exist."""
         self._load, self._values, self._messages = load, values, messages
 
     def values(self, held: Held, channels: Iterable[str]) -> dict[str, Any]:
-        """Return the values of those channels that have one at a checkpoint, new ones at each call."""
+        """Return the values that the given channels have at a checkpoint, as new objects at each call."""
         values: dict[str, Any] = {}
         plain = held.record["plain"]
         for channel in channels:
@@ -183,29 +183,29 @@ class Page:
         return values
 
     def metadata(self, held: Held) -> dict[str, Any]:
-        """Return the rest of the metadata of a checkpoint, new ones at each call; none where they were erased."""
+        """Return the rest of a checkpoint's metadata, as new objects at each call; empty if erased."""
         more = self._values.get(metadata_key(held.record)) if held.record["more"] else None
         return {} if more is None else self._load(more)
 
 
 def made(digests: Names, found: Mapping[str, Fields | Values], load: Load) -> Messages:
-    """Return the messages of digests, ``None`` for one that was erased."""
+    """Return the messages with the given digests, with ``None`` for an erased one."""
     held = [found.get(digest) for digest in digests]
     dumped = iter(loaded(load, [each for each in held if isinstance(each, list)]))
     return [each.message() if isinstance(each, Fields) else None if each is None else next(dumped) for each in held]
 
 
 def loaded(load: Load, dumped: Sequence[Values]) -> list[BaseMessage]:
-    """Return messages as they were dumped."""
+    """Load dumped messages."""
     if len(dumped) > 1 and all(kind == "msgpack" for kind, _ in dumped):
-        # Behind a head, what was packed one by one is a list: it is unpacked at once, in a quarter of the time.
+        # With a header in front, messages packed one by one form a list, which is unpacked in a quarter of the time.
         whole = b"\xdd" + len(dumped).to_bytes(4, "big") + b"".join(data for _, data in dumped)
         return [*load(("msgpack", whole))]
     return [*map(load, dumped)]
 
 
 def is_plain(value: object) -> bool:
-    """Return whether a value is one that a record holds itself: it has no text that one might erase."""
+    """Return whether a record stores a value itself, because it contains no text that could be erased."""
     kind = type(value)
     if kind is int:
         return -_INTEGER_MAX <= cast("int", value) <= _INTEGER_MAX
@@ -213,12 +213,12 @@ def is_plain(value: object) -> bool:
 
 
 def newest_key(table: Table, ns: str) -> Key | None:
-    """Return the key of the newest checkpoint, ``None`` where there is none."""
+    """Return the key of the newest checkpoint, or ``None`` if there is none."""
     return next(iter(table.keys((CHECKPOINT, bounded(ns)), reverse=True, limit=1)), None)
 
 
 def writes_of(table: Table, keys: Sequence[tuple[str, ...]]) -> dict[Key, list[TableItem]]:
-    """Return the items of the writes of checkpoints that follow each other in their namespaces."""
+    """Return the items with the writes of checkpoints that follow each other in their namespaces."""
     found: dict[Key, list[TableItem]] = {}
     for ns in dict.fromkeys(key[1] for key in keys):
         ids = [key[2] for key in keys if key[1] == ns]
@@ -228,7 +228,7 @@ def writes_of(table: Table, keys: Sequence[tuple[str, ...]]) -> dict[Key, list[T
 
 
 def put_rows(table: Table, rows: Mapping[Key, Values], *, is_new: bool = False) -> None:
-    """Write what a task wrote, within the open batch; ``WrongVersion`` where it is not new."""
+    """Store the writes of a task within the open batch; raises ``WrongVersion`` if `is_new` and any already exist."""
     for key, new in rows.items():
         if key[-1] != REGULAR:
             table.put(key, new[-1:])

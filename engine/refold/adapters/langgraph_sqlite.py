@@ -1,4 +1,4 @@
-"""What LangGraph has kept in SQLite, taken into a memory: threads, checkpoints, writes, and the items of its store."""
+"""Migration of LangGraph's SQLite data into a memory: threads, checkpoints, writes, and the items of its store."""
 
 import json
 import sqlite3
@@ -24,7 +24,7 @@ FORMAT: Final = "langgraph-sqlite"
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SERDE: Final = JsonPlusSerializer(allowed_msgpack_modules=None)
-"""Makes values of LangGraph's safe classes alone: a file from elsewhere may name any function of this machine."""
+"""Instantiates only LangGraph's safe classes: an untrusted file could name any function on this machine."""
 _CHECKPOINTS: Final = """
     SELECT thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata FROM checkpoints
     ORDER BY thread_id, checkpoint_ns, checkpoint_id
@@ -39,7 +39,7 @@ Progress = Callable[[int, int], None] | None
 
 
 class Migrated(Struct, frozen=True):
-    """What came out of a file: how many of each, and how many checkpoints and items were there before."""
+    """The result of a migration: the counts of each kind, and how many checkpoints and items were already known."""
 
     file: str
     threads: int
@@ -59,15 +59,15 @@ def migrate(
     store_prefix: str = "langgraph-store",
     progress: Progress = None,
 ) -> Migrated:
-    """Take what ``SqliteSaver`` and ``SqliteStore`` keep in a file into a memory, and return the counts.
+    """Copy the data of ``SqliteSaver`` and ``SqliteStore`` from a file into a memory, and return the counts.
 
-    Threads are then those of ``RefoldSaver(memory, prefix=prefix)``, with their messages as conversations, and items
-    those of ``RefoldStore(memory, prefix=store_prefix)``; vectors are left out, and made where an item is put again.
-    Only values of LangGraph's safe classes are made here. Those of others stay packed, and are made by whoever reads
-    the checkpoint: read a file from elsewhere with ``LANGGRAPH_STRICT_MSGPACK=true``. A message that holds such a value
-    stays packed, too; the conversation of its thread is then made by the next write to it.
-    The file is only read. What is there already stays as it is, so a migration that was cut off goes on where it was.
-    Raises ``InvalidInput`` for a file that holds neither.
+    The threads then belong to ``RefoldSaver(memory, prefix=prefix)``, with their messages as conversations, and the
+    items to ``RefoldStore(memory, prefix=store_prefix)``; vectors are left out, and computed when an item is put again.
+    Only values of LangGraph's safe classes are instantiated here. Other values stay packed and are instantiated when a
+    checkpoint is read, so read the checkpoints of an untrusted file with ``LANGGRAPH_STRICT_MSGPACK=true``. A message
+    that contains such a value stays packed too; the conversation of its thread is then created by the next write to it.
+    The file is only read. Existing data is left as it is, so an interrupted migration continues where it stopped.
+    Raises ``InvalidInput`` for a file that contains neither.
     """
     file = Path(path)
     if file.exists() and not file.is_file():  # SQLite would wait for a pipe.
@@ -99,7 +99,7 @@ def migrate(
 
 
 def _checkpoints(connection: sqlite3.Connection, saver: RefoldSaver) -> Iterator[tuple[str, bool]]:
-    """Take the checkpoints, each thread's in their order; yield for each its thread, and whether it is new."""
+    """Copy the checkpoints, each thread's in order; for each, yield its thread and whether it is new."""
     serde = JsonPlusSerializer(__unpack_ext_hook__=_value)
     has_path = any(row[1] == "task_path" for row in connection.execute("PRAGMA table_info(writes)"))
     writes = _WRITES.format(path="task_path" if has_path else "''")
@@ -129,13 +129,13 @@ def _checkpoints(connection: sqlite3.Connection, saver: RefoldSaver) -> Iterator
 
 
 def _value(code: int, data: bytes) -> Any:
-    """Return a value of one of LangGraph's safe classes, such as a message; what has others in it stays packed."""
+    """Return a value of one of LangGraph's safe classes, such as a message; any other value stays packed."""
     packed = ormsgpack.Ext(code, data)
     return _SERDE.loads_typed(("msgpack", ormsgpack.packb(packed))) if _is_safe(code, data) else packed
 
 
 def _is_safe(code: int, data: bytes) -> bool:
-    """Return whether a packed value, and all that are packed in it, are of LangGraph's safe classes."""
+    """Return whether a packed value, and every value packed in it, is of one of LangGraph's safe classes."""
     waiting = [(code, data)]
 
     def note(code: int, data: bytes) -> None:
@@ -145,7 +145,7 @@ def _is_safe(code: int, data: bytes) -> bool:
         code, data = waiting.pop()
         try:
             held: Any = ormsgpack.unpackb(data, ext_hook=note, option=ormsgpack.OPT_NON_STR_KEYS)
-            # A snapshot of a channel is its value, an array its numbers; all others are module, name and arguments.
+            # A channel snapshot is its value, an array its numbers; all other types are module, name and arguments.
             if code not in {EXT_DELTA_SNAPSHOT, EXT_NUMPY_ARRAY} and (held[0], held[1]) not in SAFE_MSGPACK_TYPES:
                 return False
         except (ValueError, LookupError, TypeError):
@@ -154,7 +154,7 @@ def _is_safe(code: int, data: bytes) -> bool:
 
 
 def _items(connection: sqlite3.Connection, store: RefoldStore) -> Iterator[tuple[None, bool]]:
-    """Take the items of a store, which are of no thread; yield for each whether it is new."""
+    """Copy the items of a store, which belong to no thread; for each, yield whether it is new."""
     has_ttl = any(row[1] == "ttl_minutes" for row in connection.execute("PRAGMA table_info(store)"))
     for prefix, key, value, created, ttl in connection.execute(_ITEMS.format(ttl="ttl_minutes" if has_ttl else "NULL")):
         namespace = tuple(prefix.split("."))
@@ -165,6 +165,6 @@ def _items(connection: sqlite3.Connection, store: RefoldStore) -> Iterator[tuple
 
 
 def _moment_ns(text: str) -> int:
-    """Return the nanoseconds since 1970 of a time in SQLite, which has no zone and means UTC."""
+    """Return an SQLite time as nanoseconds since 1970; a time without a zone means UTC."""
     moment = datetime.fromisoformat(text)
     return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // timedelta(microseconds=1) * 1_000

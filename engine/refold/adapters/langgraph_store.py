@@ -1,4 +1,4 @@
-"""A store of LangGraph whose items are those of a table, and whose vectors are memories of projects."""
+"""A LangGraph store whose items are stored in a table, and whose vectors are memories of projects."""
 
 import asyncio
 import threading
@@ -46,22 +46,22 @@ _COSINE: Final = Ranking(name="langgraph", cosine=1.0)
 _SWEEP_MINUTES: Final = 5.0
 _SEPARATOR: Final = "\x1f"
 _NAME_BYTES_MAX: Final = 400
-_PAGE_COUNTS: Final = (16, 512)  # How many items a search reads at once: at first, and at most.
-_KNOWN_COUNT_MAX: Final = 4_096  # Items that are remembered, each of so many bytes at most.
+_PAGE_COUNTS: Final = (16, 512)  # How many items a search reads at once, initially and at most.
+_KNOWN_COUNT_MAX: Final = 4_096  # The most items to cache, each within the bytes below.
 _KNOWN_BYTES_MAX: Final = 1_024
-_SLACK_PART: Final = 64  # A read prolongs what ends, once so much of its time has passed since the last one.
+_SLACK_PART: Final = 64  # A read extends an item's life once 1/64 of its time has passed since the last extension.
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class _Place(NamedTuple):
-    """Where an item is: its namespace and its key."""
+    """The location of an item: its namespace and its key."""
 
     namespace: Namespace
     key: str
 
 
 class _Write(NamedTuple):
-    """An item to put, or to delete, with its texts and their vectors."""
+    """An item to put or delete, with its texts and their vectors."""
 
     place: _Place
     op: PutOp
@@ -70,15 +70,15 @@ class _Write(NamedTuple):
 
 
 class RefoldStore(BaseStore):
-    """LangGraph's ``BaseStore`` in a memory: give it to ``graph.compile(store=...)``, or to an agent.
+    """LangGraph's ``BaseStore`` in a memory: pass it to ``graph.compile(store=...)``, or to an agent.
 
-    Items are those of the table ``prefix`` under their namespace and key, so that ``at``, ``diff``, ``fork``,
-    ``restore`` and ``erase`` reach them together with everything else of the memory. With ``index``, LangGraph's
-    ``IndexConfig``, texts of the values are embedded and searched; ``ttl`` is LangGraph's ``TTLConfig``: what has ended
-    is never shown, and ``sweep_ttl`` deletes it. Without a query, a search returns what was written last first.
+    Items are stored in the table ``prefix`` under their namespace and key, so that ``at``, ``diff``, ``fork``,
+    ``restore`` and ``erase`` reach them together with everything else in the memory. With ``index``, LangGraph's
+    ``IndexConfig``, texts of the values are embedded and searched. ``ttl`` is LangGraph's ``TTLConfig``: expired items
+    are never shown, and ``sweep_ttl`` deletes them. Without a query, a search returns the last written items first.
 
-    Values are JSON; where bytes are in them, they come back too. Several stores, threads and processes may write at
-    once: a batch is one commit, and is done anew where it read what another one has changed.
+    Values are JSON, and can also contain bytes, which come back as bytes. Several stores, threads and processes can
+    write at once: a batch is one commit, and is retried if another one changed what it read.
 
     >>> from langgraph.store.base import Item
     >>> store = RefoldStore(Memory())
@@ -115,15 +115,15 @@ class RefoldStore(BaseStore):
         self.embeddings = None if index is None else ensure_embeddings(index.get("embed"))
         self._fields = _paths((index or {}).get("fields") or ["$"])
         self._table: Table = memory.table(prefix)
-        self._entries: Table = memory.table(f"{prefix}/vectors")  # The ids of the memories that are made of an item.
-        self._known: dict[int, tuple[TableItem, dict[str, Any]]] = {}  # By the seqs of items.
+        self._entries: Table = memory.table(f"{prefix}/vectors")  # The ids of the memories made from an item.
+        self._known: dict[int, tuple[TableItem, dict[str, Any]]] = {}  # By the seqs of the items.
         self._bell = Bell()
         self._sweeper: threading.Thread | None = None
 
     @classmethod
     @contextmanager
     def from_path(cls, path: "str | Path", **options: Any) -> "Generator[RefoldStore]":
-        """Open the memory of a path for a block, and give a store in it."""
+        """Open the memory at a path for a block, and yield a store in it."""
         with Memory(path) as memory:
             store = cls(memory, **options)
             try:
@@ -134,7 +134,7 @@ class RefoldStore(BaseStore):
     # Batches.
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        """Do operations at once: reads see the state before them, and what is put or deleted is one commit."""
+        """Execute operations at once: reads see the state before the batch, and all puts and deletes are one commit."""
         operations = [*ops]
         writes, queries = self._writes(operations), _queries(operations)
         texts = [each for write in writes for each in write.texts]
@@ -145,7 +145,7 @@ class RefoldStore(BaseStore):
         return self._done(operations, writes, vectors)
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        """Do operations at once, as ``batch`` does; a thread reads and writes."""
+        """Execute operations at once, like ``batch``; reads and writes run on a thread."""
         operations = [*ops]
         writes, queries = self._writes(operations), _queries(operations)
         texts = [each for write in writes for each in write.texts]
@@ -157,7 +157,7 @@ class RefoldStore(BaseStore):
         return await asyncio.to_thread(self._done, operations, writes, vectors)
 
     def _writes(self, ops: Sequence[Op]) -> list[_Write]:
-        """Return what is written: of several operations on one key, the last one."""
+        """Return the writes; of several operations on one key, only the last counts."""
         last = {_Place(tuple(op.namespace), op.key): op for op in ops if isinstance(op, PutOp)}
         return [_Write(place, op, self._texts(op), []) for place, op in last.items()]
 
@@ -176,7 +176,7 @@ class RefoldStore(BaseStore):
         return results
 
     def _put_alone(self, write: _Write) -> bool:
-        """Put an item without vectors by a single event; return whether that was possible."""
+        """Put an item without vectors as a single event; return whether that was possible."""
         key = _key(write.place)
         (seq,) = self._table.seqs([key])
         before = self._item(key, seq)
@@ -217,7 +217,7 @@ class RefoldStore(BaseStore):
         entries: list[str] = []
         for number, (words, vector) in enumerate(zip(write.texts, write.vectors, strict=True)):
             if any(vector):
-                # One content is one memory, whatever its metadata: the key makes it another one.
+                # Equal contents are one memory, whatever the metadata, so the key is part of the content.
                 content = f"{place.key} {number}: {words}"
                 added = project.add(content, vector=list(vector), metadata={"key": place.key}, sources=[stamp])
                 entries.append(added.id)
@@ -229,21 +229,21 @@ class RefoldStore(BaseStore):
     def _take(
         self, place: _Place, value: Mapping[str, Any], created_ns: int, ttl: float | None, *, expected: Any = ANY
     ) -> Any:
-        """Put the row of an item; return its stamp."""
+        """Put the row of an item, and return its stamp."""
         row = {"value": _plain(value), "created": created_ns, "ttl": ttl}
         return self._table.put(_key(place), row, expires=_end(ttl), expected=expected)
 
     def take(
         self, namespace: Namespace, key: str, value: dict[str, Any], *, created_ns: int, ttl: float | None = None
     ) -> None:
-        """Put an item that another store has had since ``created_ns``, without embedding it."""
+        """Put an item that has existed in another store since ``created_ns``, without embedding it."""
         with self.memory.acting(_ACTOR):
             self._take(_Place(namespace, key), value, created_ns, ttl)
 
     # Reading.
 
     def _project(self, namespace: Namespace) -> str:
-        """Return the project of a namespace; one whose name would be too long goes by its hash."""
+        """Return the project of a namespace; a name that would be too long is replaced by its hash."""
         name = f"{self.prefix}/{_SEPARATOR.join(namespace)}"
         return name if len(name.encode()) <= _NAME_BYTES_MAX else f"{self.prefix}/{sha256(name.encode()).hexdigest()}"
 
@@ -258,33 +258,33 @@ class RefoldStore(BaseStore):
         return Item(**_fields(place, item))
 
     def _item(self, key: Key, seq: int) -> TableItem | None:
-        """Return the item of a key whose seq was looked up."""
+        """Return the item of a key whose seq has been looked up."""
         if (known := self._known.get(seq)) is not None:
             return known[0]
         item = self._table.item(key) if seq else None
         return None if item is None else self._remember(item)[0]
 
     def _refresh(self, items: Sequence[TableItem]) -> None:
-        """Let items that end live as long again from now on, unless that was done just now."""
-        # An end that was set without a time to live is somebody else's.
+        """Restart the time to live of expiring items, unless that was done very recently."""
+        # An expiry without a time to live was set by other code.
         ending = [item for item in items if item.expires_ns and item.seq > 0 and item.value["ttl"] is not None]
         if not ending:
             return
-        with self.memory.acting(_ACTOR), suppress(ReadOnly):  # A past moment stays as it was.
+        with self.memory.acting(_ACTOR), suppress(ReadOnly):  # A past state cannot be changed.
             prolong = partial(self._prolong, ending)
             prolong() if len(ending) == 1 else self.memory.transact(prolong)
 
     def _prolong(self, items: Iterable[TableItem]) -> None:
         for item in items:
             span = timedelta(minutes=item.value["ttl"])
-            # An item that was put anew or deleted since it was read has an end of its own, or none.
+            # An item that was replaced or deleted since the read has its own expiry, or none.
             with suppress(WrongVersion):
                 self._table.set_expires(item.key, span, slack=span / _SLACK_PART, expected=item.seq)
 
     def _search(self, op: SearchOp, vector: Vector | None) -> list[SearchItem]:
         prefix = tuple(op.namespace_prefix)
         _check_page(op)
-        # A key may be the parts of a namespace, and is none: hence one more.
+        # A key equal to the prefix is found too, but is not in the namespace: hence one more.
         count = op.offset + op.limit + 1 if vector is None and not op.filter else None
         keys = self._table.keys(tuple(map(part, prefix)) if prefix else "", newest=True, limit=count)
         keys = [key for key in keys if isinstance(key, tuple) and len(key) > len(prefix)]
@@ -296,7 +296,7 @@ class RefoldStore(BaseStore):
         return [SearchItem(**_fields(_place(item), item), score=scores.get(item.key)) for item in page]
 
     def _fitting(self, keys: "Sequence[Key]", wanted: Mapping[str, Any]) -> "Iterator[TableItem]":
-        """Yield the items of keys that have the wanted fields, in their order."""
+        """Yield the items of keys that have the wanted fields, in order."""
         begin, count = 0, _PAGE_COUNTS[0]
         while begin < len(keys):
             for item, value in self._valued(keys[begin : begin + count]):
@@ -305,14 +305,14 @@ class RefoldStore(BaseStore):
             begin, count = begin + count, min(2 * count, _PAGE_COUNTS[1])
 
     def _valued(self, keys: "Sequence[Key]") -> "Iterable[tuple[TableItem, dict[str, Any]]]":
-        """Return items with their values, which are for looking at; small ones are remembered by their seqs."""
+        """Return items with their values, which must not be changed; small items are cached by seq."""
         found = dict(zip(keys, map(self._known.get, self._table.seqs(keys)), strict=True))
         for item in self._table.get_many([key for key, known in found.items() if known is None]):
             found[item.key] = self._remember(item)
         return [each for each in found.values() if each is not None]
 
     def _remember(self, item: "TableItem") -> "tuple[TableItem, dict[str, Any]]":
-        """Remember a small item, unless it is in a batch that is still open; return it with its value."""
+        """Cache a small item, unless it belongs to an open batch; return it with its value."""
         valued = item, item.value["value"]
         if item.seq > 0 and len(item.packed) <= _KNOWN_BYTES_MAX:
             if len(self._known) >= _KNOWN_COUNT_MAX:
@@ -321,7 +321,7 @@ class RefoldStore(BaseStore):
         return valued
 
     def _scores(self, keys: "Iterable[Key]", query: str, vector: Vector) -> "dict[Key, float]":
-        """Return the scores of those that were embedded."""
+        """Return the scores of the items that were embedded."""
         held = {_split(key): key for key in keys}
         scores: dict[Key, float] = {}
         for namespace in {place.namespace for place in held}:
@@ -338,7 +338,7 @@ class RefoldStore(BaseStore):
 
     def _namespaces(self, op: ListNamespacesOp) -> list[Namespace]:
         _check_page(op)
-        known = {_split(key).namespace for key in self._table.keys()}  # noqa: SIM118 - no mapping
+        known = {_split(key).namespace for key in self._table.keys()}  # noqa: SIM118 - not a mapping
         fitting = {
             namespace for namespace in known if all(_fits(each, namespace) for each in op.match_conditions or ())
         }
@@ -349,7 +349,7 @@ class RefoldStore(BaseStore):
     # Time to live.
 
     def sweep_ttl(self) -> int:
-        """Delete the items whose time is over, with what was embedded of them; return how many."""
+        """Delete expired items and their embeddings, and return the number of items."""
         with self.memory.acting(_ACTOR):
             for namespace in {_split(key).namespace for key in self._table.keys()} if self.embeddings else ():  # noqa: SIM118
                 project = self.memory.project(self._project(namespace))
@@ -361,7 +361,7 @@ class RefoldStore(BaseStore):
             return self._table.expire()
 
     def start_ttl_sweeper(self, sweep_interval_minutes: float | None = None) -> None:
-        """Sweep every so many minutes on a thread of its own, until ``stop_ttl_sweeper``; one that runs goes on."""
+        """Sweep periodically on a separate thread until ``stop_ttl_sweeper``; a sweeper that already runs continues."""
         given = sweep_interval_minutes or (self.ttl_config or {}).get("sweep_interval_minutes")
         interval = 60 * float(given or _SWEEP_MINUTES)
         if self._sweeper is not None and self._sweeper.is_alive():
@@ -376,7 +376,7 @@ class RefoldStore(BaseStore):
         self._sweeper.start()
 
     def stop_ttl_sweeper(self, timeout: float | None = None) -> bool:
-        """Stop sweeping; return whether the thread has ended."""
+        """Stop sweeping, and return whether the thread has ended."""
         self._bell.ring()
         if self._sweeper is None:
             return True
@@ -393,7 +393,7 @@ def _queries(ops: Sequence[Op]) -> list[str]:
 
 
 def _embed(writes: Sequence[_Write], vectors: Sequence[Vector]) -> None:
-    """Give each write the vectors of its texts."""
+    """Assign to each write the vectors of its texts."""
     count = sum(len(write.texts) for write in writes)
     if len(vectors) != count:
         raise InvalidInput(f"the embedder gave {len(vectors)} vectors for {count} texts; it has to give one for each")
@@ -403,10 +403,10 @@ def _embed(writes: Sequence[_Write], vectors: Sequence[Vector]) -> None:
 
 
 def _plain(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a value with what JSON has for tuples, datetimes and the like, as ``SqliteStore`` keeps them."""
+    """Return a value with the JSON forms of tuples, datetimes and similar types, as stored by ``SqliteStore``."""
     try:
         plain: dict[str, Any] = msgpack.decode(msgpack.encode(to_builtins(dict(value), builtin_types=(bytes,))))
-    except (TypeError, ValueError, OverflowError, RecursionError):  # The table says what it is that has no form.
+    except (TypeError, ValueError, OverflowError, RecursionError):  # The table reports which value cannot be stored.
         return dict(value)
     return plain
 
@@ -466,7 +466,7 @@ def _fits(condition: MatchCondition, namespace: Namespace) -> bool:
 
 
 def _ordered(held: Any, wanted: Any) -> int:
-    """Return how two values are to each other, below 0 for less: as numbers where both are some, else as texts."""
+    """Compare two values as numbers if both are numeric, else as strings; below 0 means less."""
     try:
         pair: tuple[Any, Any] = float(held), float(wanted)
     except (ValueError, TypeError):
@@ -485,7 +485,7 @@ _COMPARED: Final[dict[str, Callable[[Any, Any], bool]]] = {
 
 
 def _field(value: dict[str, Any], name: str) -> Any:
-    """Return a field of a value; where none has the name, dots lead into what it holds, as in ``SqliteStore``."""
+    """Return a field of a value; if no field has the name, follow its dots into nested values, like ``SqliteStore``."""
     found: Any = value.get(name)
     if found is not None or "." not in name:
         return found
@@ -496,7 +496,7 @@ def _field(value: dict[str, Any], name: str) -> Any:
 
 
 def _matches(held: Any, wanted: object) -> bool:
-    """Return whether a value is the wanted one, or compares as the wanted operators say."""
+    """Return whether a value equals the wanted one, or satisfies the wanted operators."""
     if isinstance(wanted, (list, tuple)):
         items = cast("Sequence[object]", wanted)
         own: object = held

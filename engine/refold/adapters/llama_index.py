@@ -1,6 +1,6 @@
-"""A chat store of LlamaIndex: messages by status in a table, and the active ones as the windows of conversations."""
+"""A LlamaIndex chat store: messages by status in a table, and the active ones as windows of conversations."""
 
-# LlamaIndex is not installed where types are checked: its names are unknown there, and no others are.
+# Type checking runs without LlamaIndex installed: only its names are unknown there.
 # pyright: reportMissingImports=false, reportUntypedBaseClass=false, reportUnknownArgumentType=false
 # pyright: reportUnknownMemberType=false, reportUnknownParameterType=false, reportUnknownVariableType=false
 
@@ -22,23 +22,23 @@ T = TypeVar("T")
 _ACTOR: Final = "llama-index"
 _UNBOUNDED_TOKENS: Final = 2**40
 _NUMBER: Final = "number"
-"""The key of metadata that holds the number of a message in its store."""
+"""The metadata key for the number of a message in its store."""
 
 _FRAME: Final = "frame"
 _MESSAGE: Final = "message"
-"""The two items of a message: what is left of it once its texts are erased, and all of it."""
+"""The two items of a message: what remains once its texts are erased, and the whole message."""
 
 _ERASED: Final = "(erased)"
 _STATUSES: Final = (
     MessageStatus.ACTIVE,
     MessageStatus.ARCHIVED,
-)  # A message only ever goes from the first to the second.
+)  # A message only ever moves from the first to the second.
 _ROLES: Final = frozenset(("system", "developer", "user", "assistant", "function", "tool"))
 _ANSWERS: Final = frozenset(("function", "tool"))
 
 
 class _Held(NamedTuple):
-    """A message that a store holds, in LlamaIndex's JSON, and what is left of it once its texts are erased."""
+    """A stored message in LlamaIndex's JSON, and what remains of it once its texts are erased."""
 
     number: str
     frame: dict[str, Any] | None = None
@@ -49,12 +49,12 @@ class _Held(NamedTuple):
 
 
 class RefoldChatStore(AsyncDBChatStore):
-    """LlamaIndex's ``AsyncDBChatStore`` in a memory: give it to ``Memory.from_defaults(chat_store=...)``.
+    """LlamaIndex's ``AsyncDBChatStore`` in a memory: pass it to ``Memory.from_defaults(chat_store=...)``.
 
     The active messages of a key are the window of the conversation ``NAME/KEY``, so that ``why``, ``search``, budgets,
-    ``erase`` and ``refold web`` work on them; archived and deleted ones have left it, and an answer leaves together
-    with the call of its tool. All of them stay in ``chat.history()``. The table ``name`` holds what is active and
-    archived. A call is one commit. An erased message comes back as ``(erased)``, with its calls of tools.
+    ``erase`` and ``refold web`` work on them. Archived and deleted messages have left it, and an answer leaves together
+    with its tool call. All of them stay in ``chat.history()``. The table ``name`` holds the active and archived
+    messages. Each call is one commit. An erased message comes back as ``(erased)``, with its tool calls.
 
     >>> import asyncio
     >>> from llama_index.core.llms import ChatMessage
@@ -86,7 +86,7 @@ class RefoldChatStore(AsyncDBChatStore):
         limit: int | None = None,
         offset: int | None = None,
     ) -> list[ChatMessage]:
-        """Return the messages of a key that have the status, or any, oldest first; ``offset`` leaves out the first."""
+        """Return the messages of a key with the status, or any status, oldest first, skipping the first ``offset``."""
         table, found = self._memory.aio.table(self.name), dict[str, _Held]()
         for each in _chosen(status):
             found |= {held.number: held for held in _held(await table.scan((each.value, part(key))))}
@@ -95,30 +95,30 @@ class RefoldChatStore(AsyncDBChatStore):
         return [found[number].chat_message() for number in numbers]
 
     async def count_messages(self, key: str, status: MessageStatus | None = MessageStatus.ACTIVE) -> int:
-        """Return how many messages of a key have the status, or any."""
+        """Return the number of messages of a key with the status, or with any status."""
         table = self._memory.aio.table(self.name)
         return len({item[2] for each in _chosen(status) for item in await table.keys((each.value, part(key)))})
 
     async def get_keys(self) -> list[str]:
-        """Return the keys that have messages, in their order."""
+        """Return the keys that have messages, sorted."""
         return sorted({text(item[1]) for item in await self._memory.aio.table(self.name).keys()})
 
     # Writing.
 
     async def add_message(self, key: str, message: ChatMessage, status: MessageStatus = MessageStatus.ACTIVE) -> None:
-        """Add a message behind the others of a key."""
+        """Add a message after the others of a key."""
         await self.add_messages(key, [message], status)
 
     async def add_messages(
         self, key: str, messages: list[ChatMessage], status: MessageStatus = MessageStatus.ACTIVE
     ) -> None:
-        """Add messages behind the others of a key, all of them or none."""
+        """Add messages after the others of a key, all or none."""
         await self._write(lambda: self._add(key, messages, status))
 
     async def set_messages(
         self, key: str, messages: list[ChatMessage], status: MessageStatus = MessageStatus.ACTIVE
     ) -> None:
-        """Put messages in the place of all that a key has, whatever their status."""
+        """Replace all messages of a key, whatever their status."""
 
         def change() -> None:
             for each in _STATUSES:
@@ -128,7 +128,7 @@ class RefoldChatStore(AsyncDBChatStore):
         await self._write(change)
 
     async def delete_message(self, key: str, idx: int) -> ChatMessage | None:
-        """Delete a message by its place among all that a key has, from 0; return it, ``None`` where there is none."""
+        """Delete a message by its index among all messages of a key; return it, or ``None`` if there is none."""
 
         def change() -> ChatMessage | None:
             placed = sorted((held.number, each, held) for each in _STATUSES for held in self._scan(key, each))
@@ -141,7 +141,7 @@ class RefoldChatStore(AsyncDBChatStore):
         return await self._write(change)
 
     async def delete_messages(self, key: str, status: MessageStatus | None = None) -> None:
-        """Delete the messages of a key that have the status, or any."""
+        """Delete the messages of a key with the status, or with any status."""
 
         def change() -> None:
             for each in _chosen(status):
@@ -172,7 +172,7 @@ class RefoldChatStore(AsyncDBChatStore):
         return await self._write(change)
 
     async def _write(self, change: Callable[[], T]) -> T:
-        """Make a change in one commit, anew where somebody else wrote what it has read; return its result."""
+        """Apply a change in one commit, retrying it if a concurrent write changed what it read; return its result."""
 
         async def run() -> T:
             return change()
@@ -180,7 +180,7 @@ class RefoldChatStore(AsyncDBChatStore):
         with self._memory.acting(_ACTOR):
             return await self._memory.aio.transact(run)
 
-    # In a batch.
+    # Within a batch.
 
     def _scan(self, key: str, status: MessageStatus) -> list[_Held]:
         return _held(self._memory.table(self.name).scan((status.value, part(key))))
@@ -192,7 +192,7 @@ class RefoldChatStore(AsyncDBChatStore):
                 table.put((*place, name), value)
 
     def _take(self, key: str, status: MessageStatus, messages: Sequence[_Held]) -> None:
-        """Take messages away from those that have the status, and out of the window."""
+        """Remove messages from those with the status, and from the window."""
         table, numbers = self._memory.table(self.name), {held.number for held in messages}
         for number in numbers:
             table.delete_prefix((status.value, part(key), number))
@@ -227,7 +227,7 @@ def _chosen(status: MessageStatus | None) -> Sequence[MessageStatus]:
 
 
 def _held(items: Iterable[TableItem]) -> list[_Held]:
-    """Return the messages of the items of one status, in their order."""
+    """Return the messages of the items of one status, in order."""
     return [
         _Held(number, **{item.key[-1]: item.value for item in parts})
         for number, parts in groupby(items, key=lambda item: item.key[2])
@@ -235,7 +235,7 @@ def _held(items: Iterable[TableItem]) -> list[_Held]:
 
 
 def _frame(message: dict[str, Any]) -> dict[str, Any]:
-    """Return a message without its texts and the arguments of its calls, such that a model still takes what follows."""
+    """Return a message without its texts and call arguments, so that a model still accepts what follows it."""
     extra = message["additional_kwargs"]
     kept = {"tool_call_id": extra["tool_call_id"]} if "tool_call_id" in extra else {}
     calls = [{**block, "tool_kwargs": {}} for block in message["blocks"] if block["block_type"] == "tool_call"]
@@ -249,7 +249,7 @@ def _frame(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _calls(message: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the calls of tools that a message makes, in its blocks or, as earlier versions had it, beside them."""
+    """Return the tool calls of a message, in its blocks or, as in earlier versions, next to them."""
     blocks = [block for block in message["blocks"] if block["block_type"] == "tool_call"]
     return [
         {"id": block["tool_call_id"] or "", "type": "function", "function": _function(block)} for block in blocks
@@ -265,9 +265,10 @@ def _function(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fields(message: dict[str, Any], known: set[str] | None) -> dict[str, Any]:
-    """Return the fields of what shows a message.
+    """Return the fields of the message that shows a stored message.
 
-    ``known`` are the ids of the calls in the window: a call of an id that is new is one, and an answer to a known one.
+    ``known`` contains the ids of the calls in the window: a call is shown as one only if its id is new, and an answer
+    only if its id is known.
     """
     role = message["role"] if message["role"] in _ROLES else "assistant"
     shown = [block for block in message["blocks"] if block["block_type"] != "tool_call"]

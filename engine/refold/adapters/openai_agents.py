@@ -16,21 +16,22 @@ _UNBOUNDED_TOKENS: Final = 2**40
 _LETTERS_PER_TOKEN: Final = 4
 _ROLES: Final = frozenset(("assistant", "developer", "system", "user"))
 _CALL_TYPES: Final = ("function_call", "function_call_output")
-_ITEM: Final = "item"  # The key of metadata that holds an item that no message can hold,
-_REST: Final = "rest"  # and the one for what a message has no field for.
+_ITEM: Final = "item"  # The metadata key for an item that no message can represent,
+_REST: Final = "rest"  # and the one for data that a message has no field for.
 
 
 class RefoldSession:
-    """The `Session` of the OpenAI Agents SDK, in a memory: give it to `Runner.run(agent, text, session=...)`.
+    """The `Session` of the OpenAI Agents SDK, in a memory: pass it to `Runner.run(agent, text, session=...)`.
 
-    Every item comes back as it was given, unless it was erased: then it is left out, and of a call its result, too; an
-    erased result is empty, since no model takes a call without one. Texts, calls and their results are messages of the
-    conversation `session_id`, so that `why`, `chat.search`, `erase` and `refold web` work on them; other items, such as
-    reasoning, are messages without a text that carry the item.
+    Every item comes back as it was given, unless it was erased. An erased item is left out, and with a call its result
+    too; an erased result comes back empty, because no model accepts a call without a result. Texts, calls and their
+    results are messages of the conversation `session_id`, so that `why`, `chat.search`, `erase` and `refold web` work
+    on them. Other items, such as reasoning, are messages without text that carry the item.
 
-    With `window_tokens` the model is sent the newest items that fit, a call and its result together; the others stay in
-    the log. Without it, every item is sent, as with the SDK's own sessions. `project` is that of the conversation.
-    `session_settings` are the SDK's, or a dict; their `limit` counts the newest items. The SDK itself is not imported.
+    With `window_tokens`, the model is sent the newest items that fit, a call and its result together; the others stay
+    in the log. Without it, every item is sent, as with the SDK's own sessions. `project` is the project of the
+    conversation. `session_settings` are the SDK's, or a dict; their `limit` counts the newest items. The SDK itself is
+    not imported.
 
     >>> import asyncio
     >>> session = RefoldSession("trip", Memory(), window_tokens=8_000)
@@ -56,7 +57,7 @@ class RefoldSession:
         self._async_chat = memory.aio.conversation(session_id, window_tokens=budget, project=project)
 
     async def get_items(self, limit: int | None = None) -> list[Any]:
-        """Return the items in their order; with a `limit`, the newest ones."""
+        """Return the items in order; with a `limit`, only the newest ones."""
         if limit is None:
             settings = self.session_settings
             is_plain = isinstance(settings, dict)
@@ -65,7 +66,7 @@ class RefoldSession:
         return items if limit is None else items[max(len(items) - max(limit, 0), 0) :]
 
     async def add_items(self, items: list[Any]) -> None:
-        """Add items behind the others, all of them or none."""
+        """Add items after the existing ones, all or none."""
         given = [dict(item) for item in items]
         with self.memory.acting(_ACTOR):
             if len(given) == 1 and not _is_of_a_call(given[0]):
@@ -74,7 +75,7 @@ class RefoldSession:
                 await self.memory.aio.transact(partial(self._append, given))
 
     async def pop_item(self) -> Any:
-        """Take the newest item out and return it; the log keeps it. `None` where there is none."""
+        """Remove the newest item and return it, or `None` if there is none; the log keeps the item."""
         version, newest = self._chat.version, self._chat.window(last=1)
         with self.memory.acting(_ACTOR):
             if newest and newest[0].tool_call_id is None and not newest[0].erased:
@@ -84,7 +85,7 @@ class RefoldSession:
             return await self.memory.aio.transact(self._pop)
 
     async def clear_session(self) -> None:
-        """Take all items out; the log keeps them."""
+        """Remove all items; the log keeps them."""
         with self.memory.acting(_ACTOR):
             await self._async_chat.clear_window()
 
@@ -93,7 +94,7 @@ class RefoldSession:
         shown = _shown(messages)
         if not shown:
             return None
-        # A result leaves together with its call, so all since the first call that leaves is appended again without it.
+        # A result is removed together with its call, so everything since the first call affected is appended again.
         begin = len(shown) - 1
         while begin and not _answered_by(shown[begin:]) <= _calls_of(shown[begin:]):
             begin -= 1
@@ -123,10 +124,10 @@ def _answered_by(messages: Sequence[Message]) -> set[str]:
 
 
 def _fields_of(item: Item, known: set[str]) -> dict[str, Any]:
-    """Return what is appended for an item; what a message has no field for goes into its metadata.
+    """Return the fields of the message to append for an item; data without a field goes into the metadata.
 
-    A window shows no result without its one call, so a result whose call is not `known`, and another call of a known
-    id, are items like any other.
+    A window shows a result only with its one call. Therefore a result whose call is not `known`, and a second call with
+    a known id, are treated like any other item.
     """
     match item:
         case {"role": str(role), "content": (str() | [_, *_]) as content, **rest} if role in _ROLES:
@@ -150,14 +151,14 @@ def _fields_of(item: Item, known: set[str]) -> dict[str, Any]:
 
 
 def _shown(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages that are items, such that a model takes them though some were erased."""
+    """Return the messages to show as items, in a form that a model accepts even if some were erased."""
     known = _calls_of(messages)
     there = (message.tool_call_id in known if message.tool_call_id else not message.erased for message in messages)
     return [*compress(messages, there)]
 
 
 def _item_of(message: Message) -> Item:
-    """Return the item that a message was made of."""
+    """Return the item that a message was made from."""
     metadata = message.metadata or {}
     if _ITEM in metadata:
         return dict(metadata[_ITEM])

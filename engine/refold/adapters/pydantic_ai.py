@@ -1,4 +1,4 @@
-"""A store of pydantic-ai's conversations: entries and records in a table, and messages in conversations of refold."""
+"""A pydantic-ai conversation store: entries and records in a table, messages in conversations of the memory."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -18,11 +18,11 @@ from refold.memory import TableItem
 
 _ACTOR: Final = "pydantic-ai"
 _ENTRY: Final = "entry"
-"""The key of metadata that names the entry of a message."""
+"""The metadata key that names the entry of a message."""
 
 _LINK: Final = "link"
 _MESSAGE: Final = "message"
-"""The two parts of an entry: what leads to the one before it, which an erasure of its text leaves, and its message."""
+"""The two items of an entry: its link to the previous entry, which survives an erasure of its text, and its message."""
 
 _ERASED: Final = "(erased)"
 
@@ -31,11 +31,11 @@ _RECORDS: Final = TypeAdapter(ConversationRecord)
 
 
 class RefoldConversationStore(ConversationStore):
-    """pydantic-ai's ``ConversationStore`` in a memory: load, run, save, as with the store that it brings.
+    """pydantic-ai's ``ConversationStore`` in a memory: load, run and save as with the built-in store.
 
-    Each message is an entry of the table ``name``. What a conversation holds now is also the window of the conversation
-    ``NAME/CONVERSATION_ID`` of the memory, part by part, so that ``why``, ``search``, budgets, ``erase`` and
-    ``refold web`` work on it; ``project_messages=False`` leaves that out. A save is one commit.
+    Each message is an entry of the table ``name``. The current messages of a conversation are also the window of the
+    conversation ``NAME/CONVERSATION_ID`` of the memory, part by part, so that ``why``, ``search``, budgets, ``erase``
+    and ``refold web`` work on them; ``project_messages=False`` turns that off. A save is one commit.
 
     >>> import asyncio
     >>> from pydantic_ai.conversation import Conversation
@@ -56,18 +56,18 @@ class RefoldConversationStore(ConversationStore):
     # Reading.
 
     async def read_record(self, conversation_id: str) -> ConversationRecord | None:
-        """Return the record of a conversation, `None` where there is none."""
+        """Return the record of a conversation, or `None` if there is none."""
         item = await self._async_table.item(_record_key(conversation_id))
         return None if item is None else _record(item)
 
     async def read_records(self, *, scope: str | None = None, limit: int | None = None) -> Sequence[ConversationRecord]:
-        """Return the records, the one saved last first; with a `scope`, those that have it."""
+        """Return the records, the last saved first; with a `scope`, only records with that scope."""
         records = map(_record, await self._async_table.scan(("record",)))
         kept = [record for record in records if scope is None or record.scope == scope]
         return sorted(kept, key=lambda record: record.updated_at, reverse=True)[:limit]
 
     async def read_entry(self, entry_id: str) -> ConversationEntry:
-        """Return an entry by its id; `KeyError` where there is none."""
+        """Return an entry by its id; raises `KeyError` if there is none."""
         parts = await self._async_table.scan(_entry_key(entry_id))
         if not parts:
             raise KeyError(entry_id)
@@ -82,7 +82,7 @@ class RefoldConversationStore(ConversationStore):
         new_entries: Sequence[ConversationEntry] = (),
         expected_revision: str | None,
     ) -> None:
-        """Store a record and its new entries, all of it or nothing; see the base class for what is a conflict."""
+        """Store a record and its new entries atomically; see the base class for what counts as a conflict."""
         new = {entry.id: entry for entry in new_entries}
         with self.memory.acting(_ACTOR):
             await self.memory.aio.transact(partial(self._write, record, new, expected_revision))
@@ -105,7 +105,7 @@ class RefoldConversationStore(ConversationStore):
             self._show(record, new)
 
     async def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
-        """Delete a conversation, with the entries that no other one reaches."""
+        """Delete a conversation, with the entries that no other conversation reaches."""
         with self.memory.acting(_ACTOR):
             await self.memory.aio.transact(partial(self._delete, conversation_id, expected_revision))
 
@@ -128,13 +128,13 @@ class RefoldConversationStore(ConversationStore):
         if self.project_messages:
             self._chat(conversation_id).clear_window()
 
-    # The messages that a conversation of the memory shows.
+    # The messages shown by a conversation of the memory.
 
     def _chat(self, conversation_id: str) -> Conversation:
         return self.memory.conversation(f"{self.name}/{conversation_id}")
 
     def _show(self, record: ConversationRecord, new: dict[str, ConversationEntry]) -> None:
-        """Let the window hold the chain that ends with the head: what left the chain leaves, what is new comes."""
+        """Make the window show the chain that ends with the head: remove what left the chain, append what is new."""
         chat = self._chat(record.conversation_id)
         window = chat.window()
         held = {(message.metadata or {}).get(_ENTRY): place for place, message in enumerate(window)}
@@ -163,7 +163,7 @@ def _record(item: TableItem) -> ConversationRecord:
 
 
 def _entry(entry_id: str, items: Sequence[TableItem]) -> ConversationEntry:
-    """Return the entry of its link and its message; one whose message was erased says so."""
+    """Return the entry made of its link and its message; an erased message is replaced by a note."""
     held = {item.key[-1]: item.value for item in items}
     parent_id, kind = held[_LINK]
     part_kind = "text" if kind == "response" else "user-prompt"
@@ -175,7 +175,7 @@ _ROLES: Final = {"system-prompt": "system", "user-prompt": "user", "tool-return"
 
 
 def _messages(entry: ConversationEntry) -> Iterator[dict[str, Any]]:
-    """Yield the fields of the messages that show an entry: its parts, those of a response with its calls together."""
+    """Yield the fields of the messages that show an entry: one per part, or one for a whole response with its calls."""
     message: dict[str, Any] = _ENTRIES.dump_python(entry, mode="json")["message"]
     parts: list[dict[str, Any]] = message["parts"]
     if message["kind"] == "response":
@@ -199,7 +199,7 @@ def _messages(entry: ConversationEntry) -> Iterator[dict[str, Any]]:
 
 
 def _content(content: Any) -> "str | list[dict[str, Any]]":
-    """Return the content of a part as a message holds it: a text, or blocks."""
+    """Return the content of a part in the form of a message: a text, or blocks."""
     if isinstance(content, str):
         return content
     values = cast("Sequence[Any]", content if isinstance(content, list) else [content])

@@ -1,6 +1,6 @@
-"""The agent's side of a memory: tools, context, hooks, extraction, and a loop.
+"""The agent side of a memory: tools, context, hooks, extraction, and a loop.
 
-Each name loads its module when it is first used: a context needs neither providers nor hooks.
+Each module is loaded when one of its names is first used: a context needs neither providers nor hooks.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -65,7 +65,7 @@ _HOMES = {
     ),
     "refold.agent.tools": "FunctionTool Tool ToolContext ToolDefinition ToolFailed ToolRefused ToolRegistry ToolResult",
 }
-"""The names of this package, by the module that each loads from."""
+"""The names of this package, keyed by the module that defines them."""
 
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 __all__ = list(_HOME_OF)  # pyright: ignore[reportUnsupportedDunderAll]

@@ -1,4 +1,4 @@
-"""The tools that come with every memory, in the order in which models see them, and the file-like memory tool."""
+"""The built-in tools of every memory, in the order shown to models, and the file-like memory tool."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -18,11 +18,11 @@ from refold.views.board import PARTS
 from refold.views.scratchpad import SCRATCH
 from refold.views.window import WINDOW
 
-# `memory_write` and `memory_read`: a conversation's scratchpad in the hands of a model.
+# `memory_write` and `memory_read`: a model's access to the scratchpad of a conversation.
 #
-# The order of checks, the texts and the shapes of results are those that models and their prompts know already.
+# The order of checks, the texts and the shapes of results match what models and their prompts already know.
 
-# Each action with the fields that it requires.
+# The fields that each action requires.
 _ACTIONS: Final = {"set": ("key", "value"), "note": ("value",), "delete": ("key",), "clear": ()}
 
 
@@ -83,7 +83,7 @@ def _conversation(context: ToolContext) -> Conversation:
     return context.conversation
 
 
-_CONTENT_CHARS: Final = 2_000  # Of a message that is found: more would take the room of the others.
+_CONTENT_CHARS: Final = 2_000  # Per message found: a longer one would crowd out the others.
 
 
 def _search_conversation(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def _search_memories(arguments: dict[str, Any], context: ToolContext) -> dict[st
 
 
 def look_up(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
-    """Search memories of the project without recording it, for a memory that is only read."""
+    """Search the project's memories without recording the search, for a memory opened only for reading."""
     return _rows(context, context.project.search(**_search_options(arguments)))
 
 
@@ -240,12 +240,12 @@ _IMPORTANCE: Final = {"type": "number", "minimum": 0, "maximum": 1, "description
 _KEYWORDS: Final = {"type": "array", "items": {"type": "string"}, "description": "Words to find it by"}
 _ABOUT: Final[dict[str, dict[str, Any]]] = {"category": _CATEGORY, "importance": _IMPORTANCE, "keywords": _KEYWORDS}
 
-# They check their arguments themselves: the order of their checks and their texts are a contract.
+# They check their own arguments: the order of the checks and their texts are a contract.
 SCRATCHPAD_TOOLS: Final = (
     _tool(
         "memory_write",
         _write_scratchpad,
-        _CHANGES | {"idempotentHint": False},  # The same note twice is two notes.
+        _CHANGES | {"idempotentHint": False},  # Adding the same note twice makes two notes.
         "action",
         "Write to your working memory for this conversation: set a key, add a note, delete a key, or clear everything.",
         action={"type": "string", "enum": ["set", "note", "delete", "clear"], "description": "The action to perform"},
@@ -340,12 +340,12 @@ TOOLS: Final = (
     ),
 )
 
-# The tools that change nothing but the memory, so that a session that runs again may call them.
+# The tools that change nothing but the memory, so a session that runs again can call them.
 BUILT_IN_NAMES: Final = frozenset(tool.name for tool in (*SCRATCHPAD_TOOLS, *TOOLS))
 
 
 def tools_of(memory: Memory) -> ToolRegistry:
-    """Make a registry with the built-in tools."""
+    """Return a registry with the built-in tools."""
     registry = ToolRegistry(memory)
     for tool in SCRATCHPAD_TOOLS:
         registry.register(tool, checked=False)
@@ -354,9 +354,9 @@ def tools_of(memory: Memory) -> ToolRegistry:
     return registry
 
 
-# The file-like memory tool: `memory` with the commands and the words of Anthropic's `memory_20250818`.
+# The file-like memory tool: `memory`, with the commands and wording of Anthropic's `memory_20250818`.
 
-# Each command with its verb, its required fields and its optional ones.
+# The verb of each command, its required fields and its optional fields.
 _COMMANDS: Final[dict[str, tuple[Callable[..., str], tuple[str, ...], tuple[str, ...]]]] = {
     "view": (Files.view, ("path",), ("view_range",)),
     "create": (Files.create, ("path", "file_text"), ()),
@@ -430,10 +430,10 @@ _FILES_TOOL: Final = FunctionTool(
 
 
 def files_tool() -> FunctionTool:
-    """Return the tool `memory`, to register next to the built-in ones: `memory.tools.register(files_tool())`.
+    """Return the `memory` tool, to register next to the built-in tools: `memory.tools.register(files_tool())`.
 
-    It stores files under `/memories` in the log, those of `memory.files()` unless the context names others. Models of
-    Anthropic know it by its type; others get a schema. A refused command has the outcome `invalid_input` and a message
-    in the words that those models were trained on.
+    It stores files under `/memories` in the log, those of `memory.files()` unless the context names others. Anthropic
+    models know the tool by its type; other models get a schema. A refused command has the outcome `invalid_input` and a
+    message in the wording that Anthropic models were trained on.
     """
     return _FILES_TOOL

@@ -1,4 +1,4 @@
-"""Candidates for a context: memories, earlier messages, messages of the window, each chosen by its room; and state."""
+"""Candidates for a context (memories, earlier messages, window messages), the choice of those that fit, and state."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,22 +24,22 @@ from refold.views.state import STATE, TEMP
 
 
 class Selected(NamedTuple):
-    """Memories by relevance, and the ids of those that were shown before, in their order."""
+    """Memories by relevance, and the ids of the previously shown ones in their order."""
 
     entries: Sequence[Entry]
     before: Sequence[str]
 
 
-# Earlier messages: those that answer the query.
+# Earlier messages that answer the query.
 
-_MORE_WORDS: Final = 4  # A message with at most so many other words adds nothing to a memory.
-_FACT_CHARS: Final = 300  # A longer memory is no single fact.
+_MORE_WORDS: Final = 4  # A message with at most this many other words adds nothing to a memory.
+_FACT_CHARS: Final = 300  # A longer memory is not a single fact.
 
 
 def earlier_messages(
     core: Core, chat: Conversation, project: str, query: str | None, top_k: int | None
 ) -> list[Earlier]:
-    """Find earlier messages, the most relevant first, without secrets and what the window has already."""
+    """Find earlier messages, most relevant first, without secrets or text already in the window."""
     messages = chat.window()
     if query is None:
         query = next((text_of(message) for message in reversed(messages) if message.role == "user"), "")
@@ -57,7 +57,7 @@ def earlier_messages(
     )
     if not found:
         return []
-    from refold.agent.secrets import secret_in  # noqa: PLC0415 - loaded only where something was found
+    from refold.agent.secrets import secret_in  # noqa: PLC0415 - loaded only if something was found
 
     lines = {parts.line_of(query)}
     fresh: list[Earlier] = []
@@ -71,7 +71,7 @@ def earlier_messages(
 
 
 def without_repeats(earlier: Sequence[Earlier], entries: Sequence[Entry], before: Sequence[str]) -> list[Earlier]:
-    """Leave out messages that say nothing besides a memory that is shown again, and keeps its place."""
+    """Leave out messages that add nothing to a memory that is shown again and keeps its place."""
     known = [parts.line_of(entry.content) for entry in entries if entry.id in before]
 
     def is_repeat(line: str) -> bool:
@@ -81,28 +81,28 @@ def without_repeats(earlier: Sequence[Earlier], entries: Sequence[Entry], before
 
 
 def _adds_little(line: str, content: str) -> bool:
-    """Return whether a message has next to nothing besides what it repeats."""
+    """Return whether a message contains next to nothing beyond the text it repeats."""
     return len(line.replace(content, " ").split()) <= _MORE_WORDS
 
 
 def earlier_text(earlier: Sequence[Earlier], left_out: int) -> str:
-    """Render earlier messages, and how many did not fit."""
+    """Render earlier messages, followed by the number that did not fit."""
     return parts.messages_text(((_day(each.message), parts.message_line(each.message)) for each in earlier), left_out)
 
 
 def _day(message: Message) -> str:
-    return day_at(message.occurred_ns, "UTC")  # The zone of a memory may be another one when this is built again.
+    return day_at(message.occurred_ns, "UTC")  # The memory's time zone could differ when this is rebuilt.
 
 
-# Memories and earlier messages that fit, out of one list: those that are worth the most for their tokens.
+# The memories and earlier messages that fit, chosen from one list by value per token.
 
-# How likely one answers falls with its rank, whatever the scores of an embedder mean, and faster among messages. How
-# that was chosen: benchmarks/README.md.
+# The chance that a candidate answers the query falls with its rank, independent of the scale of an embedder's scores,
+# and faster for messages. For how the powers were chosen, see benchmarks/README.md.
 _RANK_POWERS: Final = {parts.MEMORIES: 1.1, parts.MESSAGES: 1.5}
-_ROUNDS_COUNT: Final = 2  # Lines together take less than each alone, and the second round fills what that leaves.
-_SPARE_TOKENS: Final = 2  # About what the last line takes more alone.
+_ROUNDS_COUNT: Final = 2  # Lines take fewer tokens together than one by one; the second round fills the difference.
+_SPARE_TOKENS: Final = 2  # Roughly how many more tokens the last line takes when counted alone.
 _UNBOUNDED: Final = 2**40
-# What a part has besides its lines: a heading, and mostly how many are left out.
+# The text of a part besides its lines: a heading, and usually a note about the number left out.
 _FRAMES: Final = {
     parts.MEMORIES: f"{parts.MEMORIES_HEADING}\n(000 less relevant memories left out)",
     parts.MESSAGES: f"{parts.MESSAGES_HEADING}\n(000 less relevant messages left out)",
@@ -110,9 +110,9 @@ _FRAMES: Final = {
 
 
 class _Line(NamedTuple):
-    """A memory or an earlier message as it is shown, with its rank and its place in its part.
+    """A memory or an earlier message as shown, with its rank and its place in its part.
 
-    A message has its day, which stands above it, and the ranks of the memories that are pieces of it.
+    A message also has the day shown above it, and the ranks of the memories that are pieces of it.
     """
 
     part: str
@@ -127,19 +127,19 @@ class _Line(NamedTuple):
 
     @property
     def value(self) -> float:
-        """What the line is worth for its tokens."""
+        """The value of the line per token."""
         return 1 / math.pow(self.rank + 1, _RANK_POWERS[self.part]) / (self.tokens + self.day_tokens)
 
 
-_Taken: TypeAlias = dict[tuple[str, int], _Line]  # By part and rank, the latest last.
+_Taken: TypeAlias = dict[tuple[str, int], _Line]  # Keyed by part and rank, the latest last.
 
 
 class Choice:
-    """The candidates of a context: memories and earlier messages, each with the most relevant first.
+    """The candidates of a context: memories and earlier messages, each most relevant first.
 
-    Memories that are pieces of a shown message are left out: the user's very words, or long. Shown twice, they would
-    cost more than other facts that there is room for. What was shown before keeps its place, and a preference stays: it
-    is a rule for the model, and a message is not.
+    A memory that is a piece of a shown message is left out if it is the user's own words or is long: showing it twice
+    would cost more than other facts that would fit instead. Previously shown memories keep their place, and preferences
+    stay, because a preference is a rule for the model and a message is not.
     """
 
     def __init__(self, core: Core, selected: Selected, found: Sequence[Earlier], chars: Mapping[str, int]) -> None:
@@ -162,13 +162,13 @@ class Choice:
         self.counts: Final = {part: len(lines) for part, lines in self._lines.items()}
 
     def needed(self, part: str, count: int) -> int:
-        """Count the tokens of so many of the most relevant ones of a part, as far as its characters go."""
+        """Count the tokens of the `count` most relevant entries of a part, within its character limit."""
         taken: _Taken = {}
         self._fill(taken, self._lines[part][:count], _UNBOUNDED)
         return self._count(self._text(part, taken)) + _SPARE_TOKENS if taken else 0
 
     def chosen(self, tokens: int) -> tuple[tuple[list[Entry], int], tuple[list[Earlier], int]]:
-        """Choose what fits: memories, and messages with the oldest first, each with how many do not."""
+        """Choose the memories and messages that fit, messages oldest first, each with the number left out."""
         taken: _Taken = {}
         self._fill(taken, self._best, _UNBOUNDED)
         if not self._fits(taken, tokens):
@@ -182,7 +182,7 @@ class Choice:
         return memories, messages
 
     def _fill(self, taken: _Taken, lines: Sequence[_Line], tokens: int) -> None:
-        """Take more lines as far as there is room."""
+        """Take more lines while they fit."""
         texts = {part: self._text(part, taken) or _FRAMES[part] for part in {line.part for line in lines}}
         tokens -= sum(map(self._count, texts.values()))
         chars = {part: self._chars[part] - len(text) for part, text in texts.items()}
@@ -206,7 +206,7 @@ class Choice:
                     tokens += piece.tokens
 
     def _shown(self, part: str, taken: _Taken) -> tuple[list[_Line], int]:
-        """Return the lines of a part in their order, and how many are left out."""
+        """Return the lines of a part in display order, and the number left out."""
         lines = sorted((line for line in taken.values() if line.part == part), key=lambda line: line.place)
         hidden = len(_pieces_in(taken)) if part == parts.MEMORIES else 0
         return lines, self.counts[part] - len(lines) - hidden
@@ -237,16 +237,16 @@ def _pieces_in(taken: _Taken) -> set[int]:
     return set[int]().union(*(line.pieces for line in taken.values()))
 
 
-# Earlier sessions that are like the query.
+# Earlier sessions that resemble the query.
 
 EPISODES_CHARS: Final = 1_200
-_SHARED_COUNT_MIN: Final = 2  # A session is like a query that shares so many words with it,
-_SHARED_PART: Final = 3  # and so large a part of the query's.
-_EPISODES_SHARE: Final = 24  # Sessions take at most this share of a budget: most of it is for what answers.
+_SHARED_COUNT_MIN: Final = 2  # A session resembles a query if it shares at least this many words with it
+_SHARED_PART: Final = 3  # and at least one third of the query's words.
+_EPISODES_SHARE: Final = 24  # Sessions take at most 1/24 of a budget: most of it is for answers.
 
 
 def like_episodes(core: Core, chat: Conversation, project: str, query: str, count: int, tokens: int) -> list[int]:
-    """Choose the seqs of earlier sessions that share words with a query, of those that were recorded last."""
+    """Choose up to `count` recent sessions that share words with a query, and return their seqs."""
     wanted = frozenset(keywords(query))
     if len(wanted) < _SHARED_COUNT_MIN or not count:
         return []
@@ -270,13 +270,13 @@ def like_episodes(core: Core, chat: Conversation, project: str, query: str, coun
     return sorted(chosen)
 
 
-# The messages that fit: whole groups of calls and answers, the oldest left out first.
+# The messages that fit: whole groups of calls and outputs, leaving out the oldest first.
 
 Group: TypeAlias = list[tuple[Message, int]]  # Messages with their places.
 
 
 def groups_of(messages: Sequence[Message]) -> Iterator[Group]:
-    """Yield the groups of messages that no provider takes apart."""
+    """Yield groups of messages that must stay together for any provider."""
     makers: dict[str, Group] = {}
     groups: list[Group] = []
     for place, message in enumerate(messages):
@@ -290,7 +290,7 @@ def groups_of(messages: Sequence[Message]) -> Iterator[Group]:
 
 
 def needed_of(groups: Sequence[Group]) -> Iterator[tuple[Message, int]]:
-    """Yield the messages that are never left out: what is pinned, the user's last words, and what came last."""
+    """Yield the messages that are never left out: pinned ones, the user's last message, and the newest group."""
     newest = next((group for group in reversed(groups) if group[0][0].role == "user"), None)
     for group in groups:
         if group is groups[-1] or group is newest or any(message.pinned for message, _ in group):
@@ -298,7 +298,7 @@ def needed_of(groups: Sequence[Group]) -> Iterator[tuple[Message, int]]:
 
 
 def fitting(messages: Sequence[Message], tokens: int) -> list[Message]:
-    """Choose the newest messages that fit, besides those that are never left out."""
+    """Choose the newest messages that fit, in addition to those that are never left out."""
     if sum(message.tokens for message in messages) <= tokens:
         return list(messages)
     groups = list(groups_of(messages))
@@ -314,7 +314,7 @@ def fitting(messages: Sequence[Message], tokens: int) -> list[Message]:
 
 
 def state_in(chat: Conversation, stream: str) -> dict[str, Any]:
-    """Read the state of a conversation, or of a project, as a chat sees it; none that is temporary."""
+    """Return the state of a conversation or of a project as a chat sees it, without temporary state."""
     core, at = core_of(chat)
     packed = core.read(stream, lambda state: dict(state.part(STATE).entries.values), at)
     return {key: unpack_json(packed[key]) for key in sorted(packed) if not key.startswith(TEMP)}

@@ -1,8 +1,8 @@
-"""Memory commands: a user's message that asks to remember, to forget or to look up, found without a model. Pure.
+"""Memory commands: user messages that ask to remember, forget or look up, detected without a model. Pure.
 
-A message is a command only if it begins with one of the phrases below, after a polite word at most; in Japanese, if it
-ends with one. "Remember" without "that" is one before a plain statement alone. Forgetting comes before recalling, and
-recalling before remembering, so that "stop remembering" is never taken for "remember".
+A message is a command only if it starts with one of the phrases below, preceded at most by polite words, or in Japanese
+ends with one. "Remember" without "that" is a command only before a plain statement. Forget phrases are matched before
+recall phrases, and those before remember phrases, so that "stop remembering" never counts as "remember".
 """
 
 import re
@@ -13,24 +13,24 @@ from msgspec import Struct
 
 from refold import checks
 
-COMMAND_IMPORTANCE: Final = 0.95  # What a user asks to remember matters more than what a model finds out.
+COMMAND_IMPORTANCE: Final = 0.95  # What a user asks to remember matters more than what a model finds.
 
 
 class RememberCommand(Struct, frozen=True, tag="remember"):
-    """The user asks to remember something, with this importance."""
+    """The user asks to remember something, with the given importance."""
 
     content: str
     importance: float = COMMAND_IMPORTANCE
 
 
 class ForgetCommand(Struct, frozen=True, tag="forget"):
-    """The user asks to forget the memory that this query finds."""
+    """The user asks to forget the memory that the query finds."""
 
     query: str
 
 
 class RecallCommand(Struct, frozen=True, tag="query"):
-    """The user asks what is remembered, of a category or of any; a query without words asks for everything."""
+    """The user asks what is remembered, in one category or in all; an empty query asks for everything."""
 
     query: str
     category: str | None = None
@@ -43,12 +43,12 @@ _FORGET: Final = (
     *("delete memories about", "delete the memories about", "remove memory about", "remove the memory about"),
     *("remove memories about", "remove the memories about"),
 )
-# "What do you know about" is not here: it asks the model about the world more often than about the user.
+# "What do you know about" is not here: it more often asks the model about the world than about the user.
 _QUERY: Final = (
     *("what do you remember", "what do you remember about"),
     *("show me what you remember", "list my memories", "what memories do you have"),
 )
-# With more sentences behind it, it is part of a story for the model.
+# If more sentences follow, it is part of a story for the model.
 _QUESTION: Final = ("do you remember",)
 _PREFERENCES: Final = (
     "what are my preferences",
@@ -60,14 +60,14 @@ _REMEMBER: Final = (
     *("remember that", "remember:", "remember this:", "keep in mind that", "keep in mind:"),
     *("don't forget that", "don't forget:"),
 )
-# Documents that users paste begin so, too, and with the words of rules: only one short paragraph is a command.
+# Pasted documents also start with these words, or with the words of rules: only one short paragraph is a command.
 _NOTES: Final = ("note that", "note:")
 _NOTE_CHARS_MAX: Final = 1_000
 _THANKS_CHARS_MAX: Final = 40
 _BREAK: Final = re.compile(r"\n\s*\n|\r\s*\r")
-# A rule is stored with its verb: "always use pnpm" is no rule without "always use".
+# A rule is stored with its opening words: "pnpm" alone would not be a rule.
 _RULES: Final = ("always", "always use", "never", "never do", "never use")
-# What follows "always" or "never" where people talk about themselves: a rule goes on with a verb in the imperative.
+# Continuations of "always" or "never" in talk about oneself: a rule continues with a verb in the imperative.
 _NO_RULE: Final = re.compile(
     r"(?!(?:bring|ping|string|swing|sing|ring|cling|feed|need|seed|speed|embed|proceed|exceed|shed)\b)"
     r"(?:[a-z]+(?:ing|ed)|a|an|the|in|on|by|at|with|for|from|so|too|this|that|here|there|mind|again|ever|once|such|"
@@ -77,8 +77,8 @@ _NO_RULE: Final = re.compile(
     r"their|quite|really|very|pretty|just|nobody|anything|nothing)\b|\W",
     re.IGNORECASE,
 )
-# What is stated behind "remember" without "that": what I, we, or something of ours is or does. Tales and questions
-# begin in other ways: "remember the time we", "remember I told you", "remember my name".
+# Statements after "remember" without "that": what I or we, or something of ours, is or does. Stories and questions
+# start differently: "remember the time we", "remember I told you", "remember my name".
 _OUR_VERBS: Final = (
     r"(?:am|are|have(?!\s+(?:been|told|said|asked|mentioned|shown|given|seen|done|met|had)\b)|was\s+born|own|like|love|"
     r"hate|prefer|want|need|use|live|work|eat|drink|speak|meet|run|build|test|write|keep|store|host|support|release|"
@@ -96,7 +96,7 @@ _NOUN: Final = (
     r"(?!(?:i|you|he|she|it|we|they|me|us|him|her|them|my|your|his|our|their|its|the|an?|th(?:is|at|ese|ose)|who|whom|"
     r"whose|which|what|when|where|why|how|if)\b)[\w'\u2019-]+"
 )
-# "The meeting time is" states something; "the first time Anna was" begins a tale.
+# "The meeting time is" is a statement; "the first time Anna was" starts a story.
 _MOMENT: Final = (
     r"(?:time|moment|occasion|day|night|morning|evening|afternoon|week|weekend|month|summer|winter|year)s?\b"
 )
@@ -121,7 +121,7 @@ _POLITE: Final = re.compile(
     re.IGNORECASE,
 )
 _PLEASE: Final = "please"
-# Chinese parts no words and has no case; what follows the phrase is the rest of the message.
+# Chinese has no spaces between words and no case; the text after the phrase is the rest of the message.
 _CHINESE: Final = (
     (
         re.compile(
@@ -148,7 +148,7 @@ _CHINESE: Final = (
         "remember",
     ),
 )
-# Japanese has its verb at the end; what precedes it is what it is about.
+# Japanese puts the verb at the end; the text before it is its object.
 _JAPANESE: Final = (
     (
         re.compile(
@@ -176,7 +176,7 @@ _JAPANESE_PREFIX: Final = re.compile(
 
 
 def _pattern(phrases: tuple[str, ...]) -> re.Pattern[str]:
-    """Compile a match of the longest of the phrases at the beginning of a text, whatever spaces are in it."""
+    """Compile a pattern for the longest of the phrases at the start of a text, with any whitespace between words."""
     shapes: list[str] = []
     for phrase in sorted(phrases, key=len, reverse=True):
         words = r"\s+".join(re.escape(word) for word in phrase.removesuffix(":").split())
@@ -186,7 +186,7 @@ def _pattern(phrases: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def _note(text: str) -> RememberCommand | None:
-    """Return the command of a short text: its first paragraph, behind which a word of thanks may stand at most."""
+    """Return the command of a short text: its first paragraph, with at most a word of thanks after it."""
     first, *rest = _BREAK.split(text)
     is_document = len(rest) > 1 or len("".join(rest)) > _THANKS_CHARS_MAX or len(text) > _NOTE_CHARS_MAX
     return None if is_document else RememberCommand(_ended(first))
@@ -195,7 +195,7 @@ def _note(text: str) -> RememberCommand | None:
 _NOTE: Final = _pattern(_NOTES)
 _RULE: Final = _pattern(_RULES)
 
-# The phrases of each command, and the function of the phrase, the text behind it and the whole text that makes it.
+# The phrases of each command, and a function of (phrase, text after it, whole text) that builds the command.
 _COMMANDS: Final[tuple[tuple[re.Pattern[str], Callable[[str, str, str], MemoryCommand | None]], ...]] = (
     (_pattern(_FORGET), lambda _, payload, __: ForgetCommand(payload) if payload and "\n" not in payload else None),
     (_pattern(_PREFERENCES), lambda _, payload, __: RecallCommand(payload, "preference")),
@@ -208,13 +208,13 @@ _COMMANDS: Final[tuple[tuple[re.Pattern[str], Callable[[str, str, str], MemoryCo
 
 
 def detect_memory_command(text: str) -> MemoryCommand | None:
-    """Parse a message as a memory command, `None` if it is none.
+    """Parse a message as a memory command, or return `None`.
 
-    The message has to begin with the phrase, in any case, after spaces and polite words; behind a quotation mark it is
-    no command. The text behind the phrase loses the spaces and full stops at its end. "Note" and rules such as "never"
-    are commands in one short paragraph alone, forgetting in one line. "Remember" does without "that" before a statement
-    of what I, we, or my, our and the things are, which is no question. English, Chinese and Japanese are known. Raises
-    `InvalidInput` if the message is no text, `LimitExceeded` over `VALUE_BYTES_MAX`.
+    The message must start with the phrase, in any case, after spaces and polite words; after a quotation mark it is not
+    a command. Spaces and full stops are removed from the end of the text after the phrase. "Note" and rules such as
+    "never" are commands only in one short paragraph, and forgetting only in one line. "Remember" needs no "that" before
+    a statement (not a question) about what I, we, or my, our and the things are. English, Chinese and Japanese are
+    supported. Raises `InvalidInput` if the message is not text, and `LimitExceeded` if it is over `VALUE_BYTES_MAX`.
 
     >>> detect_memory_command("Please remember that the tests need Docker.")
     RememberCommand(content='the tests need Docker', importance=0.95)
@@ -228,7 +228,7 @@ def detect_memory_command(text: str) -> MemoryCommand | None:
     said = checks.text(text, "text").lstrip()
     whole = _ended(said)
     if whole[-len(_PLEASE) :].lower() == _PLEASE:
-        # No pattern for it: a search for spaces in front of a word takes the square of their number.
+        # Not a regular expression: searching for spaces before a word takes quadratic time in their number.
         request = whole[: -len(_PLEASE)]
         whole = _ended(request, also=",") if request[-1:].isspace() or request[-1:] == "," else whole
     polite = _POLITE.match(whole)
@@ -238,11 +238,11 @@ def detect_memory_command(text: str) -> MemoryCommand | None:
         match = pattern.match(whole)
         if match is not None:
             if pattern in (_NOTE, _RULE) and _BREAK.search(whole) and said.rstrip()[-1:] in _QUESTION_MARKS:
-                return None  # It asks about a text that was pasted.
+                return None  # It asks about pasted text.
             return command(match.group(), _GAP.sub("", whole[match.end() :], count=1), whole)
     if _STATED.match(whole):
         stop = _FIRST_STOP.search(said)
-        # "Can you remember my birthday is on May 3?" asks for it all the same.
+        # "Can you remember my birthday is on May 3?" is still a request.
         is_asked = polite is not None and "you" in polite.group().lower()
         if is_asked or stop is None or stop.group() not in _QUESTION_MARKS:
             return RememberCommand(_GAP.sub("", whole[len("remember") :], count=1))
@@ -250,7 +250,7 @@ def detect_memory_command(text: str) -> MemoryCommand | None:
 
 
 def _ended(text: str, also: str = "") -> str:
-    """Remove spaces and full stops, and other characters, from the end of a text."""
+    """Remove whitespace, full stops and the characters of `also` from the end of a text."""
     end = len(text)
     while end and (text[end - 1].isspace() or text[end - 1] in _STOPS + also):
         end -= 1

@@ -1,4 +1,4 @@
-"""The context of a conversation: its parts within one budget, recorded when shown, and rebuilt."""
+"""The context of a conversation: its parts within one budget, recorded when shown, and rebuilt later."""
 
 from collections.abc import Iterator, Sequence
 from math import isfinite
@@ -60,25 +60,26 @@ from refold.views.scratchpad import SCRATCH
 from refold.views.session import CONTEXTS, ContextShown
 from refold.views.store import ContextHashed
 
-RENDERER: Final = 6  # A change of one byte is another number: contexts that were shown are built again by theirs.
+RENDERER: Final = 6  # Increase for any changed byte: a shown context can only be rebuilt by its own renderer.
 
 # Budgets.
 
-_KEPT_MEMORIES_COUNT: Final = 10  # Of more memories, none takes the place of a skill.
+_KEPT_MEMORIES_COUNT: Final = 10  # Memories beyond this number are dropped before any skill.
 _TRIMMED_MEMORIES_COUNT: Final = 5
 _TRIMMED_SKILL_SCORE_MIN: Final = 1.0
 
 
 class ContextBudget(Struct, frozen=True, kw_only=True):
-    """The bounds of a context: `tokens` of everything, and of each part in characters.
+    """The bounds of a context: `tokens` for everything, and characters for each part.
 
-    `tokens=None` is the window's budget and CONTEXT_TOKENS_DEFAULT more. `parts_tokens` bounds what stands beside the
-    host's system prompt and the window; of a budget that is too small for both, the newest messages and half of the
-    rest go to the window. Memories and earlier messages (`messages_count`, `messages_chars`) share what the other parts
-    leave: those of the best rank for their tokens are shown. Over the budget, memories are left out as far as need be,
-    down to ten; then skills are reduced to the best one, or to none if its score is under 1; then memories, down to
-    five; then the skill's text is cut; then each part to its share. Earlier sessions take at most a twenty-fourth.
-    `None` leaves a number to the settings of the store.
+    `tokens=None` means the budget of the window plus `parts_tokens`. `parts_tokens` bounds everything besides the
+    host's system prompt and the window. If the budget is too small for both, the window gets the newest messages and,
+    if it needs them, at least half of the tokens that the system prompt leaves. Memories and earlier messages
+    (`messages_count`, `messages_chars`) share the room left by the other parts, and those with the best rank for their
+    tokens are shown. Over the budget, memories are dropped as needed, down to ten; then skills are reduced to the best
+    one, or to none if its score is under 1; then memories, down to five; then the text of the skill is cut; then each
+    part is cut to its share. Earlier sessions take at most 1/24. Any other number that is `None` is taken from the
+    settings of the store.
     """
 
     tokens: int | None = None
@@ -98,7 +99,7 @@ class ContextBudget(Struct, frozen=True, kw_only=True):
 
 
 def _budget(budget: object) -> ContextBudget:
-    """Check a budget, given as one, as a number of tokens in all, or as `None`."""
+    """Validate a budget, given as a `ContextBudget`, a total number of tokens, or `None`."""
     if budget is None:
         return ContextBudget()
     if isinstance(budget, int) and not isinstance(budget, bool):
@@ -111,7 +112,7 @@ def _budget(budget: object) -> ContextBudget:
     return budget
 
 
-# What hooks put beside a message of the user: metadata of the message, never its words.
+# Data that hooks attach to a user's message: metadata of the message, never its words.
 
 NamedSkill: TypeAlias = tuple[str, str, float]
 
@@ -125,7 +126,7 @@ class Injected(Struct, frozen=True, omit_defaults=True):
 
 
 def injected_in(messages: Sequence[Message]) -> Injected:
-    """Read what belongs to the newest message of the user; empty for none, and for what another program wrote."""
+    """Return the data attached to the newest user message; empty if there is none or another program wrote it."""
     newest = next((message for message in reversed(messages) if message.role == "user"), None)
     metadata = None if newest is None else newest.metadata
     try:
@@ -134,16 +135,16 @@ def injected_in(messages: Sequence[Message]) -> Injected:
         return Injected()
 
 
-# The context: parts from stable to volatile, and the window behind them.
+# The context: parts from stable to volatile, followed by the window.
 #
-# Building one is pure. `show` records that it was shown: hashes, counts and ids, so that it can be built again, byte
-# for byte, from the log.
+# Building a context has no side effects. `show` records that it was shown, with hashes, counts and ids, so that it can
+# be rebuilt from the log byte for byte.
 
 STABLE: Final = "stable"
 SEMI_STABLE: Final = "semi-stable"
 VOLATILE: Final = "volatile"
 
-# Every part in its order, and how often it changes.
+# All parts in order, and how often each changes.
 _TIERS: Final = {
     parts.SYSTEM: STABLE,
     parts.INSTRUCTIONS: STABLE,
@@ -163,7 +164,7 @@ _TIERS: Final = {
 class ContextPart(Struct, frozen=True):
     """A part of a context: its name, how often it changes (stable, semi-stable, volatile), its text and its tokens.
 
-    `left_out` counts its entries that did not fit.
+    `left_out` is the number of its entries that did not fit.
     """
 
     name: str
@@ -179,10 +180,11 @@ class ContextPart(Struct, frozen=True):
 
 
 class Plan(Struct, frozen=True):
-    """How a context came to fit: the topics of its instructions, and the tokens that each part may take.
+    """How a context was made to fit: the topics of its instructions, and the tokens that each part can take.
 
-    `episodes` are the seqs of those in it. Of the skills, the first `skills` are shown, in `skills_chars` characters.
-    `places` are those of earlier messages in their events, whose seqs are the last sources of the event.
+    `episodes` are the seqs of the episodes in it. The first `skills` of its skills are shown, within `skills_chars`
+    characters. `places` are the places of the earlier messages within their events, whose seqs are the last sources of
+    the event that records the context.
     """
 
     topics: tuple[str, ...] = ()
@@ -196,7 +198,7 @@ class Plan(Struct, frozen=True):
 
 
 class Recipe(NamedTuple):
-    """The inputs of a context besides the log: with them it can be built again."""
+    """The inputs of a context besides the log, which make it possible to rebuild it."""
 
     seq: int
     project: str
@@ -213,7 +215,7 @@ class Recipe(NamedTuple):
 
 
 class Context(Struct, frozen=True):
-    """The input of a model for a conversation: the parts that are not empty, then the messages, as of `seq`.
+    """The input of a model for a conversation: the non-empty parts, then the messages, as of `seq`.
 
     >>> from refold import Memory
     >>> memory = Memory()
@@ -228,7 +230,7 @@ class Context(Struct, frozen=True):
     window: tuple[Message, ...]
     recipe: Recipe
     left_out: dict[str, int] = {}
-    """How many entries of a part, and how many messages of the window, did not fit; without those of which all did."""
+    """Number of entries of each part, and of window messages, that did not fit; parts that fit whole are omitted."""
 
     @property
     def text(self) -> str:
@@ -237,25 +239,25 @@ class Context(Struct, frozen=True):
 
     @property
     def tokens(self) -> int:
-        """The tokens of everything: of the parts and of the messages. The definitions of tools come on top."""
+        """The tokens of the parts and messages together. The definitions of tools come on top."""
         return sum(part.tokens for part in self.parts) + sum(message.tokens for message in self.window)
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """The ids of the memories in it, in their order."""
+        """The ids of the memories in the context, in order."""
         return self.recipe.ids
 
     @property
     def seqs(self) -> tuple[int, ...]:
-        """The seqs of the earlier messages in it, the oldest first."""
+        """The seqs of the earlier messages in the context, oldest first."""
         return self.recipe.seqs
 
     def part(self, name: str) -> ContextPart | None:
-        """Look up a part by its name, `None` for an empty one."""
+        """Return a part by its name, or `None` if it is empty."""
         return next((part for part in self.parts if part.name == name), None)
 
     def system_blocks(self, *, cache: bool = True) -> list[dict[str, Any]]:
-        """Render the parts for Anthropic's `system=`; `cache` marks the last stable and the last semi-stable one."""
+        """Render the parts for Anthropic's `system=`; `cache` marks the last stable and the last semi-stable part."""
         blocks: list[dict[str, Any]] = [{"type": "text", "text": part.text} for part in self.parts]
         for tier in (STABLE, SEMI_STABLE) if cache else ():
             lasting = [index for index, part in enumerate(self.parts) if part.tier == tier]
@@ -265,11 +267,11 @@ class Context(Struct, frozen=True):
 
     def messages(
         self,
-        format: Literal["openai", "openai-responses", "anthropic", "gemini", "ollama"] = "openai",  # noqa: A002 - the word its users say
+        format: Literal["openai", "openai-responses", "anthropic", "gemini", "ollama"] = "openai",  # noqa: A002 - the usual word
     ) -> list[dict[str, Any]]:
-        """Render the messages as a provider takes them, behind the parts as one system message.
+        """Render the messages in a provider's format, after the parts as one system message.
 
-        Anthropic and Gemini take the parts elsewhere: `system_blocks()` as `system=`, `text` as `system_instruction`.
+        Anthropic and Gemini take the parts separately: `system_blocks()` as `system=`, `text` as `system_instruction`.
         """
         window = wires.rendered(format, self.window)
         if format in _APART or not self.parts:
@@ -290,7 +292,7 @@ class _Request(NamedTuple):
     topics: tuple[str, ...]
 
 
-# Without a query memories come in an order that no clock moves.
+# Without a query, memories come in an order that does not depend on the time.
 _BY_IMPORTANCE: Final = Ranking(name="importance", importance=1.0)
 
 
@@ -310,12 +312,12 @@ def context(
 ) -> Context:
     """Build the context of a conversation as of now.
 
-    `tools` are the names of those that the model gets, by default those of `memory.tools`; instructions speak of no
+    `tools` names the tools available to the model, by default those of `memory.tools`; the instructions mention no
     others.
     """
     if not isinstance(cast("object", chat), Conversation):
         checks.invalid(f"context takes a Conversation, not {type(chat).__name__} ({checks.shown(chat)})")
-    batches.refuse(core.engine, "a context")  # It could not be built again: what the batch wrote has no seq yet.
+    batches.refuse(core.engine, "a context")  # It could not be rebuilt: events in the batch have no seq yet.
     if query is not None:
         checks.text(query, "query")
     if isinstance(skills, str) or not isinstance(cast("object", skills), Sequence):
@@ -329,7 +331,7 @@ def context(
         built = _build(memory, core, chat, request, seq)
         if memory.head == seq:
             return built
-    # Others never pause: what they write meanwhile must not be seen in one part and missed in another.
+    # Other writers never pause: read at one seq, so that no write shows up in one part and is missing in another.
     seq = memory.head
     return _build(memory.at(seq), core, chat.at(seq), request, seq)
 
@@ -341,7 +343,7 @@ def _topics(tools: ToolRegistry | Sequence[str], *, is_mirrored: bool) -> tuple[
 
 
 def _at_one_seq(memory: Memory, core: Core, chat: Conversation) -> tuple[Memory, Conversation]:
-    """Freeze both at the same seq where one of them is frozen: a context is never of two times."""
+    """If either is frozen, freeze both at the same seq: a context never mixes two points in time."""
     own, at = core_of(chat)
     frozen = (core_of(memory)[1], at)
     if (own.engine, own.branch) != (core.engine, core.branch):
@@ -400,16 +402,16 @@ def _build(memory: Memory, core: Core, chat: Conversation, request: _Request, se
 
 
 def _skills(given: Sequence[object], injected: Injected) -> list[NamedSkill]:
-    """List the skills to show, those of the message behind those of the caller, each name once, the best first."""
+    """List the skills to show, best first, each name once: the caller's take precedence over the message's."""
     named: dict[str, NamedSkill] = {}
     for skill in (*map(_skill, given), *injected.skills):
         named.setdefault(skill[0], skill)
-    # The best one is the last to be trimmed, in whichever order they were given.
+    # Whatever the order given, the best skill is the last to be trimmed.
     return sorted(named.values(), key=lambda skill: -skill[2])
 
 
 def _skill(skill: object) -> NamedSkill:
-    """Return name, text and score of a skill: of a match, or of texts without a score, which rank first."""
+    """Return the name, text and score of a skill: a match, or texts without a score, which rank first."""
     whole = skill
     if isinstance(skill, (tuple, list)):
         items = cast("Sequence[Any]", skill)
@@ -423,18 +425,18 @@ def _skill(skill: object) -> NamedSkill:
     return checks.text(name, "a skill's name"), checks.text(body, "a skill's text"), float(score)
 
 
-# Memories: those that answer the query, and those that keep their place.
+# Memories that answer the query, and memories that keep their place.
 
 
 def _selected(memory: Memory, core: Core, chat: Conversation, recipe: Recipe) -> Selected:
-    """Search memories; behind them come those that were shown before and may keep their place while there is room."""
+    """Search memories, followed by previously shown ones, which can keep their place while there is room."""
     is_empty = not core.read(f"project/{recipe.project}", lambda state: state.part(FACTS).count, core_of(chat)[1])
     if is_empty or not recipe.budget.memories_count:
         return Selected((), ())  # A search would load numpy.
     query = recipe.query if recipe.query is not None and recipe.query.strip() else None
     ranking: str | Ranking = _BY_IMPORTANCE if query is None else "hybrid"
     project = memory.project(recipe.project)
-    # Without a floor: the budget bounds what is shown, and "go on" tells little of what a turn needs.
+    # No score floor: the budget bounds what is shown, and a query such as "go on" says little about what a turn needs.
     hits = project.search(query or "everything", top_k=recipe.budget.memories_count, ranking=ranking, floor=0)
     last = _last_shown(core, chat.place[0], core_of(chat)[1])
     before = last.ids if last is not None and last.project == recipe.project else ()
@@ -447,7 +449,7 @@ def _selected(memory: Memory, core: Core, chat: Conversation, recipe: Recipe) ->
 
 
 def _last_shown(core: Core, stream: str, at: int | None = None) -> ContextShown | None:
-    """Read the event of the context that was shown last in a conversation; `None` for none, and for an erased one."""
+    """Return the event of the context last shown in a conversation, or `None` if there is none or it was erased."""
     seq = core.read_written(stream, lambda state: state.part(CONTEXTS).last_seq, at)
     if not seq:
         return None
@@ -456,7 +458,7 @@ def _last_shown(core: Core, stream: str, at: int | None = None) -> ContextShown 
 
 
 def is_shown(chat: Conversation) -> bool:
-    """Tell whether a model was ever shown a context of a conversation."""
+    """Return whether a context of a conversation was ever shown to a model."""
     core, at = core_of(chat)
     return core.read(chat.place[0], lambda state: bool(state.part(CONTEXTS).count), at)
 
@@ -465,7 +467,7 @@ def is_shown(chat: Conversation) -> bool:
 
 
 class _Source(NamedTuple):
-    """Everything that the parts of a context are made of but its memories."""
+    """Everything that the parts of a context are made from, except its memories."""
 
     memory: Memory
     core: Core
@@ -475,7 +477,7 @@ class _Source(NamedTuple):
 
     @property
     def system(self) -> list[Message]:
-        """The messages that are the host's system prompt."""
+        """The messages that form the host's system prompt."""
         return [message for message in self.messages if message.role in PROMPT_ROLES and message.content]
 
     @property
@@ -484,7 +486,7 @@ class _Source(NamedTuple):
         return [message for message in self.messages if message.role not in PROMPT_ROLES]
 
     def episodes(self) -> list[Episode]:
-        """Read the planned episodes."""
+        """Return the planned episodes."""
         seqs, at = self.recipe.plan.episodes, core_of(self.chat)[1]
 
         def query(state: Any) -> list[Episode]:
@@ -501,7 +503,7 @@ _Listed: TypeAlias = tuple[str, parts.Listing, int]
 
 
 def _listed(source: _Source) -> Iterator[_Listed]:
-    """Yield the parts that are lists, each with its bound in characters."""
+    """Yield the parts that are lists, each with its limit in characters."""
     memory, recipe, chat = source.memory, source.recipe, source.chat
     budget, journal, session = recipe.budget, memory.journal(recipe.journal), chat.session
     days = [days_before(recipe.day, count) for count in range(CONTEXT_DAYS)]
@@ -519,7 +521,7 @@ def _listed(source: _Source) -> Iterator[_Listed]:
 
 
 def _board(source: _Source) -> parts.Listing:
-    """List what the session's board shows; of its messages those that are not in the window."""
+    """List the contents of the session's board, with only those of its messages that are not in the window."""
     chat, core = source.chat, source.core
     if not core.version(session_board(chat.id)):
         return parts.Listing(parts.BOARD_HEADING, "entries", ())
@@ -529,7 +531,7 @@ def _board(source: _Source) -> parts.Listing:
 
 
 def _scratchpad(chat: Conversation) -> tuple[str, Any, int | None]:
-    """Make the read of a scratchpad's values, those set first at the beginning, and of its notes."""
+    """Return the arguments of a read of a scratchpad's values, those set first at the start, and of its notes."""
 
     def query(state: Any) -> tuple[dict[str, str], list[str]]:
         scratch = state.part(SCRATCH)
@@ -540,7 +542,7 @@ def _scratchpad(chat: Conversation) -> tuple[str, Any, int | None]:
 
 
 def _planned(source: _Source, choice: Choice, listed: Sequence[_Listed]) -> Plan:
-    """Decide how many tokens each part may take, so that all of them and the newest messages are in the budget."""
+    """Decide how many tokens each part can take, so that all parts and the newest messages fit the budget."""
     recipe, count = source.recipe, source.core.counter.count
     budget, plan = recipe.budget, recipe.plan
     assert budget.tokens is not None, "a budget is resolved before a plan is made"
@@ -548,7 +550,7 @@ def _planned(source: _Source, choice: Choice, listed: Sequence[_Listed]) -> Plan
     whole = sum(message.tokens for message in window)
     system = sum(message.tokens for message in source.system)
     rest = budget.tokens - system
-    # Where all fits, which messages could leave is of no interest.
+    # If everything fits, it does not matter which messages could be left out.
     is_plenty = rest - whole >= budget.parts_tokens
     needed = whole if is_plenty else sum(message.tokens for message, _ in needed_of(list(groups_of(window))))
     if rest < needed:
@@ -571,11 +573,11 @@ def _planned(source: _Source, choice: Choice, listed: Sequence[_Listed]) -> Plan
         }
         spare = room - sum(needs.values())
         if spare >= 0:
-            # Where memories had to go, as many stay as there is room for; earlier messages are among them.
+            # If memories had to go, keep as many as there is room for; earlier messages share this room.
             needs[parts.MEMORIES] = min(needs[parts.MEMORIES] + spare, both)
             break
     else:
-        # The skill's text is cut before anything else is.
+        # The text of the skill is cut before anything else.
         needs[parts.SKILLS] = max(0, needs[parts.SKILLS] + min(0, room - sum(needs.values())))
     tokens = dict.fromkeys(_TIERS, 0) | parts.shares(needs, room)
     tokens[parts.WINDOW] = budget.tokens - system - sum(min(needs[name], tokens[name]) for name in needs)
@@ -591,7 +593,7 @@ class _Trim(NamedTuple):
 
 
 def _trims(scores: list[float], memories: int) -> list[_Trim]:
-    """List what to try one after the other, until all of it fits."""
+    """List the reductions to try in turn, until everything fits."""
     best = 1 if scores and scores[0] >= _TRIMMED_SKILL_SCORE_MIN else 0
     kept, least = min(memories, _KEPT_MEMORIES_COUNT), min(memories, _TRIMMED_MEMORIES_COUNT)
     steps = [(len(scores), memories), (len(scores), kept), (best, kept), (best, least)]
@@ -615,7 +617,7 @@ def _injected(source: _Source, tokens: int) -> parts.Rendered:
 def _assembled(
     source: _Source, memories: Sequence[Entry], before: Sequence[Earlier], listed: Sequence[_Listed]
 ) -> Context:
-    """Render all parts as they were planned."""
+    """Render all parts according to the plan."""
     recipe, chat, count = source.recipe, source.chat, source.core.counter.count
     plan = recipe.plan
     tokens = plan.tokens
@@ -647,12 +649,12 @@ def _assembled(
 
 
 def show(memory: Memory, core: Core, context: Context) -> int:
-    """Record in its conversation that a context was shown to a model; return the seq of that event."""
+    """Record in its conversation that a context was shown to a model, and return the seq of that event."""
     if not isinstance(cast("object", context), Context):
         checks.invalid(f"show takes a Context, not {type(context).__name__}; make one with memory.context(chat)")
     recipe = context.recipe
     rows = [*((part.name, part.digest, part.tokens) for part in context.parts), _window_row(context.window)]
-    # The query mostly says the same as the user's last message, and skills are what hooks put beside it.
+    # The query usually repeats the user's last message, and the skills were attached to it by hooks.
     cites_user = recipe.query or recipe.skills
     sources = [message.seq for message in context.window if message.role == "user"][-1:] if cites_user else ()
     event = ContextShown(
@@ -692,13 +694,13 @@ def show(memory: Memory, core: Core, context: Context) -> int:
         if used:
             recalled = MemoriesRecalled((), used, exact=True, ranking="shown", conversation=context.conversation)
             core.write(f"project/{recipe.project}", recalled, at=None, call=())
-        # Another thread may show the next one before this one looks, so the state's last seq is no answer.
+        # Not the state's last seq: another thread could show the next context before this one reads it.
         batch.transaction.callbacks.append((noted[1].seq, lambda stamp: seqs.append(stamp.seq)))
     return seqs[0]
 
 
 def _used(core: Core, stream: str, recipe: Recipe) -> tuple[str, ...]:
-    """List the memories that count as used because they are shown: those that were not shown here before, today."""
+    """Return the memories that count as used now: those not in the last context shown here on this day and project."""
     last = _last_shown(core, stream)
     if last is None or (last.day, last.project) != (recipe.day, recipe.project):
         return recipe.ids
@@ -706,19 +708,19 @@ def _used(core: Core, stream: str, recipe: Recipe) -> tuple[str, ...]:
 
 
 def _window_row(window: Sequence[Message]) -> tuple[str, str, int]:
-    """Return name, digest and tokens of the window as one part; the digest is that of the messages without seqs."""
+    """Return the name, digest and tokens of the window as one part; the digest does not depend on seqs."""
     fields = [(*astuple(message.event)[_WORDS:], message.erased) for message in window]
     return "window", sha256(_ENCODE(fields)).hex(), sum(message.tokens for message in window)
 
 
 _ENCODE: Final = msgspec.msgpack.Encoder().encode
-_WORDS: Final = 2  # The fields of a message behind its sources and its id, which are others in another log.
+_WORDS: Final = 2  # Skips the sources and the id of a message, which differ between logs.
 
 
 class Rebuilt(Struct, frozen=True):
-    """A context that was built again, whether it equals the shown one, and the names of the parts that differ.
+    """A rebuilt context, whether it equals the shown one, and the names of the parts that differ.
 
-    `matches` is `None` where its hashes were erased, with something that it may have shown: then nothing can tell.
+    `matches` is `None` if the hashes were erased together with data that the context might have shown.
     """
 
     context: Context
@@ -727,9 +729,9 @@ class Rebuilt(Struct, frozen=True):
 
 
 def rebuild(memory: Memory, core: Core, seq: int) -> Rebuilt:
-    """Build the context that was shown at a seq again from the log, and compare it with its hashes.
+    """Rebuild the context that was shown at a seq from the log, and compare it with its hashes.
 
-    Raises `NotFound` where no context was shown at the seq or it was erased, `InvalidInput` for another renderer's.
+    Raises `NotFound` if no context was shown at the seq or it was erased, `InvalidInput` if another renderer made it.
     """
     for event, stamp in memory.events(after=checks.count(seq, "seq") - 1 if seq else 0, until=seq):
         if isinstance(event, ContextShown) and stamp.seq == seq:
@@ -778,19 +780,19 @@ def rebuild(memory: Memory, core: Core, seq: int) -> Rebuilt:
 
 
 def _hashed(core: Core, seq: int) -> ContextHashed | None:
-    """Read the hashes of a context, which are the event behind it; `None` where they were erased."""
-    if seq == core.engine.reader.current_head():  # Of a log that others cut off there.
+    """Return the hashes of a context, recorded in the event after it, or `None` if they were erased."""
+    if seq == core.engine.reader.current_head():  # The log was cut off right after it.
         return None
     event, stamp = core.recorded(seq + 1)
     return event if isinstance(event, ContextHashed) and event.sources == (seq,) and not stamp.erased else None
 
 
 def recorded_budget(event: ContextShown) -> tuple[ContextBudget, Plan]:
-    """Read the budget and the plan of a context that was shown."""
+    """Return the budget and the plan of a shown context."""
     budget, plan = unpack_json(event.budget)
     return msgspec.convert(budget, ContextBudget), msgspec.convert(plan, Plan)
 
 
 def recorded_skills(event: ContextShown) -> tuple[NamedSkill, ...]:
-    """Read the skills that were offered to a context that was shown."""
+    """Return the skills that were offered to a shown context."""
     return tuple((name, body, float(score)) for name, body, score in unpack_json(event.skills))

@@ -1,4 +1,4 @@
-"""Hooks of the memory itself: load memories, follow the commands of users, inject skills, extract at the end."""
+"""The memory's own hooks: load memories, follow user commands, inject skills, and extract memories at the end."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeAlias
@@ -29,10 +29,10 @@ from refold.text import keywords as keywords_of
 from refold.views.episodes import EPISODES
 from refold.views.session import WORK
 
-_FORGET_RANKING: Final = "seed"  # What is forgotten was chosen on its scores.
-_FORGET_SCORE_MIN: Final = 0.45  # A user who asks to forget means no memory that is less similar.
-_FOUND_COUNT_MAX: Final = 50  # Memories that a command forgets or shows.
-# Words that say nothing of what is to be forgotten.
+_FORGET_RANKING: Final = "seed"  # The threshold below is meant for the scores of this ranking.
+_FORGET_SCORE_MIN: Final = 0.45  # A request to forget never means a memory with a lower similarity.
+_FOUND_COUNT_MAX: Final = 50  # The most memories that one command forgets or shows.
+# Words that do not help to identify the memory to forget.
 _EMPTY_WORDS: Final = frozenset(
     (
         "the",
@@ -54,7 +54,7 @@ _EMPTY_WORDS: Final = frozenset(
     )
 )
 
-# A function of a user's message: the text to show to the model beside it, or `None`.
+# A function of the context and the user's message that returns text to show to the model beside it, or `None`.
 SkillInjector: TypeAlias = Callable[[HookContext, str], str | None]
 
 
@@ -62,26 +62,26 @@ _GROUP: Final = "memory"
 
 
 class SkillSource(Protocol):
-    """A handle on skills that registers hooks of its own."""
+    """A handle on skills that registers its own hooks."""
 
     def register_hooks(self, hooks: Hooks, provider: JsonProvider | None = None) -> None:
-        """Register hooks that inject skills and restrict tools to theirs; learn new ones with a provider."""
+        """Register hooks that inject skills and restrict tools to theirs; with a provider, also learn new skills."""
         ...
 
 
 def default_hooks(
     memory: Memory, skills: SkillSource | SkillInjector | None = None, provider: JsonProvider | None = None
 ) -> Hooks:
-    """Register the hooks of the memory on `memory.hooks`, in the place of those of an earlier call; return that.
+    """Register the memory's own hooks on `memory.hooks`, replacing those of an earlier call, and return `memory.hooks`.
 
-    At the start of a session memories are loaded into `context.shared["memories"]`. A user's message that is a memory
-    command is followed. `skills` are shown beside messages, and never become the user's words: a handle such as
-    `memory.skills` selects them, which is recorded; a function returns the text to show. With a handle, tools that
-    those skills do not allow are refused until the next message. With a `provider`, memories are extracted at the end
-    of a session and from evicted messages, and a handle learns a skill of a session that went well, if
-    `skills_auto_generate` is set. At the end of a session an episode records what was tried and how it ended, and
-    memories that nobody has used for days lose importance. What was done is said in notices. The settings of the store
-    turn each of them off.
+    At the start of a session, memories are loaded into `context.shared["memories"]`. A user message that is a memory
+    command is carried out. `skills` are shown beside messages and never become part of the user's words: a handle such
+    as `memory.skills` selects skills and records the selection; a function returns the text to show. With a handle,
+    tools that the selected skills do not allow are refused until the next message. With a `provider`, memories are
+    extracted from evicted messages and at the end of a session, and a handle learns a skill from a session that went
+    well if `skills_auto_generate` is set. At the end of a session, an episode records what was tried and how it ended,
+    and memories that have not been used for days lose importance. Notices report what was done. The settings of the
+    store can turn each of these off.
     """
 
     def extract_at_end(context: HookContext, summary: SessionSummary) -> None:
@@ -91,7 +91,7 @@ def default_hooks(
 
     def extract_evicted(context: HookContext, evicted: Sequence[Message]) -> None:
         if provider is not None and _may_extract(context) and evicted:
-            # Messages of a failed extraction and pinned ones are read too: no later extraction comes back to them.
+            # Also read pinned messages and those of a failed extraction: no later extraction returns to them.
             until = max(message.seq for message in evicted)
             messages = [message for message in unread(context.conversation) if message.seq <= until]
             options: dict[str, Any] = {"memory": context.memory, "project": context.project}
@@ -121,7 +121,7 @@ def default_hooks(
 
 
 def load_memories(context: HookContext) -> None:
-    """Load the most important memories of the project for later hooks."""
+    """Load the most important memories of the project for use by later hooks."""
     count = int(context.memory.settings.get("memory_max_injected"))
     if context.memory.settings.get("memory_enabled") and count:
         hits = context.memory.project(context.project).search("", top_k=count)
@@ -134,7 +134,7 @@ def _say_learned(context: HookContext, extracted: Extracted) -> None:
 
 
 def record_session(context: HookContext, summary: SessionSummary) -> None:
-    """Record what was tried in a session and how it ended, once for what was said since it was recorded last."""
+    """Record what a session tried and how it ended, unless nothing was said since its last recorded episode."""
     chat = context.conversation
     if not context.memory.settings.get("memory_enabled") or not summary.total_turns or not summary.task_description:
         return
@@ -153,13 +153,13 @@ def record_session(context: HookContext, summary: SessionSummary) -> None:
         approach=f"Tools: {calls}" if calls else "",
         outcome=summary.outcome,
         tools=tuple(summary.tool_usage),
-        # That of the task comes first: of a long session, not all can be cited.
+        # The seq of the task goes first, because a long session has more sources than can be cited.
         sources=[task_seq, *seqs[-SOURCES_COUNT_MAX + 1 :]],
     )
 
 
 def _task_seq(context: HookContext, own: Mapping[int, MessageAppended]) -> int:
-    """Return the seq of what a session's task is taken from, as its summary takes it."""
+    """Return the seq of the message from which the session's summary takes its task."""
     core, at = core_of(context.memory)
     described = core.read(f"conversation/{context.session_id}", lambda state: state.part(WORK).task_seq, at)
     inherited = [(each.seq, each.event) for each in context.conversation.window() if each.seq not in own]
@@ -168,7 +168,7 @@ def _task_seq(context: HookContext, own: Mapping[int, MessageAppended]) -> int:
 
 
 def _recorded_seq(context: HookContext) -> int:
-    """Return the seq of the newest episode of a session, 0 for none."""
+    """Return the seq of the newest episode of a session, or 0."""
 
     def query(state: State) -> int:
         known = state.part(EPISODES).by_seq
@@ -178,14 +178,14 @@ def _recorded_seq(context: HookContext) -> int:
     return core.read(f"project/{context.project}", query, at)
 
 
-def decay_memories(context: HookContext, summary: SessionSummary) -> None:  # noqa: ARG001 - as hooks are called
-    """Let the importance of memories fall that were not used for days."""
+def decay_memories(context: HookContext, summary: SessionSummary) -> None:  # noqa: ARG001 - the signature of a hook
+    """Reduce the importance of memories that have not been used for days."""
     if context.memory.settings.get("memory_enabled"):
         context.memory.project(context.project).decay()
 
 
 def obey_command(context: HookContext, text: str) -> UserMessageResult | None:
-    """Remember or forget what a user's message commands, or show what it asks for; a secret is not remembered."""
+    """Remember, forget or look up as a user's message commands; a secret is not remembered."""
     if not context.memory.settings.get("memory_enabled"):
         return None
     command = detect_memory_command(text)
@@ -224,7 +224,7 @@ def obey_command(context: HookContext, text: str) -> UserMessageResult | None:
 
 
 def _meant(project: Project, query: str) -> list[Entry]:
-    """List the memories that a user asks to forget: those with all words of the query, or else the most similar one."""
+    """List the memories to forget: all that contain every word of the query, or else the most similar one."""
     hits = project.search(query, top_k=_FOUND_COUNT_MAX, min_importance=0.0, ranking=_FORGET_RANKING)
     wanted = [word for word in keywords_of(query) if word not in _EMPTY_WORDS]
     found = [hit.entry for hit in hits if wanted and all(_has(hit.entry, word) for word in wanted)]
@@ -232,12 +232,12 @@ def _meant(project: Project, query: str) -> list[Entry]:
 
 
 def _has(entry: Entry, word: str) -> bool:
-    """Tell whether a memory has a word, in the singular or in the plural."""
+    """Return whether a memory contains a word, in the singular or plural."""
     return any(known in (word, f"{word}s") or word == f"{known}s" for known in keywords_of(entry.content))
 
 
 def _recalled(project: Project, command: RecallCommand) -> tuple[list[Entry], int]:
-    """List what is remembered, the most important first, or what answers the question, and count all of it."""
+    """Return the memories to show (matches of the query, or else the most important first) and their total number."""
     if command.query.strip():
         categories = None if command.category is None else [command.category]
         hits = project.search(command.query, top_k=_FOUND_COUNT_MAX, categories=categories, min_importance=0.0)

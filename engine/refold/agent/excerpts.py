@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-_EXCERPT_CHARS_MIN: Final = 200  # Less than this of a longer skill says nothing.
+_EXCERPT_CHARS_MIN: Final = 200  # A shorter excerpt of a longer skill is useless.
 _LINES_MAX: Final = 10**9
 _HEADING: Final = re.compile(r"[ ]{0,3}#{1,6}(?:[ \t]|$)")
 _FENCE: Final = re.compile(r"[ ]{0,3}(?:```|~~~)")
@@ -12,9 +12,9 @@ _PARAGRAPH_END: Final = re.compile(r"(?<=\n)(?=\n)")
 
 
 def excerpts(bodies: Sequence[str], chars_max: int, lines_max: int = _LINES_MAX) -> list[str]:
-    r"""Cut texts to their shares of a number of characters; only the first ones are left where shares would be tiny.
+    r"""Cut texts to their shares of `chars_max`, dropping the last texts if the shares would be tiny.
 
-    What a short text leaves of its share goes to the longer ones. See `excerpt`.
+    The unused share of a short text goes to the longer ones. See `excerpt`.
 
     >>> excerpts(["Be short.", "# One\nfirst\n# Two\n" + 40 * "second "], 250)
     ['Be short.', '# One\nfirst\n\n(Left out: Two)']
@@ -32,7 +32,7 @@ def excerpts(bodies: Sequence[str], chars_max: int, lines_max: int = _LINES_MAX)
 def excerpt(body: str, chars_max: int, lines_max: int = _LINES_MAX) -> str:
     """Cut a text after its last whole section that fits, or else after a paragraph, a line or a character.
 
-    A note names the first sections that are left out, where there is room for it.
+    If there is room, a note names the sections left out.
     """
     if len(body) <= chars_max and body.count("\n") < lines_max:
         return body

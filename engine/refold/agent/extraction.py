@@ -1,6 +1,6 @@
 """Extraction: a model reads a session and proposes memories, which are bounded, checked and added to the project.
 
-The memories of a page of the conversation are written in one commit, or none of them. Each names the events it came
+The memories of one page of the conversation are written in one commit or not at all. Each cites the events that it came
 from.
 """
 
@@ -48,21 +48,21 @@ from refold.text import keywords as keywords_of
 from refold.views.session import ContextShown, FindingNoted, MemoriesExtracted, TaskDescribed
 from refold.views.state import TEMP, StateSet
 
-# A model's answer as lessons: bounded, clamped, without secrets, echoes and nonsense.
+# Parsing a model's answer into lessons that are bounded and clamped, without secrets, echoes or nonsense.
 #
-# Every item that is dropped has its reason, which never shows a secret.
+# Each dropped item has a reason, which never shows a secret.
 
 _ECHO_RATIO_MIN: Final = 0.8
 _KEYWORD_CHARS_MAX: Final = 100
 _WORD: Final = re.compile(r"[\w']+")
-# Words that turn a statement into its opposite; none of them is a keyword.
+# Words that reverse the meaning of a statement; none of them counts as a keyword.
 _DENIAL: Final = re.compile(
     r"\b(?:not|no|never|none|without|cannot|don't|doesn't|isn't|aren't|can't|won't|stop|avoid)\b"
 )
 
 
 class Lesson(Struct, frozen=True):
-    """One memory that a model proposes, as it may be stored."""
+    """A memory proposed by a model, ready to be stored."""
 
     content: str
     category: str
@@ -71,14 +71,14 @@ class Lesson(Struct, frozen=True):
 
 
 class Lessons(Struct, frozen=True):
-    """The memories that a model proposes, and the reasons why other proposals were dropped."""
+    """The memories proposed by a model, and the reasons why other proposals were dropped."""
 
     items: tuple[Lesson, ...]
     dropped: tuple[str, ...]
 
 
 def parse_lessons(answer: object, *, is_cut_off: bool = False, echoes: Sequence[str] = ()) -> Lessons:
-    """Parse an answer: an array, or an object that holds one as `memories` or `items`.
+    """Parse an answer: an array, or an object with an array as `memories` or `items`.
 
     Raises `NoJson` for anything else.
     """
@@ -110,7 +110,7 @@ def _items(answer: object) -> list[object]:
 
 
 def _lesson(item: object) -> Lesson | str:
-    """Check a proposal; the reason why it may not be stored instead, if there is one."""
+    """Check a proposal; return it as a lesson, or return the reason not to store it."""
     if not isinstance(item, dict):
         return f"it is a {type(item).__name__}, not an object"
     fields = cast("dict[str, Any]", item)
@@ -131,9 +131,9 @@ def _lesson(item: object) -> Lesson | str:
 
 
 def clamp_importance(importance: object) -> float:
-    """Clamp an importance to the range from 0 to 1; anything but a number counts as 0.5."""
+    """Clamp an importance to the range 0 to 1; anything but a finite number counts as 0.5."""
     is_number = isinstance(importance, (int, float)) and not isinstance(importance, bool)
-    # An integer may be larger than any float.
+    # An integer can be too large for a float.
     if not is_number or (isinstance(importance, float) and not isfinite(importance)):
         return 0.5
     return float(min(max(cast("float", importance), 0), 1))
@@ -146,7 +146,7 @@ def _keywords(proposed: object, content: str) -> list[str]:
 
 
 class _NormalForm(NamedTuple):
-    """A text as two are compared: in lower case, its keywords in their order, and how often it denies something."""
+    """A text in the form used for comparison: lowercase, its keywords in order, and its number of denials."""
 
     text: str
     keywords: tuple[str, ...]
@@ -159,19 +159,19 @@ def _normal_form(text: str) -> _NormalForm:
 
 
 def _is_echo(new: _NormalForm, known: _NormalForm) -> bool:
-    """Tell whether one text repeats another: it is in it, or nearly all of their keywords are the same."""
+    """Return whether one text repeats the other: it is contained in it, or nearly all keywords of both are the same."""
     if new.denials != known.denials:
         return False
     if f" {new.text} " in f" {known.text} ":
         return True
     both = {*new.keywords, *known.keywords}
     shared = [word for word in new.keywords if word in known.keywords]
-    # "Use npm, not pnpm" has all the words of "Use pnpm, not npm".
+    # "Use npm, not pnpm" has the same words as "Use pnpm, not npm".
     is_in_order = shared == [word for word in known.keywords if word in new.keywords]
     return bool(both) and is_in_order and len(shared) / len(both) >= _ECHO_RATIO_MIN
 
 
-# The question.
+# The question for the model.
 
 SYSTEM: Final = (
     "You are a memory extraction system. Analyze the following session data and extract facts worth remembering for "
@@ -221,7 +221,7 @@ Rules:
 - Return an empty array [] if nothing worth extracting
 - Do NOT extract secrets, credentials, API keys, or passwords"""
 
-# The array of the prompt, in the object that providers ask for.
+# The array of the prompt, wrapped in the object that providers require.
 SCHEMA: Final[Mapping[str, Any]] = {
     "type": "object",
     "properties": {
@@ -249,14 +249,14 @@ SCHEMA: Final[Mapping[str, Any]] = {
 
 
 def known_memories(project: Project) -> list[str]:
-    """List the most important memories, those that wait for approval too, as the prompt shows them."""
+    """List the most important memories as the prompt shows them, including those that await approval."""
     entries = [entry for entry in project.list() if entry.status in ("active", "pending_review")]
     entries.sort(key=lambda entry: (-entry.importance, entry.seq))
     return [f"- [{entry.category}] {line_of(entry.content)}" for entry in entries[:KNOWN_COUNT_MAX]]
 
 
 def prompt(summary: SessionSummary, messages: Sequence[Message], known: Sequence[str]) -> str:
-    """Render the question about a session: the same text for the same session, nothing of which is read as a prompt."""
+    """Render the question about a session: always the same text, with session text quoted so that it is not obeyed."""
     files = [f"- {line_of(path)} ({lines} lines)" for path, lines, _ in summary.files_read]
     half = EXTRACTION_CHARS_MAX // 2 - 16
     lines = [
@@ -300,7 +300,7 @@ def _line(message: Message) -> str:
     return f"{message.role}: {text}" if text else ""
 
 
-# The extraction itself.
+# Running an extraction.
 
 _IDLE_SECONDS_MAX: Final = 10**9
 _ERASED: Final = "some of what it was learnt from was erased while the model read it; the model read what is left"
@@ -311,9 +311,9 @@ _UNREAD: Final = (
 
 
 class Extracted(Struct, frozen=True):
-    """The result of an extraction: ids of memories that are new or changed, and the reasons why others were dropped.
+    """The result of an extraction: ids of new or changed memories, and the reasons why others were dropped.
 
-    `unread` messages were too many for one call; the next one reads on behind those that were read.
+    `unread` is the number of messages that were too many for this call; the next call continues after those read.
     """
 
     ids: tuple[str, ...] = ()
@@ -336,12 +336,12 @@ def extract(
 ) -> Extracted:
     """Let a model read a session, and add the memories that it proposes to the project.
 
-    `messages` are, unless given, all that were not read yet, evicted ones too. Where there is nothing new to read the
-    model is not asked; a text over EXTRACTION_CHARS_MAX is read in pages, the oldest first, each written when it was
-    read, at most EXTRACTION_PAGES_COUNT_MAX of them. With the setting `memory_review_extracted` memories wait for
-    approval. Raises what the provider raises, such as `ProviderFailed`, and `NoJson` for JSON that is no list of
-    memories; then nothing of that page was written, and the next call goes on there. A message that is erased while
-    the model reads it is not learnt from: the model is asked again about the rest.
+    `messages` defaults to all messages not read yet, including evicted ones. If there is nothing new to read, the model
+    is not called. A text over EXTRACTION_CHARS_MAX is read in pages, oldest first; each page is written once it has
+    been read, and at most EXTRACTION_PAGES_COUNT_MAX pages are read. With the setting `memory_review_extracted`,
+    memories wait for approval. Raises the errors of the provider, such as `ProviderFailed`, and `NoJson` for JSON that
+    is not a list of memories; then nothing of that page is written, and the next call continues there. Nothing is
+    learned from a message that is erased while the model reads it: the model is called again with the rest.
     """
     _check(chat, provider, memory, messages, summary)
     erased = _erased_seqs(chat)
@@ -401,7 +401,7 @@ def extract(
 
 @contextmanager
 def _noting_unread() -> Generator[None]:
-    """Let an exception say what becomes of the messages."""
+    """Add a note to an exception about what happens to the unread messages."""
     try:
         yield
     except Exception as error:
@@ -410,7 +410,7 @@ def _noting_unread() -> Generator[None]:
 
 
 def _check(chat: object, provider: object, memory: object, messages: object, summary: object) -> None:
-    """Refuse arguments that cannot be read or written before any model is asked."""
+    """Reject arguments that cannot be read or written, before calling a model."""
     if not isinstance(chat, Conversation) or not isinstance(memory, Memory):
         checks.invalid(f"extract takes a Conversation and memory=, not {checks.shown(chat)} and {checks.shown(memory)}")
     if not isinstance(provider, JsonProvider):
@@ -423,14 +423,14 @@ def _check(chat: object, provider: object, memory: object, messages: object, sum
         checks.invalid(f"summary must be a SessionSummary, not {checks.shown(summary)}")
     chat.session.check_writable()
     with memory.batch():
-        pass  # Inside of another batch this is refused: what is not committed yet cannot be a source.
+        pass  # Refused inside another batch: uncommitted events cannot be sources.
 
 
 def unread(chat: Conversation) -> list[Message]:
-    """List the messages that no model has read yet, oldest first: in the window, or evicted before one could."""
+    """List the messages that no model has read yet, oldest first: those in the window, and those evicted unread."""
     read = chat.session.extracted_seq()
     messages = {message.seq: message for message in chat.window() if message.seq > read}
-    said = {message.seq: message for message in chat.history(after=read)}  # As they read now, if they were replaced.
+    said = {message.seq: message for message in chat.history(after=read)}  # With current content if it was replaced.
     for event, stamp in chat.events(read):
         if isinstance(event, MessageAppended) and stamp.seq in said:
             messages.setdefault(stamp.seq, said[stamp.seq])
@@ -464,7 +464,7 @@ def _is_finding(event: Event) -> bool:
 
 
 def _pages(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
-    """Yield messages in groups that fit one question; without any, one empty group for the findings."""
+    """Yield groups of messages that each fit one question; without messages, one empty group for the findings."""
     page: list[Message] = []
     size = 0
     for message in messages:
@@ -478,7 +478,7 @@ def _pages(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
 
 
 def _echoes(project: Project, chat: Conversation, after: int) -> list[str]:
-    """List the memories that were recalled or shown in the conversation since a seq: to hear them again is no news."""
+    """List memories that were recalled or shown in the conversation since a seq: repeating them is not news."""
     began = next((stamp.seq for _, stamp in chat.events()), 0)
     since = max(after, began - ECHO_EVENTS_COUNT_MAX, 0)
     recalled = [
@@ -496,7 +496,7 @@ def _erased_seqs(chat: Conversation) -> frozenset[int]:
 
 
 def _quote_for(lesson: Lesson, page: Sequence[Message]) -> str | None:
-    """Quote the message that has most of a lesson's words, around the first of them; `None` where none has any."""
+    """Quote the message with the most words of a lesson, around the first of them; `None` if no message has any."""
     words = dict.fromkeys([*keywords_of(lesson.content), *(word.lower() for word in lesson.keywords)])
     best, most = "", 0
     for line in map(_line, page):
@@ -524,14 +524,14 @@ def _write(
     provider: str,
     page: Sequence[Message],
 ) -> tuple[str, ...] | None:
-    """Write lessons, and how far the conversation was read; return the ids of the memories.
+    """Write lessons and how far the conversation was read, and return the ids of the memories.
 
-    Returns `None` and writes nothing where other events of the conversation are erased by now than those that the
-    model did not see. Raises `StoreBusy` where others write to the project all the time.
+    Returns `None` and writes nothing if events of the conversation were erased since ``erased`` was read, because the
+    model could have seen them. Raises `StoreBusy` if every attempt collides with other writes to the project.
     """
     for _ in range(REDO_COUNT_MAX):
         with suppress(WrongVersion), memory.acting("extraction", cause=until or None), memory.batch():
-            # Read before the comparison: from here on the batch is refused if anything is erased before its commit.
+            # Read before the comparison: from here on, an erasure before the commit makes the batch fail.
             review = bool(memory.settings.get("memory_review_extracted"))
             if _erased_seqs(chat) != erased:
                 return None
@@ -563,9 +563,9 @@ def _write(
 def extract_idle(
     memory: Memory, provider: JsonProvider, *, idle_seconds: float, now_ns: int | None = None
 ) -> dict[str, Extracted]:
-    """Extract from every conversation whose last message is so old and was not read yet; return the results by id.
+    """Extract from each conversation with unread messages whose last one is old enough; return the results by id.
 
-    `now_ns` is the clock's unless given. A provider that fails raises, and the conversations before it stay extracted.
+    `now_ns` defaults to the current time. An error of the provider is raised; conversations before it stay extracted.
     """
     if not isinstance(cast("object", idle_seconds), (int, float)) or not 0 <= idle_seconds < _IDLE_SECONDS_MAX:
         checks.invalid(f"idle_seconds is {checks.shown(idle_seconds)}; give a number from 0 to {_IDLE_SECONDS_MAX:,}")

@@ -1,8 +1,8 @@
 """Hooks: functions at eight points of a session, called in the order of their registration.
 
-A hook that raises or hangs is logged and changes nothing: the next hook runs, and the session goes on. Of a provider or
-a store that is out of reach one line is logged, of any other exception its traceback. The hooks of `before_llm` and
-`before_tool` are guards: where one of them fails or is late, nothing goes to the model or to the tool.
+A hook that raises or hangs is logged and changes nothing: the next hook runs, and the session continues. If a provider
+or a store is out of reach, one line is logged; for any other exception, its traceback. The hooks of `before_llm` and
+`before_tool` are guards: if one of them fails or times out, nothing goes to the model or the tool.
 """
 
 import contextvars
@@ -45,48 +45,48 @@ BEFORE_TOOL: Final = "before_tool"
 AFTER_TOOL: Final = "after_tool"
 SESSION_END: Final = "session_end"
 COMPACTION: Final = "compaction"
-# What passes by, and whose message says all: a traceback adds nothing.
+# Transient errors whose message says everything: a traceback adds nothing.
 _EXPECTED: Final = (ProviderFailed, NoJson, EmbedderFailed, StoreBusy, StoreUnreachable)
 POINTS: Final = (SESSION_START, USER_MESSAGE, BEFORE_LLM, AFTER_LLM, BEFORE_TOOL, AFTER_TOOL, SESSION_END, COMPACTION)
 
 
-# What hooks get, and what they may answer.
+# The arguments of hooks and their possible answers.
 
-Write: TypeAlias = Callable[[Sequence[Any]], object]  # A write of a hook, called with the sources to cite.
+Write: TypeAlias = Callable[[Sequence[Any]], object]  # A write by a hook, called with the sources to cite.
 
 
 class HookContext(Struct, frozen=True):
-    """The session in which a hook is called: its memory and conversation, its project, its provider and model."""
+    """The session that a hook is called in: its memory, conversation, project, provider and model."""
 
     memory: Memory
     conversation: Conversation
     project: str = "default"
     provider_name: str = ""
     model_name: str = ""
-    shared: dict[str, Any] = {}  # What hooks leave for later hooks of the same session; no part of the memory.
-    notices: list[str] = []  # What hooks have done, in words for the user.
+    shared: dict[str, Any] = {}  # Data that hooks leave for later hooks of the session; not part of the memory.
+    notices: list[str] = []  # What hooks did, in words for the user.
     calls: tuple[Any, ...] = ()
-    """The calls of tools that the model asks for, at `after_llm`; empty elsewhere."""
+    """The tool calls that the model requests, at `after_llm`; empty elsewhere."""
     usage: Usage | None = None
-    """The tokens of the model's answer, at `after_llm`, where the model reports them."""
+    """The token usage of the model's answer, at `after_llm`, if the model reports it."""
     deferred: list[Write] | None = None
-    """Writes that wait until the loop has appended the user's message; `None` outside of a loop."""
+    """Writes that wait until the loop has appended the user's message; `None` outside a loop."""
 
     def notify(self, text: str) -> None:
-        """Say what a hook has done, for the user to see."""
+        """Add a notice for the user about what a hook did."""
         self.notices.append(checks.text(text, "text"))
 
     @property
     def session_id(self) -> str:
-        """The conversation's id."""
+        """The id of the conversation."""
         return self.conversation.id
 
     def write(self, text: str, write: Write) -> None:
-        """Do a write that is derived from a user's message, with that message as its source.
+        """Perform a write that is derived from a user's message, with that message as its source.
 
-        Where the loop is about to append the message, the write waits for it. Elsewhere it is done at once, and cites
-        the newest message if that is the user's and has this text; otherwise only an event that names the conversation
-        itself is erased along with it.
+        If the loop is about to append the message, the write waits for it. Otherwise the write happens at once and
+        cites the newest message, provided that this is a user message with the given text. If it is not, the write is
+        erased along with the conversation only if its event names the conversation.
         """
         memory, (core, _) = self.memory, core_of(self.memory)
         actor = origin_in(core.engine.reader).actor
@@ -107,9 +107,9 @@ class UserMessageResult(Struct, frozen=True):
     """A user's message in another form, or a reason to stop before the model sees it.
 
     `injected_context` and `skills` (name, text, score) are shown to the model beside the message, and never become the
-    user's words: `metadata` goes with the message, and `memory.context` shows what is in that of the newest one.
-    Of memories of the project, `memories` are the ids: they are listed behind `injected_context`, and an erasure of one
-    takes it out.
+    user's words: `metadata` is stored with the message, and `memory.context` shows the injected data of the newest one.
+    `memories` are ids of memories of the project: they are listed after `injected_context`, and erasing a memory
+    removes it there.
     """
 
     modified_message: str | None = None
@@ -120,7 +120,7 @@ class UserMessageResult(Struct, frozen=True):
 
     @property
     def metadata(self) -> dict[str, Any] | None:
-        """The metadata to append the message with; `None` where nothing is injected."""
+        """The metadata to append the message with, or `None` if nothing is injected."""
         if self.injected_context is None and not self.skills and not self.memories:
             return None
         injected = {"text": self.injected_context or "", "skills": list(map(list, self.skills))}
@@ -128,25 +128,25 @@ class UserMessageResult(Struct, frozen=True):
 
 
 class BeforeLlmResult(Struct, frozen=True):
-    """The messages that the model gets instead, in the form that the provider takes, or a reason to ask no model."""
+    """The messages to send to the model instead, in the provider's format, or a reason not to call it."""
 
     modified_messages: list[dict[str, Any]] | None = None
     block_reason: str | None = None
 
 
 class Blocked(RefoldError):
-    """A guard did not let the messages go to the model, or failed."""
+    """A guard blocked the messages to the model, or failed."""
 
 
 class AfterLlmResult(Struct, frozen=True):
-    """A text that replaces the model's, or a reason to stop."""
+    """A text to replace the model's, or a reason to stop."""
 
     replacement_text: str | None = None
     block_reason: str | None = None
 
 
 class BeforeToolResult(Struct, frozen=True):
-    """Other arguments for a tool, or a reason to skip it; `output` is then what the model gets."""
+    """Other arguments for a tool, or a reason to skip it, with `output` as its output for the model."""
 
     skip: bool = False
     skip_reason: str | None = None
@@ -168,7 +168,7 @@ _SHORT_FORMS: Final[dict[type[object], tuple[type[object], ...]]] = {
     UserMessageResult: (str,),
     BeforeToolResult: (ToolResult,),
 }
-"""What a hook may return instead of a result: another text for the message, or the result of the tool."""
+"""What a hook may return instead of a result: another text for the message, or the tool's result."""
 
 Hook = Callable[..., Any]
 R = TypeVar("R")
@@ -191,28 +191,28 @@ class Hooks:
         self._memory = memory
         self._hooks: dict[str, list[Hook]] = {point: [] for point in POINTS}
         self._groups: dict[str, list[tuple[str, Hook]]] = {}
-        self.timeout_seconds = timeout_seconds  # How long one hook may take before the session goes on without it.
+        self.timeout_seconds = timeout_seconds  # Time limit for one hook; the session then goes on without it.
 
     def __repr__(self) -> str:
         return f"Hooks({', '.join(f'{point}={len(hooks)}' for point, hooks in self._hooks.items() if hooks)})"
 
     def register(self, point: str, hook: Hook, *, group: str = "") -> Hook:
-        """Add a hook, sync or async, behind those of its point; return it.
+        """Add a hook, sync or async, after the existing ones of its point, and return it.
 
         A hook gets a `HookContext` and the subject of its point, and returns a result of `refold.agent` or `None`:
 
         - `session_start`: `hook(context)`, before the first message of a session
-        - `user_message`: `hook(context, text)`; `UserMessageResult`, or a text in the place of the message
+        - `user_message`: `hook(context, text)`; `UserMessageResult`, or a text that replaces the message
         - `before_llm`: `hook(context, messages)`, a guard; `BeforeLlmResult`
         - `after_llm`: `hook(context, text)`, with `context.calls` and `context.usage`; `AfterLlmResult`
-        - `before_tool`: `hook(context, name, arguments)`, a guard; `BeforeToolResult`, or a `ToolResult` in the place
-          of the call
+        - `before_tool`: `hook(context, name, arguments)`, a guard; `BeforeToolResult`, or a `ToolResult` that replaces
+          the call
         - `after_tool`: `hook(context, name, result)`; `AfterToolResult`
         - `session_end`: `hook(context, summary)`
         - `compaction`: `hook(context, evicted)`, after messages have left the window
 
-        `group` names hooks that `unregister_group` takes away together. Raises `InvalidInput` for another point, or
-        for an object that cannot be called.
+        `group` names hooks that `unregister_group` removes together. Raises `InvalidInput` for an unknown point, or for
+        an object that is not callable.
         """
         if point not in POINTS:
             checks.invalid(f"point is {checks.shown(point)}; give one of {', '.join(POINTS)}")
@@ -224,7 +224,7 @@ class Hooks:
         return hook
 
     def unregister(self, point: str, hook: Hook) -> bool:
-        """Remove a hook and tell whether it was registered."""
+        """Remove a hook, and return whether it was registered."""
         hooks = self._hooks[point] if point in POINTS else []
         if hook in hooks:
             hooks.remove(hook)
@@ -232,13 +232,13 @@ class Hooks:
         return False
 
     def unregister_group(self, group: str) -> int:
-        """Remove the hooks of a group and tell how many were registered."""
+        """Remove the hooks of a group, and return how many were registered."""
         return sum(self.unregister(point, hook) for point, hook in self._groups.pop(group, []))
 
     def context(
         self, chat: Conversation, *, project: str | None = None, provider_name: str = "", model_name: str = ""
     ) -> HookContext:
-        """Make the context that the hooks of a session get."""
+        """Return the context to pass to the hooks of a session."""
         if not isinstance(cast("object", chat), Conversation):
             checks.invalid(f"context takes a Conversation, not {type(chat).__name__} ({checks.shown(chat)})")
         name = project or chat.project or "default"
@@ -247,11 +247,11 @@ class Hooks:
     # The points, in the order of a session.
 
     def fire_session_start(self, context: HookContext) -> None:
-        """Announce the beginning of a session."""
+        """Announce the start of a session."""
         self._call_all(SESSION_START, context)
 
     def fire_user_message(self, context: HookContext, text: str) -> UserMessageResult:
-        """Pass a user's message through the hooks, each of which gets the last one's result, until one stops it."""
+        """Pass a user's message through the hooks, each getting the previous result, until one stops it."""
         return self._chain(
             USER_MESSAGE,
             UserMessageResult(),
@@ -260,14 +260,14 @@ class Hooks:
         )
 
     def fire_deferred(self, context: HookContext, sources: Sequence[Any]) -> None:
-        """Do the writes of hooks that waited for the user's message."""
+        """Perform the hooks' writes that waited for the user's message."""
         while context.deferred:
             self._call(_with_sources(context.deferred.pop(0), sources), context)
 
     def fire_before_llm(self, context: HookContext, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the messages for the model; a hook that changes its argument in place changes a copy.
+        """Return the messages for the model; each hook gets a copy, so changing its argument in place has no effect.
 
-        Raises `Blocked` where a hook gives a reason to ask no model, fails, or is late.
+        Raises `Blocked` if a hook gives a reason not to call the model, fails, or times out.
         """
         for hook in tuple(self._hooks[BEFORE_LLM]):
             answer, problem = self._heard(hook, context, deepcopy(messages), takes=(BeforeLlmResult,))
@@ -281,7 +281,7 @@ class Hooks:
         return messages
 
     def fire_after_llm(self, context: HookContext, text: str) -> AfterLlmResult:
-        """Pass a model's text through the hooks, until one blocks it."""
+        """Pass a model's text through the hooks until one blocks it."""
         return self._chain(
             AFTER_LLM,
             AfterLlmResult(),
@@ -290,9 +290,9 @@ class Hooks:
         )
 
     def fire_before_tool(self, context: HookContext, name: str, arguments: dict[str, Any]) -> BeforeToolResult:
-        """Pass a tool's call through the hooks, until one skips it; a `ToolResult` of a hook replaces the tool's.
+        """Pass a tool call through the hooks until one skips it; a `ToolResult` from a hook replaces the tool's result.
 
-        A hook that fails or is late skips it, too.
+        A hook that fails or times out also skips it.
         """
         return self._chain(
             BEFORE_TOOL,
@@ -317,16 +317,16 @@ class Hooks:
     def fire_compaction(self, context: HookContext, evicted: Sequence[Message], *, cause: int | None = None) -> None:
         """Announce the messages that have left the window; without any, no hook is called.
 
-        `cause` is the seq of the event that pushed them out.
+        `cause` is the seq of the event that evicted them.
         """
         if evicted:
             for hook in tuple(self._hooks[COMPACTION]):
                 self._call(hook, context, list(evicted), cause=cause)
 
     def compacted(self, context: HookContext, seq: int) -> list[Message]:
-        """Fire `compaction` with the messages that the durable event at `seq` pushed out of the window; return them.
+        """Fire `compaction` with the messages that the durable event at `seq` evicted from the window, and return them.
 
-        Without a hook for it the event is not read.
+        If no hook is registered for the point, the event is not read.
         """
         if not self._hooks[COMPACTION]:
             return []
@@ -339,7 +339,7 @@ class Hooks:
     def watch(self, context: HookContext) -> Subscription:
         """Fire `compaction` for every writer of the conversation, after each durable event that evicts messages.
 
-        Returns the subscription, to be closed; it calls the hooks on its thread.
+        Returns the subscription, which the caller must close; the hooks are called on its thread.
         """
         stream = context.conversation.place[0]
 
@@ -351,7 +351,7 @@ class Hooks:
 
         return self._memory.subscribe(notify)
 
-    # Calling.
+    # Calling hooks.
 
     def _call_all(self, point: str, context: HookContext, *arguments: Any) -> None:
         for hook in tuple(self._hooks[point]):
@@ -367,7 +367,7 @@ class Hooks:
     ) -> S:
         """Merge the answers of a point's hooks into a result, until one of them sets the field `stop`.
 
-        Of a guard, `on_failure` makes the answer of a hook that gave none.
+        For a guard, `on_failure` makes the answer of a hook that gave none.
         """
         takes = (type(result), *_SHORT_FORMS.get(type(result), ()))
         for hook in tuple(self._hooks[point]):
@@ -390,9 +390,10 @@ class Hooks:
         cause: int | None = None,
         takes: tuple[type[object], ...] = (),
     ) -> tuple[Any, str | None]:
-        """Call a hook; return its answer, or why there is none: it raised, took too long, or said what no log holds.
+        """Call a hook; return its answer, or the problem if it raised, timed out, or gave an answer no log can hold.
 
-        With `takes`, an answer of another type counts for nothing, too: a guard that returns `False` means to refuse.
+        With `takes`, an answer of any other type also counts as a problem: a guard that returns `False` means to
+        refuse.
         """
         seconds = cast("object", self.timeout_seconds)
         if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not 0 < seconds <= HOOK_SECONDS_MAX:
@@ -427,14 +428,14 @@ class Hooks:
 
 
 def _name_of(hook: Hook) -> str:
-    """Name a hook as it is called where it was defined; one without a name of its own, by the way there."""
+    """Return a hook's name where it was defined, or its whole qualified name if it is a lambda."""
     path: str = getattr(hook, "__qualname__", type(hook).__name__)
     name = path.rpartition("<locals>.")[2]
     return path if name == "<lambda>" else name
 
 
 def _with_sources(write: Write, sources: Sequence[Any]) -> Hook:
-    """Make a hook of a write that waited for its sources."""
+    """Wrap a deferred write as a hook that calls it with its sources."""
 
     @wraps(write)
     def call(_: HookContext) -> None:
@@ -498,7 +499,7 @@ def _finish(hook: Hook, arguments: tuple[Any, ...]) -> Any:
     value = hook(*arguments)
     if not inspect.isawaitable(value):
         return value
-    import asyncio  # noqa: PLC0415 - asyncio is loaded only by those who use it
+    import asyncio  # noqa: PLC0415 - loaded only for async hooks
 
     async def wait() -> Any:
         return await value
@@ -506,7 +507,7 @@ def _finish(hook: Hook, arguments: tuple[Any, ...]) -> Any:
     return asyncio.run(wait())
 
 
-# The hooks for asyncio: each point is awaited, and the hooks block no other task.
+# Hooks for asyncio: each point is awaited, and hooks do not block other tasks.
 
 P = ParamSpec("P")
 
@@ -516,8 +517,8 @@ def _awaitable(
 ) -> Callable[Concatenate["AsyncHooks", P], Coroutine[Any, Any, R]]:
     @wraps(verb)
     async def fire(self: "AsyncHooks", /, *arguments: P.args, **options: P.kwargs) -> R:
-        # A thread of its own, and not the one that writes for event loops: a hook may wait for what it writes.
-        import asyncio  # noqa: PLC0415 - asyncio is loaded only by those who use it
+        # On its own thread, not on the one that writes for event loops: a hook might wait for its own writes.
+        import asyncio  # noqa: PLC0415 - loaded only if used
 
         return await asyncio.to_thread(verb, self.plain, *arguments, **options)
 
@@ -525,7 +526,7 @@ def _awaitable(
 
 
 class AsyncHooks:
-    """The hooks of one memory, for asyncio; hooks registered with the plain handle count here, too.
+    """The hooks of one memory, for asyncio; hooks registered with the plain handle apply here, too.
 
     >>> import asyncio
     >>> from refold import Memory
@@ -539,7 +540,7 @@ class AsyncHooks:
     __slots__ = ("plain",)
 
     def __init__(self, plain: Hooks) -> None:
-        self.plain = plain  # The plain handle, which registers hooks and makes contexts.
+        self.plain = plain  # The plain handle, for registering hooks and making contexts.
 
     fire_session_start = _awaitable(Hooks.fire_session_start)
     fire_user_message = _awaitable(Hooks.fire_user_message)
@@ -557,5 +558,5 @@ class AsyncHooks:
 
 
 def async_hooks_of(memory: Memory) -> AsyncHooks:
-    """Make the hooks of a memory for asyncio."""
+    """Return the hooks of a memory for asyncio."""
     return AsyncHooks(memory.hooks)

@@ -1,7 +1,7 @@
-"""A small agent loop: a model, tools, hooks and the memory; recorded, so that it runs again without the first three.
+"""A small agent loop of model, tools, hooks and memory, recorded so that it can run again with only the memory.
 
-All input from outside ends up in the log: the user's messages, the model's replies, the arguments and results of each
-tool, the context that the model was shown. `rerun` feeds them to the same loop in another memory.
+All outside input ends up in the log: the user's messages, the model's replies, the arguments and results of each tool
+call, and the context shown to the model. `rerun` feeds them to the same loop in another memory.
 """
 
 from collections import Counter, deque
@@ -41,17 +41,17 @@ from refold.views.scratchpad import NoteAdded, ScratchpadCleared, ScratchpadDele
 from refold.views.session import ContextShown, MemoriesExtracted, ToolExecuted
 from refold.views.store import ERASED_PREFIX
 
-_ID_CHARS_MAX: Final = NAME_BYTES_MAX // 4  # Characters of a call's id, four bytes each at most.
-# The output of a call that never got one; providers refuse a call without an output.
+_ID_CHARS_MAX: Final = NAME_BYTES_MAX // 4  # The most characters of a call id, at up to four bytes each.
+# The output of a call that never got one; providers reject a call without an output.
 INTERRUPTED: Final = "Error: the session was interrupted before this call came back"
-SKIPPED: Final = "skipped"  # The outcome of a call that a hook answered in the place of the tool.
+SKIPPED: Final = "skipped"  # The outcome of a call that a hook answered instead of the tool.
 
 
 _LOCAL_BUDGET: Final = ContextBudget(parts_tokens=LOCAL_CONTEXT_TOKENS)
 
 
 class Call(Struct, frozen=True):
-    """A tool call of a model; `arguments` are JSON as the model wrote it."""
+    """A tool call by a model; `arguments` is JSON as the model wrote it."""
 
     id: str
     name: str
@@ -59,7 +59,7 @@ class Call(Struct, frozen=True):
 
 
 class Reply(Struct, frozen=True):
-    """A model's text, its calls of tools, and the tokens of the answer where the provider counts them."""
+    """A model's text, its tool calls, and its token usage if the provider counts it."""
 
     text: str | None = None
     calls: tuple[Call, ...] = ()
@@ -67,17 +67,18 @@ class Reply(Struct, frozen=True):
 
 
 class Model(Protocol):
-    """What the loop needs of a model: an object of yours that asks a provider."""
+    """The interface that the loop needs from a model: an object of yours that calls a provider."""
 
     def reply(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Reply:
-        """Reply to messages, both in OpenAI's form, with these tools at hand."""
+        """Reply to messages, given the available tools, both in OpenAI's format."""
         ...
 
 
 class Turn(Struct, frozen=True):
-    """The result of one message of the user: the last text, how often the model was asked, and why it was stopped.
+    """The result of one user message: the last text, the number of model calls, and the reason if the turn was stopped.
 
-    `usage` is the sum of what the model reported, `notices` what hooks did meanwhile, in words for the user.
+    `usage` is the sum of the usage that the model reported; `notices` describe what hooks did during the turn, in words
+    for the user.
     """
 
     text: str
@@ -93,7 +94,7 @@ class _Executed(NamedTuple):
 
 
 def unanswered_in(chat: Conversation) -> Message | None:
-    """Find the newest message of the user in the window, unless the model has answered it."""
+    """Return the newest user message in the window, or `None` if the model has answered it."""
     window = chat.window()
     if not window or (window[-1].role == "assistant" and not window[-1].tool_calls):
         return None
@@ -101,10 +102,10 @@ def unanswered_in(chat: Conversation) -> Message | None:
 
 
 class AgentLoop:
-    """One session of an agent; its state is the conversation's, so that another loop may go on with it.
+    """One session of an agent; its state lives in the conversation, so another loop can continue it.
 
-    `budget` is that of each context; without one, a model of the provider `"ollama"` gets shorter parts than others.
-    `provider_name` and `model_name` are for hooks.
+    `budget` applies to each context; without one, a model of the provider `"ollama"` gets shorter parts than others.
+    `provider_name` and `model_name` are passed to hooks.
 
     >>> from refold import Memory
     >>> class Parrot:
@@ -143,25 +144,25 @@ class AgentLoop:
         self._context: HookContext = replace(self._hooks.context(chat, **names), deferred=[])
         self._tools = memory.tools.context(chat, project=self._context.project)
         self._failures_count_max: float = LOOP_FAILURES_COUNT_MAX
-        self._failures = Counter[tuple[str, str]]()  # How often each call failed in this turn since it last did not.
+        self._failures = Counter[tuple[str, str]]()  # Failures of each call in this turn since its last success.
         self._has_begun = False
         self._usage = Usage()
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """The notices of hooks in this session, in words for the user, the end of the session included."""
+        """The notices of hooks in this session, in words for the user, including those from the end of the session."""
         return tuple(self._context.notices)
 
     def run(self, text: str) -> Turn:
-        """Let the model answer a message of the user, with as many calls of tools as it makes.
+        """Let the model answer a user message, with as many tool calls as it makes.
 
-        It is asked at most `steps_count_max` times. A failure of a tool or of a hook is part of the session; an
-        exception of the model's provider is raised, and everything up to there is recorded. The same text again, while
-        it has no answer, says nothing twice: it resumes. Raises `LimitExceeded` for a text that does not fit the
-        window; a result of a tool that does not is replaced by an error, which the model sees. A call that fails
-        LOOP_FAILURES_COUNT_MAX times in a turn with the same arguments ends it; so does an exception, Ctrl-C included,
-        which leaves the message without an answer: `resume()` goes on with it, and the notices of a `run` with another
-        text name it.
+        The model is called at most `steps_count_max` times. A failing tool or hook is part of the session; an exception
+        of the model is raised, with everything before it recorded. Passing the same text again while it has no answer
+        does not repeat the message but resumes the turn. Raises `LimitExceeded` for a text that does not fit the
+        window; a tool result that does not fit is replaced by an error that the model sees. A call that fails
+        LOOP_FAILURES_COUNT_MAX times in a turn with the same arguments ends the turn. So does an exception, including
+        Ctrl-C, which leaves the message without an answer: `resume()` continues from there, and the notices of a `run`
+        with another text mention the message.
         """
         unanswered = unanswered_in(self.chat)
         if unanswered is not None and checks.text(text, "text") in _texts_of(unanswered):
@@ -185,10 +186,10 @@ class AgentLoop:
         return self._turn(message, noticed)
 
     def resume(self) -> Turn:
-        """Go on with a turn where it stopped: the model failed, the process ended, or a guard blocked.
+        """Continue a turn where it stopped because the model failed, the process ended, or a guard blocked.
 
-        Calls of tools that were cut off are answered with what is recorded of them. Raises `InvalidInput` where the
-        last message of the user has its answer.
+        Interrupted tool calls are answered from their records. Raises `InvalidInput` if the last user message already
+        has its answer.
         """
         message = unanswered_in(self.chat)
         if message is None:
@@ -198,7 +199,7 @@ class AgentLoop:
         return self._turn(message, len(self._context.notices))
 
     def _begin(self) -> None:
-        """Announce the session before its first message, whatever else the conversation holds already."""
+        """Announce the session before its first message, even if the conversation already contains other events."""
         if not self._has_begun:
             self._has_begun = True
             if not is_shown(self.chat):
@@ -216,7 +217,7 @@ class AgentLoop:
         return replace(turn, usage=self._usage, notices=self.notices[noticed:])
 
     def _answer(self, query: str) -> Turn:
-        """Ask the model and execute its calls, until it makes none, or somebody stops it."""
+        """Call the model and execute its tool calls until it makes none or something stops the turn."""
         reply = Reply()
         for step in range(1, self._steps_count_max + 1):
             try:
@@ -234,14 +235,14 @@ class AgentLoop:
         return Turn(reply.text or "", self._steps_count_max, reason)
 
     def end(self, *, success: bool = True) -> SessionSummary:
-        """End the session and summarize it. The scratchpad is gone afterwards."""
+        """End the session, clearing the scratchpad, and return its summary."""
         summary = self.chat.session.summary(success=success)
         self._hooks.fire_session_end(self._context, summary)
         self.chat.end()
         return summary
 
     def _ask(self, query: str) -> tuple[Reply, int, str | None]:
-        """Ask the model; return its reply, as it is recorded, the seq of that, and why a hook blocked it."""
+        """Call the model; return its reply as recorded, the reply's seq, and the reason if a hook blocked it."""
         context = self.memory.context(self.chat, query=query, project=self._context.project, budget=self._budget)
         self.memory.show(context)
         messages = self._hooks.fire_before_llm(self._context, context.messages())
@@ -269,7 +270,7 @@ class AgentLoop:
         return stop_reason
 
     def _answer_call(self, call: Call, executed: _Executed) -> str | None:
-        """Append what a call gave, as the hooks leave it; return why the turn ends with it, if one says so."""
+        """Append the output of a call as the hooks leave it; return a reason to end the turn, if a hook gives one."""
         after = self._hooks.fire_after_tool(self._context, call.name, executed.result)
         output = executed.output if after.replacement_output is None else after.replacement_output
         if after.injected_context is not None:
@@ -279,7 +280,7 @@ class AgentLoop:
         return after.block_reason
 
     def _failed_again(self, call: Call, result: ToolResult) -> str | None:
-        """Return why the turn ends with a call that failed too often in the same way."""
+        """Return a reason to end the turn if the same call has failed too often."""
         own = (call.name, call.arguments)
         self._failures[own] = 0 if result.outcome in (OK, SKIPPED) else self._failures[own] + 1
         if self._failures[own] < self._failures_count_max:
@@ -287,7 +288,7 @@ class AgentLoop:
         return f"the model called {call.name!r} {self._failures[own]} times with the same arguments: {result.text}"
 
     def _execute(self, call: Call) -> _Executed:
-        """Execute one call, unless a hook skips it, and record it in any case."""
+        """Execute one call, unless a hook skips it, and record it either way."""
         try:
             arguments = decode_arguments(call.arguments)
         except InvalidInput:
@@ -312,7 +313,7 @@ class AgentLoop:
         return _Executed(result, output)
 
     def _close_interrupted_calls(self) -> None:
-        """Answer the calls at the end of the window that were cut off: with their result, where it is recorded."""
+        """Answer the interrupted calls at the end of the window, with their recorded results if there are any."""
         answered: set[str | None] = set()
         for message in reversed(self.chat.window()):
             if message.role == "tool":
@@ -328,7 +329,7 @@ class AgentLoop:
             return
 
     def _results(self, after: int) -> dict[str, _Executed]:
-        """Return the results of the calls that were recorded after a seq, by the ids of the calls."""
+        """Return the results of calls recorded after a seq, keyed by call id."""
         results: dict[str, _Executed] = {}
         for event, stamp in self.chat.events(after):
             if isinstance(event, ToolExecuted) and event.call_id and not stamp.erased:
@@ -341,8 +342,8 @@ class AgentLoop:
     def _append(self, role: str, content: str | None, *, must_fit: bool = False, **fields: Any) -> Message:
         """Append a message, and fire the hooks for the messages that it evicts.
 
-        One that does not fit the window would leave at once, and all others with it: where it ``must_fit``, nothing is
-        appended, and `LimitExceeded` is raised.
+        A message that does not fit the window would be evicted at once together with all others. If it ``must_fit``,
+        nothing is appended and `LimitExceeded` is raised instead.
         """
         append = self._append_fitting if must_fit else self.chat.append
         message = append(role, content, **fields)
@@ -351,7 +352,7 @@ class AgentLoop:
 
     def _append_fitting(self, role: str, content: str | None, **fields: Any) -> Message:
         for _ in range(REDO_COUNT_MAX):
-            with suppress(WrongVersion):  # Others wrote to the conversation meanwhile.
+            with suppress(WrongVersion):  # Another writer wrote to the conversation meanwhile.
                 with self.memory.batch():
                     message = self.chat.append(role, content, **fields)
                     if [each.id for each in self.chat.window(last=1)] != [message.id]:
@@ -364,7 +365,7 @@ class AgentLoop:
         raise StoreBusy(f"others wrote to {self.chat.id!r} {REDO_COUNT_MAX} times while this was appended; try again")
 
     def _append_output(self, call: Call, output: str, sources: Sequence[Any] = ()) -> None:
-        """Append what a tool gave; where a long result does not fit the window, a shorter error takes its place."""
+        """Append the output of a tool, or a shorter error if a long output does not fit the window."""
         short = f"Error: the result has {len(output)} characters, which do not fit the window; ask for less"
         must_fit = len(output) > len(short)
         try:
@@ -374,7 +375,7 @@ class AgentLoop:
 
 
 def _check(memory: object, chat: object, model: object) -> None:
-    """Refuse what no loop can run with, before its first turn."""
+    """Reject arguments that the loop cannot run with, before its first turn."""
     if not isinstance(memory, Memory):
         checks.invalid(
             f"AgentLoop takes a Memory, not {type(memory).__name__} ({checks.shown(memory)}); "
@@ -393,13 +394,13 @@ def _check(memory: object, chat: object, model: object) -> None:
 
 
 def _texts_of(message: Message) -> tuple[str, ...]:
-    """Return the text of a message of the user, and what it was before a hook changed it."""
+    """Return the text of a user message, and its original text if a hook changed it."""
     original = (message.metadata or {}).get(ORIGINAL_KEY)
     return (text_of(message), original) if isinstance(original, str) else (text_of(message),)
 
 
 def calls_of(tool_calls: Sequence[dict[str, Any]] | None) -> tuple[Call, ...]:
-    """Read the calls of a recorded message; a message of another host may lack any part of them."""
+    """Return the calls of a recorded message; messages of other hosts can lack any part of a call."""
     calls: list[Call] = []
     for call in tool_calls or ():
         function: Any = call.get("function")
@@ -434,21 +435,22 @@ def _storable_call(call: object) -> Call:
     )
 
 
-# A recorded session again, in another memory and without its model and its tools: event for event the same stream.
+# Running a recorded session again, in another memory without its model and tools, to get the same stream event for
+# event.
 #
-# The loop writes its own events again, out of the record. The events that hosts, tools and hooks wrote in between are
-# written again at their places.
+# The loop writes its own events again from the record. Events that hosts, tools and hooks wrote in between are written
+# again at their places.
 
-# The events of `memory_write`: one at most, right before the record of its call.
+# The events of `memory_write`: at most one, immediately before the record of its call.
 _SCRATCHPAD: Final = (ScratchpadSet, ScratchpadDeleted, NoteAdded, ScratchpadCleared)
 
 
 class _RecordEnded(Exception):
-    """The session went no further: the model's provider raised here, or the process ended."""
+    """The session went no further here: the model raised, or the process ended."""
 
 
 class _Step(Struct):
-    """One question to the model: the places in the record of the context, of the reply, of its calls and outputs."""
+    """One call of the model: places in the record of the context, the reply, its tool calls and their outputs."""
 
     shown: int
     reply: int | None = None
@@ -458,7 +460,7 @@ class _Step(Struct):
 
 
 class _RecordedTurn(Struct):
-    """The place of one message of the user, and the steps that follow it."""
+    """The place of a user message, and the steps that follow it."""
 
     place: int
     steps: list[_Step] = []
@@ -476,7 +478,7 @@ class _Record:
         self.places = {stamp.seq: place for place, (_, stamp) in enumerate(self.rows)}
         self.turns: list[_RecordedTurn] = []
         following: object = None
-        # A message of the user begins a turn where a context was shown right after it, as in the loop.
+        # As in the loop, a user message starts a turn only if a context was shown right after it.
         begins: set[int] = set()
         for place in reversed(range(len(self.rows))):
             event = self.rows[place].event
@@ -509,17 +511,17 @@ class _Record:
 
 
 class _Rerun(AgentLoop):
-    """The same loop over a record, which replaces the model, the hooks and the tools of others."""
+    """The same loop over a record, which stands in for the model, the hooks and the external tools."""
 
     def __init__(self, memory: Memory, chat: Conversation, record: _Record) -> None:
         super().__init__(memory, chat, self, hooks=Hooks(memory))
-        self._failures_count_max = inf  # The record says where its turns end.
+        self._failures_count_max = inf  # The record determines where its turns end.
         self._record = record
         self._step = _Step(0)
         self._steps = deque[_Step]()
         self._executed_count = 0
         self._user_place = 0  # The place of the user's message.
-        self._next = 0  # The place of the next message that the loop appends.
+        self._next = 0  # The place of the next message to append.
 
     def rerun(self) -> None:
         for turn in self._record.turns:
@@ -527,7 +529,7 @@ class _Rerun(AgentLoop):
             self._user_place = self._next = turn.place
             self._steps, self._steps_count_max = deque(turn.steps), len(turn.steps)
             self._catch_up(turn.place)
-            with suppress(_RecordEnded):  # As the session did, the next message of the user goes on from here.
+            with suppress(_RecordEnded):  # As in the session, the next user message continues from here.
                 self.run(event.text or "")
             while any(step.reply is not None for step in self._steps) and unanswered_in(self.chat) is not None:
                 self._catch_up(self._steps[0].shown)
@@ -539,7 +541,7 @@ class _Rerun(AgentLoop):
         message = self._append("user", text, metadata=self._record.message(self._user_place).metadata)
         return self._turn(message, 0)
 
-    def reply(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Reply:  # noqa: ARG002 - a model's
+    def reply(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Reply:  # noqa: ARG002 - protocol
         if self._step.reply is None:
             raise _RecordEnded
         self._next = self._step.reply
@@ -557,9 +559,9 @@ class _Rerun(AgentLoop):
             raise _RecordEnded
         place = step.calls[index]
         event = cast("ToolExecuted", self._record.rows[place].event)
-        # A tool that changes nothing but the memory runs; that of files does where it is registered.
+        # Tools that change only the memory run again; so does the files tool if it is registered here.
         is_of_memory = event.name in BUILT_IN_NAMES or self.memory.tools.get(event.name) is files_tool()
-        if event.outcome == OK and is_of_memory:  # What was refused then is not done now.
+        if event.outcome == OK and is_of_memory:  # A call that was refused then is not executed now.
             has_write = event.name == "memory_write" and isinstance(self._record.rows[place - 1].event, _SCRATCHPAD)
             self._catch_up(place - has_write)
             result = self.memory.tools.execute(call.name, msgspec.json.decode(event.arguments), self._tools)
@@ -583,7 +585,7 @@ class _Rerun(AgentLoop):
             return super()._append(role, content, must_fit=must_fit, **fields)
 
     def _acting(self, place: int) -> AbstractContextManager[None]:
-        """Make a context with the actor of a place of the record: the same actors are named at the same seqs."""
+        """Return a context manager that sets the actor recorded at a place, so that each seq names the same actor."""
         actor: str = self._record.rows[place].stamp.actor
         return self.memory.acting(HOST if actor.startswith(ERASED_PREFIX) else actor)
 
@@ -598,7 +600,7 @@ class _Rerun(AgentLoop):
                 checks.invalid(f"{kind} at seq {stamp.seq} changes nothing here; was this session recorded?")
 
     def _write_again(self, event: Event, seq: int) -> None:
-        """Write again the event that stood at a seq."""
+        """Write again the event that was recorded at a seq."""
         match event:
             case ContextShown():
                 skills, (budget, plan) = recorded_skills(event), recorded_budget(event)
@@ -614,7 +616,7 @@ class _Rerun(AgentLoop):
                 )
                 self.memory.show(context)
             case MemoriesExtracted():
-                # With the seq of this conversation's event where the other one had its own.
+                # Replaces the seq of the other conversation's event with the seq of this one's.
                 until = sum(stamp.seq <= event.origin for _, stamp in self._record.rows)
                 seqs = self._seqs()
                 origin = seqs[min(until, len(seqs)) - 1] if until else 0
@@ -633,7 +635,7 @@ class _Rerun(AgentLoop):
         return [stamp.seq for _, stamp in self.chat.events()]
 
     def _sources(self, event: Event) -> list[int]:
-        """List the seqs here of the sources of an event: of what was before the session they are the same."""
+        """Map the sources of an event to seqs here; seqs from before the session are the same in both memories."""
         seqs, places = self._seqs(), self._record.places
         before = min(self._record.rows[0].stamp.seq - 1, self.memory.head)
         known = {source: source for source in event.sources if source <= before}
@@ -652,13 +654,13 @@ class _Rerun(AgentLoop):
 
 
 def rerun(chat: Conversation, memory: Memory, *, ended: bool = False) -> Conversation:
-    """Run a recorded session again in another memory, without its model and its tools; return the conversation there.
+    """Run a recorded session again in another memory, without its model and tools, and return the new conversation.
 
-    The other memory should be as the first one was when the session began. The tools of the memory itself run (that of
-    files, if it is registered there too), all others answer from the record; hooks are not called. Events that either
-    of them wrote into the conversation are written again, those elsewhere are not, so that contexts may differ where
-    they did. Raises `InvalidInput` where the other memory has the conversation already, for a fork, and for a record
-    that was erased, restored or imported.
+    The other memory should be in the state that the first one had when the session began. The memory's own tools run
+    again (including the files tool, if it is registered there); all others answer from the record, and hooks are not
+    called. Events that those other tools and the hooks wrote into the conversation are written again; events that they
+    wrote elsewhere are not, so contexts can differ because of them. Raises `InvalidInput` if the other memory already
+    has the conversation, for a fork, and for a record that was erased, restored or imported.
     """
     record = _Record(chat)
     opened = record.opened

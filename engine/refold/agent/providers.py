@@ -1,4 +1,4 @@
-"""Models that answer in JSON: providers over HTTP, their two wire formats, and the JSON in their answers."""
+"""Models that answer in JSON: HTTP providers, their two wire formats, and parsing of the JSON in their answers."""
 
 import json
 import re
@@ -25,7 +25,7 @@ from refold.limits import (
     REPLY_TOKENS_DEFAULT,
 )
 
-# JSON out of what models write: behind thoughts, inside of fences, among other words, cut off.
+# Extraction of JSON from model output: after thoughts, inside fences, among other text, or cut off.
 
 _THOUGHT_BEGINS: Final = re.compile(r"<think(?:ing)?>", re.IGNORECASE)
 _THOUGHT_ENDS: Final = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
@@ -36,19 +36,19 @@ _DECODER: Final = json.JSONDecoder()
 
 
 class NoJson(RefoldError):
-    """A model's answer holds no JSON value; the message shows how it begins."""
+    """A model's answer contains no JSON value; the message quotes its beginning."""
 
 
 def parse_json(text: str) -> tuple[Any, bool]:
-    """Find the first JSON object or array of a text, and tell whether it was cut off and only its whole items are left.
+    """Return the first JSON object or array of a text, and whether it was cut off, leaving only its complete items.
 
-    Raises `NoJson` where there is none.
+    Raises `NoJson` if there is none.
     """
     text = text[:REPLY_CHARS_MAX]
     ends = [match.end() for match in _THOUGHT_ENDS.finditer(text)]
     thought = _THOUGHT_BEGINS.search(text)
     before = text if thought is None else text[: thought.start()]
-    # First what follows the last thought, then what precedes the first one.
+    # Try the text after the last thought, then the text before the first.
     for spoken in [text[ends[-1] :], before] if ends else [before]:
         value = _find_json(spoken)
         if value is not None:
@@ -57,7 +57,7 @@ def parse_json(text: str) -> tuple[Any, bool]:
 
 
 def _find_json(text: str) -> tuple[Any, bool] | None:
-    """Find the first object or array of objects, and tell whether it was cut off; else the first other array."""
+    """Return the first object or array of objects, or else the first other array, and whether it was cut off."""
     other: tuple[Any, bool] | None = None
     for match in islice(_BEGINNING.finditer(text), JSON_BEGINNINGS_COUNT_MAX):
         begin = match.start()
@@ -66,7 +66,7 @@ def _find_json(text: str) -> tuple[Any, bool] | None:
             value: Any = whole[0]
             if not value or text[begin] == "{" or isinstance(value[0], dict):
                 return value, False
-            # A mark of a footnote, perhaps, or a list of numbers that was all there is.
+            # Perhaps a footnote mark, or a list of numbers that is the only value.
             other = other or (value, False)
         elif text[begin] == "[":
             items = _whole_items(text, begin + 1)
@@ -100,25 +100,25 @@ JSON_SCHEMA: Final = "json_schema"
 TOOL: Final = "tool"
 JSON_OBJECT: Final = "json_object"
 PROMPT: Final = "prompt"
-TOOL_NAME: Final = "answer"  # The tool that a model is made to call so that its arguments are the answer.
-# Some gateways refuse JSON mode unless the messages hold the word.
+TOOL_NAME: Final = "answer"  # The tool that the model is forced to call; its arguments are the answer.
+# Some gateways refuse JSON mode unless the messages contain the word "JSON".
 _JSON_REMINDER: Final = "Answer with JSON alone, of this schema: "
 
 
 class Quirks(Struct, frozen=True):
-    """The address of a provider, its wire format, and the ways to JSON that work with it, best first."""
+    """The address of a provider, its wire format, and its usable channels for JSON answers, best first."""
 
     name: str
     url: str
     wire: Literal["openai", "anthropic"]
     ladder: tuple[str, ...]
-    caches: bool = False  # Whether parts of the system prompt may be marked for its cache; else it is one string.
+    caches: bool = False  # Whether system blocks can be marked for its cache; if not, one string is sent.
 
 
 _QUIRKS: Final = (
     Quirks("anthropic", "https://api.anthropic.com/v1/messages", "anthropic", (JSON_SCHEMA, TOOL, PROMPT), caches=True),
     Quirks("openai", "https://api.openai.com/v1/chat/completions", "openai", (JSON_SCHEMA, TOOL, JSON_OBJECT, PROMPT)),
-    # Its reasoning model refuses a forced tool; JSON mode may be cut off.
+    # Its reasoning model refuses a forced tool call, and its JSON mode can be cut off.
     Quirks("deepseek", "https://api.deepseek.com/v1/chat/completions", "openai", (TOOL, JSON_OBJECT, PROMPT)),
     Quirks(
         "qwen",
@@ -127,9 +127,9 @@ _QUIRKS: Final = (
         (TOOL, JSON_OBJECT, PROMPT),
     ),
     Quirks("glm", "https://open.bigmodel.cn/api/paas/v4/chat/completions", "openai", (TOOL, JSON_OBJECT, PROMPT)),
-    # It silently ignores any format, and takes the system prompt as one string.
+    # It silently ignores any response format, and takes the system prompt as one string.
     Quirks("minimax", "https://api.minimax.io/anthropic/v1/messages", "anthropic", (TOOL, PROMPT)),
-    # It has no way to force a tool.
+    # It cannot force a tool call.
     Quirks("ollama", "http://localhost:11434/v1/chat/completions", "openai", (JSON_SCHEMA, JSON_OBJECT, PROMPT)),
 )
 PROVIDERS: Final = {quirks.name: quirks for quirks in _QUIRKS}
@@ -147,7 +147,7 @@ class _Question(NamedTuple):
     system: tuple[str, ...]
     messages: tuple[dict[str, Any], ...]
     schema: Mapping[str, Any]
-    limits: dict[str, Any]  # The model, its temperature and its tokens, which both wire formats name alike.
+    limits: dict[str, Any]  # The model, temperature and max_tokens, under the same names in both wire formats.
 
     def system_texts(self, channel: str) -> list[str]:
         if channel in (JSON_SCHEMA, TOOL):
@@ -237,13 +237,13 @@ def _usage(value: object) -> Usage:
 # Providers.
 
 _READ_BYTES: Final = 65_536
-# The statuses of a provider that does not know a channel: the next one is tried.
+# Statuses of a provider that does not support a channel; the next channel is tried.
 _TRY_NEXT: Final = (400, 404, 415, 422)
 _OK: Final = 200
 
 
 class ProviderFailed(RefoldError):
-    """A model did not give a usable answer; `status` is the HTTP status, 0 for none."""
+    """A model gave no usable answer; `status` is the HTTP status, or 0 without one."""
 
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
@@ -251,7 +251,7 @@ class ProviderFailed(RefoldError):
 
 
 class JsonResult(Struct, frozen=True):
-    """A model's answer: the JSON value, whether it was cut off, the tokens, the raw text, the channel it came by."""
+    """A model's answer: the JSON value, whether it was cut off, the token usage, the raw text, and the channel."""
 
     value: Any
     is_cut_off: bool = False
@@ -266,7 +266,7 @@ class JsonProvider(Protocol):
 
     @property
     def id(self) -> str:
-        """The name under which it is recorded."""
+        """The name under which the provider is recorded."""
         ...
 
     def complete_json(
@@ -279,12 +279,12 @@ class JsonProvider(Protocol):
         max_tokens: int = REPLY_TOKENS_DEFAULT,
         timeout_seconds: float = PROVIDER_SECONDS_DEFAULT,
     ) -> JsonResult:
-        """Answer messages with JSON of a schema, as far as the model complies with it."""
+        """Answer messages with JSON that follows a schema, as far as the model complies."""
         ...
 
 
 class CallableProvider:
-    """A provider made of a function of (messages, system, schema) that returns the text of an answer, or its value.
+    """A provider that calls a function of (messages, system, schema), which returns the answer as text or as a value.
 
     >>> CallableProvider(lambda messages, system, schema: "[]").complete_json([], [], {}).value
     []
@@ -294,7 +294,7 @@ class CallableProvider:
         self,
         function: Callable[[list[dict[str, Any]], list[str], dict[str, Any]], Any],
         *,
-        id: str = "callable",  # noqa: A002 - the protocol's word
+        id: str = "callable",  # noqa: A002 - the name in the protocol
     ) -> None:
         self.id = checks.name(id, "id")
         self._function = function
@@ -305,11 +305,11 @@ class CallableProvider:
         system: Sequence[str],
         schema: Mapping[str, Any],
         *,
-        temperature: float = 0.0,  # noqa: ARG002 - the function knows its own
+        temperature: float = 0.0,  # noqa: ARG002 - left to the function
         max_tokens: int = REPLY_TOKENS_DEFAULT,  # noqa: ARG002
         timeout_seconds: float = PROVIDER_SECONDS_DEFAULT,  # noqa: ARG002
     ) -> JsonResult:
-        """Call the function and parse a text that it returns; an exception of it is passed on."""
+        """Call the function and parse its answer if it is text; exceptions of the function propagate."""
         answer = self._function(list(messages), list(system), dict(schema))
         if not isinstance(answer, str):
             return JsonResult(answer)
@@ -318,9 +318,9 @@ class CallableProvider:
 
 
 class HttpProvider:
-    """A provider over HTTP: one of `PROVIDERS` by name, or `Quirks` of one's own, with a model of it.
+    """A provider over HTTP: the name of one of `PROVIDERS`, or your own `Quirks`, and one of its models.
 
-    Nothing is sent before `complete_json`. Each channel of the provider's ladder is tried, until one is understood.
+    Nothing is sent before `complete_json`, which tries the channels of the provider's ladder until one works.
     """
 
     def __init__(
@@ -336,11 +336,11 @@ class HttpProvider:
         self._url = _url(checks.text(url or self._quirks.url, "url"))
 
     def __repr__(self) -> str:
-        return f"HttpProvider({self.id!r})"  # Without its key.
+        return f"HttpProvider({self.id!r})"  # Never shows the key.
 
     @property
     def id(self) -> str:
-        """The provider's name and the model's."""
+        """The name of the provider and of the model."""
         return f"{self._quirks.name}/{self._model}"
 
     def complete_json(
@@ -353,9 +353,10 @@ class HttpProvider:
         max_tokens: int = REPLY_TOKENS_DEFAULT,
         timeout_seconds: float = PROVIDER_SECONDS_DEFAULT,
     ) -> JsonResult:
-        """Ask through each channel until one gives an answer, all channels together within the time-out.
+        """Try each channel until one gives an answer, all within one timeout.
 
-        Raises `ProviderFailed` for any other status, a time-out, a lost connection, or an answer without JSON.
+        Raises `ProviderFailed` if every channel is refused or answers without JSON, and at once on any other status, a
+        timeout or a lost connection.
         """
         seconds = cast("object", timeout_seconds)
         if (
@@ -403,7 +404,7 @@ class HttpProvider:
         return JsonResult(value, is_cut_off, _usage(fields.get("usage")), text, channel)
 
     def _post(self, body: bytes, deadline: float) -> tuple[int, bytes]:
-        import http.client  # noqa: PLC0415 - slow to load, and for those only who ask over HTTP
+        import http.client  # noqa: PLC0415 - slow to load, and only needed for HTTP
 
         kind = http.client.HTTPSConnection if self._url.scheme == "https" else http.client.HTTPConnection
         connection = kind(self._url.hostname or "", self._url.port, timeout=_seconds_left(deadline, self.id))
@@ -430,7 +431,7 @@ class HttpProvider:
 
 @contextmanager
 def _time_limit(connection: socket.socket, deadline: float, provider: str) -> Generator[None]:
-    """Hang up at the deadline: a reply that comes in drops, headers too, is no way around the time-out."""
+    """Shut the connection down at the deadline, so that slowly trickling headers or body cannot outlast the timeout."""
 
     def hang_up() -> None:
         with suppress(OSError):

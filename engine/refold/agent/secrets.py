@@ -1,29 +1,28 @@
-"""Secrets in texts: the common shapes of keys, tokens and passwords, none of which is ever learnt or shown again. Pure.
+"""Detection of keys, tokens and passwords in text by their common shapes, so that none is learned or shown again. Pure.
 
-A detector of shapes misses what has none and may refuse what only looks like one; both are better than a key that is
-shown to a model in every session from now on.
+Detection by shape misses secrets without a known shape and can refuse harmless text that looks like one. Both are
+better than showing a key to a model in every later session.
 """
 
 import re
 from typing import Final
 
-# Before a word: names of environment variables join theirs with underscores, which are parts of words elsewhere.
+# Before a keyword. Names of environment variables join words with underscores, which `\b` treats as word characters.
 _BEGINS: Final = r"(?<![A-Za-z0-9])"
 
-# Between such a word and its value: quotes or marks of Markdown, or what it is the password for, and then is, = or a
-# colon.
+# Between a keyword and its value: quotes or Markdown marks, or what the password is for, and then "is", "=" or a colon.
 _MIDDLE: Final = (
     r"(?![A-Za-z0-9])(?:[\"'\]*`]{0,3}|\s(?:for|of|on|to)\s[^\n:=]{1,40}?)\s*+"
     r"(?:(?:is|are|ist|est|es)\b(?:\s*+:)?|:=|[=:\uff1a\u662f\u306f])[*`]{0,3}\s*+[\"'`*]{0,3}"
 )
 
-# Invisible characters, which may stand between the letters of a key.
+# Invisible characters, which can be hidden between the letters of a key.
 _UNSEEN: Final = re.compile("[\xad\u200b-\u200f\u2060-\u2064\ufeff]")
 
-# From the first eyJ of a run on: where that is no token, none that begins behind it is.
+# Starts at the first eyJ of a run: if that is not a token, no token starts later in the run.
 _SIGNED: Final = r"(?<![A-Za-z0-9_-])(?>[A-Za-z0-9_-]*?\beyJ)[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+\."
 
-# What follows "the password is" in a sentence about passwords.
+# Words that follow "the password is" in a sentence about passwords.
 _PLAIN: Final = (
     "stored|kept|in|not|required|the|a|an|hashed|rotated|must|never|always|changed|reset|set|read|sent|shared|"
     "encrypted|generated|validated|checked|optional|managed|injected|provided|needed|valid|invalid|too|at|from|only|"
@@ -73,7 +72,7 @@ _SHAPES: Final = (
             re.IGNORECASE,
         ),
     ),
-    # In other languages only a value with a digit: without one it may be any word of the sentence.
+    # In other languages the value must contain a digit: without one, it could be any word of the sentence.
     (
         "a password",
         re.compile(
@@ -101,7 +100,7 @@ _SHAPES: Final = (
 
 
 def secret_in(text: str) -> str | None:
-    """Name the kind of secret that a text seems to hold, never the secret itself; `None` for none.
+    """Return the kind of secret that a text seems to contain, never the secret itself, or `None`.
 
     >>> secret_in("The key is AKIAABCDEFGHIJKLMNOP.")
     'an AWS access key'

@@ -34,7 +34,7 @@ from refold.message import Message
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-# Texts from models, tools and hooks, made fit to be stored and shown.
+# Text from models, tools and hooks, made safe to store and show.
 
 
 def storable(value: object, chars_max: int = TOOL_MESSAGE_CHARS_MAX) -> str:
@@ -45,14 +45,14 @@ def storable(value: object, chars_max: int = TOOL_MESSAGE_CHARS_MAX) -> str:
     """
     try:
         text = str(value)
-    except Exception:  # noqa: BLE001 - a stranger's __str__ may fail in any way
+    except Exception:  # noqa: BLE001 - a foreign __str__ can fail in any way
         text = checks.shown(value)
     cut = text if len(text) <= chars_max else f"{text[: chars_max - 3]}..."
     return cut.encode("utf-8", "replace").decode()
 
 
 def is_storable(text: str) -> bool:
-    """Tell whether a text is valid Unicode, without half a character."""
+    """Return whether a text is valid Unicode, without lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -71,7 +71,7 @@ CANCELLED: Final = "cancelled"
 
 
 def actor_of(kind: str, name: object) -> str:
-    r"""Name an actor of a kind, such as hook or mcp, after what a stranger is called.
+    r"""Name an actor of a kind, such as hook or mcp, after an untrusted name.
 
     >>> actor_of("mcp", "an\neditor"), actor_of("mcp", "")
     ('mcp:aneditor', 'mcp')
@@ -82,15 +82,15 @@ def actor_of(kind: str, name: object) -> str:
 
 
 class ToolFailed(RefoldError):
-    """A tool could not do what it was called for, although the call was valid; the model gets the message."""
+    """A tool could not do its job although the call was valid; the model gets the message."""
 
 
 class ToolRefused(ToolFailed):
-    """A tool refuses a call, and the model gets the message word for word."""
+    """A tool refuses a call; the model gets the message verbatim."""
 
 
 class ToolContext(Struct, frozen=True):
-    """Where a call happens and whether it is cancelled: what the host decides, and never the model."""
+    """Where a call happens and whether it is cancelled; set by the host, never by the model."""
 
     memory: Memory
     conversation: Conversation | None = None
@@ -100,9 +100,9 @@ class ToolContext(Struct, frozen=True):
     is_cancelled: Callable[[], bool] | None = None
     files_name: str = "default"
     actor: str = ""
-    """The actor of what a call writes; empty for the tool itself."""
+    """The actor of the call's writes; empty for the tool itself."""
     shown: list[Any] | None = None
-    """What the call at hand cited; `None` outside of a call."""
+    """The sources that the current call cited; `None` outside a call."""
 
     @property
     def project(self) -> Project:
@@ -110,23 +110,24 @@ class ToolContext(Struct, frozen=True):
         return self.memory.project(self.project_name)
 
     def sources(self, *, opens: bool = True) -> tuple[Any, ...]:
-        """List the conversation's events that led to the call, so that an erasure of them reaches what a tool writes.
+        """Return the conversation's events that led to the call, so that erasing them reaches what the tool writes.
 
-        `opens` opens a conversation that has no event yet; what names the conversation itself needs no such event.
+        `opens` opens a conversation that has no events yet; a write that names the conversation itself does not need
+        that.
         """
         return () if self.conversation is None else self.conversation.session.provenance(opens=opens)
 
     def cite(self, sources: Sequence[Any]) -> None:
-        """Note what the result of this call shows, as seqs or results: an erasure of it reaches the result too.
+        """Cite the seqs or results that this call shows, so that erasing one of them also reaches the call's result.
 
-        Of more than `SOURCES_COUNT_MAX`, the last ones count.
+        Only the last `SOURCES_COUNT_MAX` count.
         """
         core, _ = core_of(self.memory)
         if not isinstance(cast("object", sources), Sequence) or isinstance(sources, (str, bytes)):
             checks.invalid(f"cite takes a list of seqs or results, not {type(sources).__name__}")
         batch = batches.active(core.engine)
         written = 0 if batch is None else len(batch.transaction)
-        # What an open batch wrote has no seq yet: its event stands for it.
+        # Events written in an open batch have no seq yet, so the event itself is cited.
         last = [
             core.recorded(each) if isinstance(each, int) and -written <= each < 0 else each
             for each in sources[-SOURCES_COUNT_MAX:]
@@ -138,11 +139,11 @@ class ToolContext(Struct, frozen=True):
 
 @runtime_checkable
 class Tool(Protocol):
-    """A function that a model may call, with its description."""
+    """A function that a model can call, with its description."""
 
     @property
     def name(self) -> str:
-        """At most 64 letters, digits, `_` and `-`: what every provider takes."""
+        """The name: at most 64 letters, digits, `_` and `-`, which every provider accepts."""
         ...
 
     @property
@@ -152,26 +153,26 @@ class Tool(Protocol):
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """The JSON schema of the arguments, an object."""
+        """The JSON schema of the arguments, which must be an object."""
         ...
 
     @property
     def long_running(self) -> bool:
-        """Whether a call may take so long that a host should run it in the background."""
+        """Whether a call can take so long that a host should run it in the background."""
         ...
 
     @property
     def annotations(self) -> Mapping[str, bool]:
-        """The hints of MCP: readOnlyHint, destructiveHint, idempotentHint, openWorldHint."""
+        """The MCP hints: readOnlyHint, destructiveHint, idempotentHint, openWorldHint."""
         ...
 
     def execute(self, arguments: dict[str, Any], context: ToolContext) -> Any:
-        """Compute a text or a JSON value, or an awaitable of one; raise `InvalidInput` for wrong arguments."""
+        """Return a text or a JSON value, or an awaitable of one; raise `InvalidInput` for wrong arguments."""
         ...
 
 
 class FunctionTool(Struct, frozen=True):
-    """A tool made of a function of the arguments and the context.
+    """A tool made from a function of the arguments and the context.
 
     >>> add = FunctionTool("add", "Add two numbers.", {"type": "object"}, lambda given, _: given["a"] + given["b"])
     >>> add.execute({"a": 1, "b": 2}, None)
@@ -184,7 +185,7 @@ class FunctionTool(Struct, frozen=True):
     function: Callable[[dict[str, Any], ToolContext], Any]
     long_running: bool = False
     annotations: Mapping[str, bool] = {}
-    anthropic_type: str = ""  # The type of a tool that Anthropic's models know without a schema.
+    anthropic_type: str = ""  # The type of a tool that Anthropic models know without a schema.
 
     def execute(self, arguments: dict[str, Any], context: ToolContext) -> Any:
         """Call the function."""
@@ -195,7 +196,7 @@ _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYW
 
 
 def _tool_of(function: Callable[..., Any]) -> FunctionTool:
-    """Make a tool of a typed function, as `ToolRegistry.tool` registers it."""
+    """Make a tool from a typed function, as registered by `ToolRegistry.tool`."""
     if not inspect.isroutine(function) and not inspect.isclass(function):
         checks.invalid(f"a tool is made of a function, not {type(function).__name__}; define one, with def")
     name = function.__name__
@@ -218,7 +219,7 @@ def _tool_of(function: Callable[..., Any]) -> FunctionTool:
     except InvalidInput:
         raise
     except (TypeError, NameError, ValueError) as error:
-        reason = str(error).rpartition("\n")[2]  # The lines above it are advice to authors of schemas.
+        reason = str(error).rpartition("\n")[2]  # The lines above are advice to authors of schemas.
         raise InvalidInput(f"no schema can be made for {name}: {reason}; give its parameters other types") from error
     schema = {key: value for key, value in parts.pop(kind.__name__).items() if key != "title"}
     text = inspect.cleandoc(function.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
@@ -233,7 +234,7 @@ def _tool_of(function: Callable[..., Any]) -> FunctionTool:
 
 
 class ToolDefinition(Struct, frozen=True):
-    """A registered tool as it is described to models; `schema` is its parameters as JSON, always the same bytes."""
+    """A registered tool as described to models; `schema` is its parameters as JSON, always the same bytes."""
 
     name: str
     description: str
@@ -244,21 +245,21 @@ class ToolDefinition(Struct, frozen=True):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The JSON schema of the arguments, fresh at each access."""
+        """The JSON schema of the arguments, decoded anew at each access."""
         decoded: dict[str, Any] = msgspec.json.decode(self.schema)
         return decoded
 
     @property
     def annotations(self) -> dict[str, bool]:
-        """The hints of MCP."""
+        """The MCP hints."""
         return dict(self.hints)
 
 
 class ToolResult(Struct, frozen=True):
-    """The result of a call: a value where `outcome` is ok, else an error message.
+    """The result of a call: a value if `outcome` is ok, else an error message.
 
     An outcome is one of ok, unknown_tool, invalid_input, forbidden, failed, cancelled. A message with the result cites
-    its `sources`: the record of the call, or what the tool cited where it is not recorded.
+    its `sources`: the record of the call, or the tool's own citations if the call is not recorded.
     """
 
     name: str
@@ -274,12 +275,12 @@ class ToolResult(Struct, frozen=True):
 
     @property
     def value(self) -> Any:
-        """The value that the tool returned, fresh at each access; `None` for an error."""
+        """The value that the tool returned, decoded anew at each access; `None` for an error."""
         return msgspec.json.decode(self.packed)
 
     @property
     def text(self) -> str:
-        """The text for the model: a string as it is, another value as JSON, an error behind `Error:`."""
+        """The text for the model: a string as it is, another value as JSON, an error after `Error:`."""
         if self.is_error:
             return f"Error: {self.message}"
         return msgspec.json.decode(self.packed) if self.packed.startswith(b'"') else self.packed.decode()
@@ -288,14 +289,14 @@ class ToolResult(Struct, frozen=True):
 # Arguments of a call: decoded, bounded, and checked against the tool's schema.
 
 
-_FLAW_CHARS: Final = 20  # Of the text behind a flaw, for a model to find the place.
+_FLAW_CHARS: Final = 20  # Characters shown after a flaw, to help a model find the place.
 
 
 def decode_arguments(arguments: object, schema: bytes = b"{}") -> dict[str, Any]:
-    """Decode arguments given as a dict or as JSON; `None`, an empty text and `null` are no arguments.
+    """Decode arguments given as a dict or as JSON; `None`, an empty text and `null` mean no arguments.
 
-    Raises `InvalidInput` for anything else, and over `TOOL_ARGUMENTS_BYTES_MAX`. Of a text that is no JSON object it
-    says where that goes wrong, and which fields the schema requires.
+    Raises `InvalidInput` for anything else, and over `TOOL_ARGUMENTS_BYTES_MAX`. The message says where invalid JSON
+    breaks, and which fields the schema requires.
 
     >>> decode_arguments('{"key": "port"}'), decode_arguments("")
     ({'key': 'port'}, {})
@@ -322,8 +323,8 @@ def decode_arguments(arguments: object, schema: bytes = b"{}") -> dict[str, Any]
 
 
 def _flaw(text: str | bytes, error: Exception) -> str:
-    """Say what is wrong with a text that is no JSON, and where."""
-    import json  # noqa: PLC0415 - of use for its messages alone, which tell the line and the column
+    """Describe the flaw in a text that is not JSON, and where it is."""
+    import json  # noqa: PLC0415 - only for its messages, which give line and column
 
     try:
         json.loads(text)
@@ -331,9 +332,9 @@ def _flaw(text: str | bytes, error: Exception) -> str:
         where = f"{found.msg.removesuffix(' at')} at line {found.lineno}, column {found.colno}"
         behind = found.doc[found.pos : found.pos + _FLAW_CHARS]
         return f"{where} (before {behind!r})" if behind else f"{where}, where it ends"
-    except (RecursionError, ValueError) as found:  # Bytes of no text, and numbers of thousands of digits.
+    except (RecursionError, ValueError) as found:  # Bytes that are not text, and numbers of thousands of digits.
         return str(found)
-    return str(error)  # What other programs take for JSON, such as NaN.
+    return str(error)  # Extensions that other programs accept as JSON, such as NaN.
 
 
 def _wanted(schema: bytes) -> str:
@@ -348,7 +349,7 @@ def _check_size(size: int) -> None:
 
 
 def check_schema(schema: Mapping[str, Any], what: str) -> None:
-    """Raise `InvalidInput` for a schema whose own fields are of a wrong type, so that no call stumbles over it."""
+    """Raise `InvalidInput` for a schema whose own fields have wrong types, so that no call fails because of it."""
     properties: object = schema.get("properties", {})
     required: object = schema.get("required", [])
     schemas = cast("dict[str, object]", properties).values() if isinstance(properties, dict) else (None,)
@@ -360,10 +361,10 @@ def check_schema(schema: Mapping[str, Any], what: str) -> None:
 
 
 def check_arguments(arguments: Mapping[str, Any], schema: Mapping[str, Any], where: str = "", depth: int = 0) -> None:
-    """Raise `InvalidInput` where arguments lack a required field, or one has a wrong type or no listed value.
+    """Raise `InvalidInput` if a required argument is missing, or an argument has a wrong type or no listed value.
 
-    It knows `required`, `type`, `enum`, `minimum`, `maximum`, `properties`, `items` and `additionalProperties: false`;
-    the tool itself checks the rest of a schema.
+    Supports `required`, `type`, `enum`, `minimum`, `maximum`, `properties`, `items` and `additionalProperties: false`;
+    the tool must check the rest of a schema itself.
     """
     known = schema.get("properties", {})
     for required in schema.get("required", ()):
@@ -378,7 +379,7 @@ def check_arguments(arguments: Mapping[str, Any], schema: Mapping[str, Any], whe
 
 
 def _allows_null(schema: object) -> bool:
-    """Tell whether null is among a schema's types, values or branches: the strict modes of providers ask for it."""
+    """Return whether a schema's types, values or branches include null, as providers' strict modes require."""
     if not isinstance(schema, dict):
         return False
     fields = cast("dict[str, Any]", schema)
@@ -433,7 +434,7 @@ class _CancelledError(RefoldError):
     pass
 
 
-# The outcome of a call that raised, and what precedes its message; any other exception is a failed execution.
+# The outcome of a call that raised, and the prefix of its message; any other exception is a failed execution.
 _OUTCOMES: Final[tuple[tuple[type[Exception], str, str], ...]] = (
     (_UnknownTool, UNKNOWN_TOOL, ""),
     (_CancelledError, CANCELLED, ""),
@@ -448,11 +449,11 @@ _OUTCOMES: Final[tuple[tuple[type[Exception], str, str], ...]] = (
 class _Registered(NamedTuple):
     definition: ToolDefinition
     tool: Tool
-    schema: dict[str, Any] | None  # What arguments are checked against; `None` for a tool that checks them itself.
+    schema: dict[str, Any] | None  # The schema to check arguments against; `None` if the tool checks them itself.
 
 
 class ToolRegistry:
-    """The tools of one memory: registered, described to models, executed.
+    """The tools of one memory: registering them, describing them to models, and calling them.
 
     >>> from refold import Memory
     >>> memory = Memory()
@@ -473,10 +474,11 @@ class ToolRegistry:
         return f"ToolRegistry({', '.join(self._tools)})"
 
     def register(self, tool: Tool, *, checked: bool = True) -> ToolDefinition:
-        """Register a tool and return its definition, which no later change of the tool moves.
+        """Register a tool and return its definition, which later changes to the tool do not affect.
 
-        `checked=False` leaves it to the tool to check its arguments. Raises `InvalidInput` for an object that is no
-        tool and for a name that is registered or that some provider refuses, `LimitExceeded` over `TOOLS_COUNT_MAX`.
+        `checked=False` leaves checking the arguments to the tool. Raises `InvalidInput` for an object that is not a
+        tool, and for a name that is already registered or that some provider rejects; `LimitExceeded` over
+        `TOOLS_COUNT_MAX`.
         """
         if not isinstance(cast("object", tool), Tool):
             checks.invalid(
@@ -493,9 +495,10 @@ class ToolRegistry:
     def tool(self, function: F) -> F:
         """Register a typed function as a tool, and return it: a decorator.
 
-        The model gets its name, the first paragraph of its docstring, and a schema of its parameters, whose values are
-        checked and converted by their types; `Annotated` with a `msgspec.Meta` describes one. A parameter of type
-        `ToolContext` gets that. Raises `InvalidInput` for parameters without a type, and for any number of them.
+        The model gets its name, the first paragraph of its docstring, and a schema of its parameters. Argument values
+        are checked and converted by the parameter types; `Annotated` with a `msgspec.Meta` describes a parameter. A
+        parameter of type `ToolContext` gets the context. Raises `InvalidInput` for parameters without a type, and for
+        positional-only or variadic ones.
 
         >>> from refold import Memory
         >>> memory = Memory()
@@ -510,14 +513,14 @@ class ToolRegistry:
         return function
 
     def unregister(self, name: str) -> Tool | None:
-        """Remove a tool and return it, `None` for an unknown name."""
+        """Remove a tool and return it, or `None` for an unknown name."""
         tool = self.get(name)
         if tool is not None:
             del self._tools[name]
         return tool
 
     def get(self, name: str) -> Tool | None:
-        """Look up a tool, `None` for an unknown name."""
+        """Return a tool by its name, or `None` for an unknown name."""
         registered = self._tools.get(name) if isinstance(cast("object", name), str) else None
         return None if registered is None else registered.tool
 
@@ -540,9 +543,9 @@ class ToolRegistry:
         is_cancelled: Callable[[], bool] | None = None,
         actor: str = "",
     ) -> ToolContext:
-        """Make the context of a call; without a project it is the conversation's, else `"default"`.
+        """Return the context of a call; the project defaults to the conversation's, else to `"default"`.
 
-        What a call writes has the actor `tool:NAME`, or the given one.
+        The actor of the call's writes is `tool:NAME`, or the given `actor`.
         """
         if conversation is not None and not isinstance(cast("object", conversation), Conversation):
             checks.invalid(f"conversation must be a Conversation, not {checks.shown(conversation)}")
@@ -551,14 +554,14 @@ class ToolRegistry:
             name = conversation.project
         return ToolContext(self._memory, conversation, name or "default", profile, journal, is_cancelled, files, actor)
 
-    # Definitions as each provider takes them: the same bytes whenever the tools are the same.
+    # Definitions in each provider's format: the same bytes whenever the tools are the same.
 
     def to_openai(self) -> list[dict[str, Any]]:
-        """Describe the tools for OpenAI's chat completions, and for all that speak like them."""
+        """Describe the tools for OpenAI's chat completions and compatible providers."""
         return [{"type": "function", "function": _function(definition)} for definition in self.definitions()]
 
     def to_openai_responses(self) -> list[dict[str, Any]]:
-        """Describe the tools for OpenAI's responses."""
+        """Describe the tools for OpenAI's Responses API."""
         return [{"type": "function", **_function(definition)} for definition in self.definitions()]
 
     def to_anthropic(self, *, cache: bool = False) -> list[dict[str, Any]]:
@@ -578,12 +581,12 @@ class ToolRegistry:
         return self.to_openai()
 
     def to_gemini(self) -> list[dict[str, Any]]:
-        """Describe the tools for Gemini's `generateContent`, as the value of its `tools`."""
+        """Describe the tools for Gemini's `generateContent`, as the value of its `tools` field."""
         functions = [_function(definition, "parametersJsonSchema") for definition in self.definitions()]
         return [{"functionDeclarations": functions}] if functions else []
 
     def to_mcp(self) -> list[dict[str, Any]]:
-        """Describe the tools for a server of the Model Context Protocol, with their hints."""
+        """Describe the tools for a Model Context Protocol server, with their hints."""
         return [
             _function(definition, "inputSchema") | ({"annotations": definition.annotations} if definition.hints else {})
             for definition in self.definitions()
@@ -598,11 +601,11 @@ class ToolRegistry:
         record: bool = False,
         call_id: str = "",
     ) -> ToolResult:
-        """Call a tool and return its result; no failure of a model or of a tool raises.
+        """Call a tool and return its result; failures of the model or the tool never raise.
 
-        `arguments` are a dict, or JSON as a model wrote it. `context` comes from `context(...)`. `record` writes the
+        `arguments` is a dict, or JSON as the model wrote it. `context` comes from `context(...)`. `record` writes the
         call, its result and `call_id` as an event of the context's conversation, which is then required. An
-        asynchronous tool runs to its end, unless an event loop runs on this thread.
+        asynchronous tool runs to completion, unless an event loop is running on this thread.
         """
         call = _CallRecord(context, arguments, call_id) if record else None
         shown = list[Any]()
@@ -610,7 +613,7 @@ class ToolRegistry:
             with self.acting(name, context, call_id):
                 value = self._begin(name, arguments, context, call, shown)
                 result = _result(name, _run(value) if inspect.isawaitable(value) else value)
-        except Exception as error:  # noqa: BLE001 - a tool may fail in any way, and the model gets the reason
+        except Exception as error:  # noqa: BLE001 - a tool can fail in any way, and the model gets the reason
             result = _error_result(name, error)
         if call is None:
             return replace(result, sources=tuple(shown)[-SOURCES_COUNT_MAX:])
@@ -626,8 +629,8 @@ class ToolRegistry:
         record: bool = False,
         call_id: str = "",
     ) -> ToolResult:
-        """Call a tool as `execute` does, and await it; a tool that is no coroutine runs on another thread."""
-        from asyncio import to_thread  # noqa: PLC0415 - asyncio is loaded only by those who use it
+        """Call a tool as `execute` does, and await it; a synchronous tool runs on another thread."""
+        from asyncio import to_thread  # noqa: PLC0415 - loaded only if used
 
         call = _CallRecord(context, arguments, call_id) if record else None
         shown = list[Any]()
@@ -643,9 +646,9 @@ class ToolRegistry:
             return await to_thread(call.write, result, shown)
 
     def acting(self, name: str, context: ToolContext | None = None, call_id: str = "") -> AbstractContextManager[None]:
-        """Make a context in which what is written is that of a call, with the message that asked for it as its cause.
+        """Return a context manager that attributes writes to a call, with the message that requested it as their cause.
 
-        A name that is not registered is no actor's: a model may make up any number of them.
+        An unregistered name is not used as an actor, because a model can make up any number of names.
         """
         is_known = isinstance(cast("object", name), str) and name in self._tools
         actor = f"tool:{name}" if is_known else "tool"
@@ -672,7 +675,7 @@ class ToolRegistry:
 
 
 def _cause(context: ToolContext, call_id: str) -> int | None:
-    """Find the seq of the message that asked for a call; `None` where no message did, or its batch is open."""
+    """Return the seq of the message that requested a call; `None` if no message did, or if its batch is still open."""
     for message in context.sources(opens=False):
         called = message.event.call_ids if isinstance(message, Message) else ()
         if call_id in called or (called and not call_id):
@@ -708,7 +711,7 @@ def _function(definition: ToolDefinition, key: str = "parameters") -> dict[str, 
 
 
 class _CallRecord:
-    """The event of one call: a host's mistake raises before the tool runs, a tool's never does."""
+    """The record of one call: mistakes of the host raise before the tool runs, failures of the tool never raise."""
 
     __slots__ = ("_arguments", "_call_id", "_chat", "_sources", "error")
 
@@ -720,9 +723,9 @@ class _CallRecord:
         self._sources = self._chat.session.provenance(opens=False)
         self._call_id = checks.text(call_id, "call_id", NAME_BYTES_MAX, "NAME_BYTES_MAX")
         self._arguments: Any = {}
-        self.error: RefoldError | None = None  # Why the log cannot hold the arguments, which are then recorded as none.
+        self.error: RefoldError | None = None  # Why the log cannot hold the arguments, then recorded as empty.
         try:
-            # A copy, for the tool may change its arguments.
+            # A copy, because the tool can change its arguments.
             copied = msgspec.json.decode(msgspec.json.encode(decode_arguments(arguments)))
             checks.packed_json(copied, "arguments")
             self._arguments = copied

@@ -1,11 +1,11 @@
-"""The command `refold`: its start, and its message where its two libraries are not installed."""
+"""The command `refold`: its startup, and its message if one of the two libraries that it needs is not installed."""
 
 import os
 import sys
 from importlib.util import find_spec
 from typing import Final
 
-# The exit codes of the command line; 0 is fine and 2, wrong usage, is click's.
+# The exit codes of the command line; 0 means fine, and 2, wrong usage, comes from click.
 
 EXIT_ERROR: Final = 1
 EXIT_INTEGRITY: Final = 3
@@ -16,7 +16,7 @@ _STANDARD: Final = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
 
 def main() -> int:
-    """Run the command line; return its exit code: 0 fine, 1 an error, 2 wrong usage, 3 a damaged store."""
+    """Run the command line and return its exit code: 0 fine, 1 an error, 2 wrong usage, 3 a damaged store."""
     _keep_standard_streams()
     missing = [name for name in ("click", "rich") if find_spec(name) is None]
     if missing:
@@ -31,9 +31,10 @@ def main() -> int:
 
 
 def _keep_standard_streams() -> None:
-    """Open onto nothing whichever of stdin, stdout and stderr is closed.
+    """Open any closed standard stream (stdin, stdout or stderr) on the null device.
 
-    Else the next file to be opened takes its number, which may be the store's own, and output would be written into it.
+    Otherwise the next file opened, possibly the store itself, would get its number, and output would be written into
+    it.
     """
     while (number := os.open(os.devnull, os.O_RDWR)) < len(_STANDARD):
         continue

@@ -1,4 +1,4 @@
-"""The verbs that measure: bench retrieval, bench eviction, bench agent. They write to no store."""
+"""The verbs that measure: bench retrieval, bench eviction, bench agent. They do not write to any store."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from refold.evaluation.eviction import Eviction, Recommendation
     from refold.evaluation.retrieval import Embedded, Figures
 
-_EMBEDDERS = ("hashed", "minilm", "wordllama")  # Written out, so that the help loads nothing; a test compares.
+_EMBEDDERS = ("hashed", "minilm", "wordllama")  # Spelled out so that help loads nothing; a test compares them.
 _NAME_CHARS = 30
 _KILO = 1_024
 

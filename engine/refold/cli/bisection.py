@@ -99,7 +99,7 @@ def _lacks(chat: "Conversation", text: str) -> Predicate:
 
 
 def _holder(chat: "Conversation", text: str) -> str:
-    """Say which message of a window, the oldest one, holds a text."""
+    """Return a note that names the oldest message of a window that contains a text, or an empty string."""
     from refold.message import text_of
 
     return next((f": message {each.seq} still holds it" for each in chat.window() if text in text_of(each)), "")
@@ -134,19 +134,19 @@ def _expression(file: Any, chat: "Conversation | None") -> Predicate:
 
     def holds(memory: "Memory") -> object:
         names = {"memory": memory, "chat": None if chat is None else memory.conversation(chat.id)}
-        return eval(code, names)  # noqa: S307 - the file of who runs the command
+        return eval(code, names)  # noqa: S307 - the file comes from the user
 
     return holds
 
 
 def _last_with(memory: "Memory", stream: str, text: str, until: int, lacks: Predicate) -> int:
-    """Return the seq of the last event that brought a text, so that it was there; `NotFound` if none did."""
+    """Return the seq of the last event after which a text was present; raises `NotFound` if there is none."""
     from refold.engine.scan import Sought
     from refold.memory.options import core_of
 
     core = core_of(memory)[0]
     bringing = core.events(Sought((text.encode(),)), stream, until=until, backwards=True)
-    for found in chain(bringing, islice(core.events(Sought(), stream, until=until), 1)):  # A fork begins with a state.
+    for found in chain(bringing, islice(core.events(Sought(), stream, until=until), 1)):  # A fork starts with a state.
         if not lacks(memory.at(found.stamp.seq)):
             return found.stamp.seq
     raise NotFound(f"{text!r} was never in what {stream} shows; `refold search` finds words in other places")

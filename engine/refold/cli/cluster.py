@@ -1,4 +1,4 @@
-"""A NATS cluster on this machine: servers on loopback, for a demonstration and for tests."""
+"""A NATS cluster on this machine: servers on loopback, for demonstrations and tests."""
 
 import shutil
 import signal
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from refold import Memory
 
 SECONDS: Final = 60.0
-"""How long anything may take."""
+"""The timeout of any operation."""
 PAUSE_SECONDS: Final = 0.02
-"""Between two looks whether it is done."""
+"""The polling interval."""
 
 
 def server_program() -> str | None:
-    """Return the program of the server, of this environment or else of the system; ``None`` where there is none."""
+    """Return the path of the server program, from this environment or else the system; ``None`` if there is none."""
     return shutil.which(str(Path(sys.executable).with_name("nats-server"))) or shutil.which("nats-server")
 
 
 class NatsServers:
-    """Servers, one or a cluster, on loopback or at other hosts of this machine, with their files below a directory."""
+    """One server or a cluster, on loopback or on other hosts of this machine, with its files in a directory."""
 
     def __init__(self, directory: Path, count: int, *, hosts: Sequence[str] = ()) -> None:
         found = server_program()
@@ -54,7 +54,7 @@ class NatsServers:
             raise
 
     def command(self, place: int) -> list[str]:
-        """Return what starts a server."""
+        """Return the command that starts a server."""
         return [self._program, "-c", str(self.file(place, "conf"))]
 
     def _configuration(self, place: int) -> str:
@@ -68,7 +68,7 @@ class NatsServers:
         )
 
     def file(self, place: int, kind: str) -> Path:
-        """Return the place of a server's ``conf``, ``log`` or ``data``."""
+        """Return the path of a server's ``conf``, ``log`` or ``data``."""
         return self.directory / f"n{place}.{kind}"
 
     def address(self, log: str) -> str:
@@ -78,23 +78,23 @@ class NatsServers:
 
     @property
     def count(self) -> int:
-        """How many servers there are."""
+        """The number of servers."""
         return len(self._ports)
 
     @property
     def monitors(self) -> list[str]:
-        """The addresses at which the servers tell of themselves."""
+        """The monitoring addresses of the servers."""
         return [f"http://{self._hosts[place]}:{port}" for place, port in enumerate(self._monitors)]
 
     def start(self, place: int) -> None:
         """Start one server."""
         with self.file(place, "log").open("ab") as log:
-            self._processes[place] = subprocess.Popen(  # noqa: S603 - the program that was found, and our own file
+            self._processes[place] = subprocess.Popen(  # noqa: S603 - the program found, and a file of our own
                 self.command(place), stdout=log, stderr=log
             )
 
     def signal(self, place: int, number: signal.Signals) -> None:
-        """Send a server a signal; one that ends it is waited for."""
+        """Send a signal to a server, and wait for the server to end if the signal ends it."""
         self._processes[place].send_signal(number)
         if number in (signal.SIGKILL, signal.SIGTERM):
             self._processes[place].wait(SECONDS)
@@ -108,7 +108,7 @@ class NatsServers:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of this machine at which nothing listens now."""
+    """Return ports of this machine on which nothing listens at the moment."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
@@ -126,7 +126,7 @@ def _await_port(host: str, port: int) -> None:
 
 
 def opened(address: str) -> "Memory":
-    """Open a memory whose copy is in RAM, as soon as the servers have chosen who leads."""
+    """Open a memory with its copy in RAM, as soon as the servers have elected a leader."""
     from refold import Memory
 
     until = time.monotonic() + SECONDS

@@ -1,6 +1,7 @@
-"""The demonstration of a log on three servers, of which the one that leads is killed while two machines write.
+"""The demonstration of a log on three servers, whose leader is killed while two machines write.
 
-The machines are processes. It shows what was acknowledged, what is there in the end, and that all see the same.
+The machines are processes. It shows which writes were acknowledged, which are present in the end, and that all machines
+see the same.
 """
 
 import signal
@@ -25,15 +26,15 @@ _LOG: Final = "demo"
 _CHAT: Final = "support"
 _MACHINES: Final = ("east", "west")
 _COUNT: Final = 150
-"""Messages of each machine."""
+"""Messages written by each machine."""
 _KILLED_AFTER: Final = 50
 """Acknowledged messages of each machine before a server is killed."""
 _WRITE_SECONDS: Final = 0.01
-"""Between two messages of a machine, so that both still write when the server is killed."""
+"""The pause between two messages of a machine, so that both machines still write when the server is killed."""
 
 
 def demonstrate(directory: Path, console: Console) -> dict[str, Any]:
-    """Run the demonstration with files below a directory and return its facts; `ok` where every promise was kept."""
+    """Run the demonstration with files in a directory and return its facts; `ok` is true if every promise was kept."""
     console.line(("refold: one memory, three servers, and one of them is killed", "bold"))
     with ExitStack() as stack:
         servers = NatsServers(directory, 3)
@@ -67,7 +68,7 @@ def _leader(servers: NatsServers, but: int | None = None) -> int:
 
 
 class _Machine:
-    """A process that writes to the memory, and what was acknowledged to it, with the times at which it was."""
+    """A process that writes to the memory, with the seqs acknowledged to it and the times of acknowledgement."""
 
     def __init__(self, name: str, process: "subprocess.Popen[str]") -> None:
         self.name = name
@@ -88,7 +89,7 @@ class _Machine:
                 self.state_hash = line.strip()
 
     def await_count(self, count: int) -> None:
-        """Wait until so many messages were acknowledged."""
+        """Wait until this many messages have been acknowledged."""
         until = time.monotonic() + SECONDS
         while len(self.acknowledged) < count:
             if self._process.poll() is not None or time.monotonic() > until:
@@ -99,14 +100,14 @@ class _Machine:
             time.sleep(PAUSE_SECONDS)
 
     def end(self) -> str:
-        """Let it say the hash of what it sees, and end."""
+        """Let the process print the hash of the state it sees, and end."""
         assert self._process.stdin is not None, "the machine's stdin is a pipe"
         self._process.stdin.close()
         self._reader.join(SECONDS)
         return self.state_hash
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the process."""
         self._process.kill()
         self._process.wait(SECONDS)
         self._reader.join(SECONDS)
@@ -189,11 +190,11 @@ def _proof(servers: NatsServers, memory: "Memory", machines: Sequence[_Machine],
     }
 
 
-# A machine: it writes, prints the seqs that were acknowledged, and in the end the hash of all it sees.
+# A machine: it writes, prints the acknowledged seqs, and finally the hash of all it sees.
 
 
 def main(address: str, name: str) -> None:
-    """Append messages, each again until it is acknowledged: with a `request_id` it is there once all the same."""
+    """Append messages, retrying each until it is acknowledged; its `request_id` ensures that it is stored only once."""
     with opened(address) as memory:
         chat = memory.conversation(_CHAT)
         for number in range(1, _COUNT + 1):

@@ -1,8 +1,8 @@
-"""The demonstration: an agent is told something, forgets it and fails; the log says why, and the agent gets it back.
+"""The demonstration: an agent forgets a fact and fails; the log says why, and the agent gets the fact back.
 
-Everything goes through the public API and the agent's default path; a few rules play the model. The output
-depends on nothing else, where REFOLD_CLOCK_NS fixes the clock, but for how the command is called: no process ids, no
-timings.
+Everything goes through the public API and the agent's default path; a few rules stand in for the model. If
+REFOLD_CLOCK_NS fixes the clock, the output depends on nothing else except how the command is called: it contains no
+process ids and no timings.
 """
 
 import os
@@ -45,9 +45,9 @@ _RIGHT: Final = "An apple. Nothing with nuts, as you are allergic."
 
 
 class _Model:
-    """A model of a few rules; like any other it knows only the messages that it is shown."""
+    """A model of a few rules; like any other, it knows only the messages that it is shown."""
 
-    def reply(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> "Reply":  # noqa: ARG002 - a model's
+    def reply(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> "Reply":  # noqa: ARG002 - protocol
         from refold.agent import Reply
 
         prompt = messages[-1]["content"]
@@ -57,7 +57,7 @@ class _Model:
 
 
 def demonstrate(path: str, console: Console) -> dict[str, Any]:
-    """Run the demonstration in a new store and return its facts; `ok` where every promise was kept."""
+    """Run the demonstration in a new store and return its facts; `ok` is true if every promise was kept."""
     console.line(("refold: what an agent forgot, why, and how it gets it back", "bold"))
     with opened(path, window_tokens=_WINDOW_TOKENS) as memory:
         if memory.head:
@@ -81,7 +81,7 @@ def demonstrate(path: str, console: Console) -> dict[str, Any]:
 
 
 def _say(memory: "Memory", text: str) -> tuple[str, "Sequence[Step]"]:
-    """Say something to the agent; return its answer, and what that did to the conversation."""
+    """Send a message to the agent; return its answer and the resulting steps of the conversation."""
     from refold.agent import AgentLoop
 
     before = memory.head
@@ -104,7 +104,7 @@ def _fail(memory: "Memory", console: Console) -> dict[str, Any]:
 
 
 def _show_steps(steps: "Sequence[Step]", console: Console, *, style: str = "") -> None:
-    """Print the messages among the steps, the one of the agent in a style, and what left the window."""
+    """Print the messages among the steps, the agent's in a style, and the messages evicted from the window."""
     for step in steps:
         if type(step.event).__name__ != "MessageAppended":
             continue
@@ -162,7 +162,7 @@ def _try_again(memory: "Memory", left_seq: int, console: Console) -> dict[str, A
 
 
 def _crash(path: str, console: Console) -> dict[str, Any]:
-    """Kill a writer inside a commit; return the seqs that were acknowledged before."""
+    """Kill a writer in the middle of a commit, and return the seqs acknowledged before."""
     console.heading("5. Crash: another process writes messages, and is killed in the middle of one")
     command = [sys.executable, "-P", "-m", "refold.cli.demo", path, _CRASH, str(_ACKNOWLEDGED)]
     acknowledged: list[int] = []
@@ -188,7 +188,7 @@ def _crash(path: str, console: Console) -> dict[str, Any]:
 
 def _reopen(memory: "Memory", acknowledged: list[int], console: Console) -> dict[str, Any]:
     seqs = [stamp.seq for _, stamp in memory.conversation(_CRASH).events()][1:]
-    survived = seqs == acknowledged  # And those alone: the unfinished commit left no trace.
+    survived = seqs == acknowledged  # And no others: the unfinished commit left no trace.
     is_sound = memory.verify().ok
     console.line(f"   opened again: {len(seqs)} messages, exactly those that were acknowledged: {yes_or_no(survived)}")
     console.line(f"   every event is as it was written: {yes_or_no(is_sound)}")
@@ -215,20 +215,20 @@ def _replay(memory: "Memory", console: Console) -> dict[str, Any]:
 
 # The process that the demonstration kills: it appends, prints the acknowledged seqs, and stops inside a commit.
 #
-# The last call of a commit before its turn to write is that of the clock. After the agreed number of messages the
-# clock never returns: the next event is made and checked, and then comes the kill.
+# A commit's last call before its turn to write is to the clock. After the agreed number of messages, the clock never
+# returns: the next event is made and checked, and then the process is killed.
 
 
 def main(path: str, conversation_id: str, count: int) -> None:
     """Append `count` messages, each acknowledged by a line with its seq, and one more that never gets that far."""
-    armed = threading.Event()  # noqa: TID251 - of one thread
+    armed = threading.Event()  # noqa: TID251 - used by one thread
 
     def guarded(clock_ns: Callable[[], int]) -> Callable[[], int]:
         def now_ns() -> int:
             if armed.is_set():
                 print("committing", flush=True)
                 sys.stdin.read()
-                os._exit(1)  # The parent is gone before it could kill this process.
+                os._exit(1)  # The parent died before it could kill this process.
             return clock_ns()
 
         return now_ns

@@ -1,6 +1,6 @@
-"""The checks of `refold doctor`: a table of functions, each of which returns a result and the next step.
+"""The checks of `refold doctor`: a table of functions, each returning a result and the next step.
 
-They change nothing and take no lock, so that they may run on any store in any state.
+They change nothing and take no lock, so they can run on any store in any state.
 """
 
 import os
@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from struct import error as StructError  # noqa: N812 - struct names its exception in lower case
+from struct import error as StructError  # noqa: N812 - struct's exception has a lowercase name
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
@@ -54,7 +54,7 @@ _MIB: Final = 1024 * 1024
 
 
 class CheckResult(NamedTuple):
-    """The result of a check: `ok`, `warn` or `bad`, a message, and the next step if there is one."""
+    """The result of a check: `ok`, `warn` or `bad`, a message, and the next step, if any."""
 
     state: str
     message: str
@@ -67,7 +67,7 @@ _bad: Final = partial(CheckResult, BAD)
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
-    """The result of a check, under its name."""
+    """The result of a check, with its name."""
 
     name: str
     state: str
@@ -76,7 +76,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
 
 class Examination(msgspec.Struct, frozen=True):
-    """The results of all checks; `ok` where nothing is bad."""
+    """The results of all checks; `ok` is true if none is bad."""
 
     path: str
     ok: bool
@@ -84,7 +84,7 @@ class Examination(msgspec.Struct, frozen=True):
     checks: list[Diagnosis]
 
 
-# From outside.
+# Checks from the outside.
 
 
 def _directory(path: str) -> CheckResult:
@@ -181,7 +181,7 @@ def _unfinished(path: str) -> CheckResult:
     return _ok("nothing unfinished lies beside it")
 
 
-# From the files.
+# Checks of the files.
 
 
 def _file(facts: StoreFacts) -> CheckResult:
@@ -294,21 +294,21 @@ def _named(*functions: Callable[[_Subject], CheckResult]) -> dict[str, Callable[
     return {function.__name__.strip("_").replace("_", " "): function for function in functions}
 
 
-# Checks of the surroundings of a store.
+# Checks of the environment of a store.
 _OUTSIDE: Final = _named(_file_system, _disk_space, _ballast, _writers, _open_files, _search, _unfinished)
 
-# Checks of the file without which the others make no sense.
+# Checks of the file that must pass before the others make sense.
 _GATES: Final = _named(_file, _format)
 
 # Checks of the content of the file.
 _INSIDE: Final = _named(_map, _readers, _log, _tail, _pages, _event_kinds)
 
-# Checks whose bad result is damage, which has an exit code of its own.
+# Checks whose bad result is damage, which has its own exit code.
 _DAMAGE: Final = frozenset({"file", "log", "tail", "event kinds"})
 
 
 def _examine_server(address: str, monitors: Sequence[str]) -> Examination:
-    """Ask the servers of a log what is to be known of it; nothing is written there, nor is a copy made."""
+    """Ask the servers of a log for its state; writes nothing there and makes no copy."""
     path = shown_address(address)
     try:
         commits = connect(address, readonly=True)
@@ -319,8 +319,8 @@ def _examine_server(address: str, monitors: Sequence[str]) -> Examination:
     except StoreError as error:
         found = [Check("server", BAD, str(error))]
     if monitors:
-        from refold.log.jetstream import stream_of  # Its client is an extra, and is there by now.
-        from refold.log.monitors import compare  # A client of HTTP is needed here alone.
+        from refold.log.jetstream import stream_of  # Its client is an extra, which is installed at this point.
+        from refold.log.monitors import compare  # Only this needs an HTTP client.
 
         found += compare(monitors, stream_of(address))
     is_ok = all(check.state != BAD for check in found)
@@ -328,7 +328,7 @@ def _examine_server(address: str, monitors: Sequence[str]) -> Examination:
 
 
 def examine(path: str, monitors: Sequence[str] = ()) -> Examination:
-    """Run all checks that the store at a path allows; ``monitors`` are those of the servers of its log."""
+    """Run all checks that the store at a path allows; ``monitors`` are the monitoring URLs of its log's servers."""
     if monitors and not path.startswith(("nats://", "tls://")):
         raise InvalidInput(f"{shown_address(path)} has no monitors; leave --monitor out, or name a log on NATS")
     if is_address(path):

@@ -1,4 +1,4 @@
-"""Verbs of project memories, boards and mirrors."""
+"""Verbs for project memories, boards and mirrors."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from refold.index.ranking import Ranking
     from refold.mirror import Mirror, MirrorReport
 
-# Written out, as are the statuses, so that the help loads nothing; a test compares.
+# Spelled out, like the statuses, so that help loads nothing; a test compares them.
 _CATEGORIES = ("preference", "convention", "pattern", "correction", "fact")
 _STATUSES = ("active", "pending_review", "rejected", "archived")
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
-# The options of `refold search` that are for memories alone, and for messages alone.
+# The options of `refold search` that apply only to memories, and those that apply only to messages.
 _OF_MEMORIES = {
     "categories": "--category",
     "min_importance": "--min-importance",
@@ -157,7 +157,7 @@ def search(
 
 
 def _tell_of_no_words(query: str) -> None:
-    """Say that a text of signs alone, such as an emoji, is compared with no word."""
+    """Report that a text without letters or digits, such as an emoji, matches no words."""
     from refold.text import words
 
     if query.strip() and not words(query):
@@ -165,14 +165,14 @@ def _tell_of_no_words(query: str) -> None:
 
 
 def _weights(ranking: "Ranking") -> dict[str, float]:
-    """Return the weight of every signal, also of those that count for nothing."""
+    """Return the weight of every signal, including those with weight 0."""
     from refold.index.ranking import SIGNALS
 
     return dict.fromkeys(SIGNALS, 0.0) | ranking.weights()
 
 
 def _refuse_given(why: str, options: dict[str, str]) -> None:
-    """Refuse options that were given and would count for nothing."""
+    """Reject options that were given but would have no effect."""
     context = click.get_current_context()
     for name, shown in options.items():
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
@@ -218,7 +218,7 @@ def _message_lines(hit: "Hit", weights: dict[str, float] | None, *, full: bool) 
 
 
 def _parts_line(hit: "Hit", weights: dict[str, float]) -> Line:
-    """Show each signal with its weight, whose products make the score; a message's words have none."""
+    """Show each signal with its weight, whose products add up to the score; the words of a message have no weight."""
     factors = {name: f"{weights[name]:g} x " if name in weights else "" for name in hit.parts}
     parts = "  ".join(f"{name} {factors[name]}{value:.4f}" for name, value in hit.parts.items())
     return ((f"         {parts}", "dim"),)
@@ -270,7 +270,7 @@ def memories(
 
 
 @verb("history", click.argument("id"), _full, _project)
-def history(memory: "Memory", id: str, project: str, *, full: bool) -> Iterator[Output]:  # noqa: A002 - the word of the shape
+def history(memory: "Memory", id: str, project: str, *, full: bool) -> Iterator[Output]:  # noqa: A002 - named after the argument ID
     """List what happened to a memory.
 
     Shows every event that touched the memory ID, the oldest first. With --json, one JSON object a line.
@@ -361,7 +361,7 @@ def review(memory: "Memory", id: str | None, status: str | None, project: str, *
 
 
 def _known_id(handle: "Project", entry_id: str) -> str:
-    """Return an id that the project has; raises `NotFound`."""
+    """Return the id if the project has it; raises `NotFound` otherwise."""
     if handle.get(entry_id) is None:
         close = nearest(entry_id, [entry.id for entry in handle.list()])
         raise NotFound(f"project {handle.name} has no memory {entry_id!r}{close}; `refold memories` shows their ids")
@@ -521,7 +521,7 @@ def mirror_command(*, directory: str, watch: bool, check: bool, db: str, as_json
     if watch and check:
         raise click.UsageError("--watch goes on writing, and --check writes nothing; give one of them")
     show: Callable[[MirrorReport], None] = output.print_json if as_json else _print_report
-    # A check writes nothing, not even a first time.
+    # A check writes nothing, not even on its first run.
     with (reading if check else writing)(db) as memory:
         with memory.mirror(directory, writes=not check, on_report=show if watch else None, **names) as mirror:
             if watch:

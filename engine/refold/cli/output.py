@@ -17,39 +17,39 @@ if TYPE_CHECKING:
     from refold.event import Stamp
 
 
-# Printing: data on stdout, everything else on stderr; colour and progress bars only where a terminal shows them.
+# Printing: data on stdout, everything else on stderr; colour and progress bars only on a terminal.
 
-Line: TypeAlias = "Sequence[str | tuple[str, str]]"  # Texts, and texts with their style, such as `("12", "bold")`.
+Line: TypeAlias = "Sequence[str | tuple[str, str]]"  # Strings, and strings with a style, such as `("12", "bold")`.
 
 _TEXT_CHARS: Final = 60
 _BAR_CHARS: Final = 20
-_COLUMNS: Final = 120  # Where no terminal says how wide it is.
+_COLUMNS: Final = 120  # The width if no terminal reports one.
 _LEAST_CHARS: Final = 40
 _INDENT: Final = " " * 10
 
-# What moves a cursor, colours a terminal or turns the direction of writing; a line break and a tab do neither.
+# Characters that move a cursor, colour a terminal or change the writing direction, except line breaks and tabs.
 _UNPRINTABLE: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
 
 def printable(text: str) -> str:
-    """Replace what a terminal would obey by its number: an escape by a backslash and x1b."""
+    """Replace terminal control characters by their escapes, such as a backslash and x1b."""
     return _UNPRINTABLE.sub(lambda match: match.group().encode("unicode_escape").decode(), text)
 
 
 def in_line(text: str) -> str:
-    """Make a text printable, line breaks too: a name with one adds no line of its own."""
+    """Make a text printable, including line breaks, so that a name with one does not add a line."""
     return printable(text).replace("\n", "\\n")
 
 
 def as_shown(text: str) -> str:
-    """Return a text as it is, but made printable where stdout is a terminal."""
+    """Return a text as it is, but made printable if stdout is a terminal."""
     return printable(text) if sys.stdout.isatty() else text
 
 
 class _Terminal(io.RawIOBase):
-    """A terminal that JSON Lines are written to: what it would obey is escaped, as JSON does."""
+    """A terminal that JSON Lines are written to; control characters are escaped as in JSON."""
 
     def write(self, content: Any) -> int:
         sys.stdout.write(_escaped(bytes(content).decode()))
@@ -57,17 +57,17 @@ class _Terminal(io.RawIOBase):
 
 
 def stdout_file() -> "IO[bytes]":
-    """Return stdout for JSON Lines, byte by byte unless it is a terminal."""
+    """Return stdout as a binary file for JSON Lines; on a terminal, control characters are escaped."""
     return cast("IO[bytes]", _Terminal()) if sys.stdout.isatty() else sys.stdout.buffer
 
 
 def left_of(taken: int) -> int:
-    """Return how many characters of a terminal's line are left beside those that are taken."""
+    """Return the number of characters left in a terminal line besides those taken."""
     return max(shutil.get_terminal_size((_COLUMNS, 24)).columns - taken, _LEAST_CHARS)
 
 
 def block(head: str | tuple[str, str], text: str, *, full: bool) -> "Iterator[Line]":
-    """Yield a text behind its head: what one line has room for, or with `full` all of it, indented."""
+    """Yield a text after its head: as much as fits in one line, or with `full` all of it, indented."""
     if not full:
         taken = len(head if isinstance(head, str) else head[0])
         yield head, shortened(text, left_of(taken))
@@ -85,7 +85,7 @@ def indented(text: str) -> "Iterator[Line]":
 
 
 class Console:
-    """Prints lines of pieces to stdout, with colour on terminals unless it is plain; a quiet one prints nothing."""
+    """Prints lines of pieces to stdout, with colour on terminals unless `plain`; a quiet console prints nothing."""
 
     def __init__(self, *, quiet: bool = False, plain: bool = False) -> None:
         self._quiet = quiet
@@ -108,13 +108,13 @@ class Console:
         self._rich.print(Text.assemble(*shown), soft_wrap=True)
 
     def heading(self, text: str) -> None:
-        """Print a heading, below an empty line."""
+        """Print a heading below an empty line."""
         self.line()
         self.line((text, "bold cyan"))
 
 
-def yes_or_no(value: bool) -> str:  # noqa: FBT001 - it is the value that is shown
-    """Return what a demonstration says of a promise: `yes`, or loudly `NO`."""
+def yes_or_no(value: bool) -> str:  # noqa: FBT001 - it is the value to show
+    """Return how a demonstration shows whether a promise holds: `yes`, or a loud `NO`."""
     return "yes" if value else "NO"
 
 
@@ -124,14 +124,14 @@ def print_json(document: Any) -> None:
 
 
 def json_text(document: Any) -> str:
-    """Render a value as one line of JSON; what a terminal would obey is escaped."""
+    """Render a value as one line of JSON, with terminal control characters escaped."""
     import msgspec
 
     return _escaped(msgspec.json.encode(document).decode())
 
 
 def _escaped(text: str) -> str:
-    """Escape what a terminal would obey in lines of JSON."""
+    """Escape terminal control characters in lines of JSON."""
     return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
 
@@ -142,7 +142,7 @@ def tell(text: str) -> None:
 
 @contextmanager
 def progress_bar(description: str) -> "Generator[Callable[[int, int], None] | None]":
-    """Yield a function that shows progress (done, all) on stderr, `None` where that is no terminal."""
+    """Yield a function that shows progress (done, all) on stderr, or `None` if stderr is not a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -155,14 +155,14 @@ def progress_bar(description: str) -> "Generator[Callable[[int, int], None] | No
 
 
 def token_bar(tokens: int, window_tokens: int) -> str:
-    """Draw a bar of a window's tokens, such as `[#####...............]  150/600`."""
+    """Render a bar of a window's tokens, such as `[#####...............]  150/600`."""
     filled = min(tokens * _BAR_CHARS // max(window_tokens, 1), _BAR_CHARS)
     bar = "#" * filled + "." * (_BAR_CHARS - filled)
     return f"[{bar}] {tokens:>{len(str(window_tokens))}}/{window_tokens}"
 
 
 def shortened(text: str, chars: int = _TEXT_CHARS) -> str:
-    """Cut a text to one line of a length, without control characters."""
+    """Shorten a text to one line of at most `chars` characters, without control characters."""
     words = " ".join(text[: 4 * chars].split())
     visible = "".join(character if character.isprintable() else "?" for character in words)
     return visible if len(visible) <= chars else f"{visible[: chars - 3]}..."
@@ -186,12 +186,12 @@ def message_text(message: "Message", chars: int = _MESSAGE_CHARS) -> str:
 
 
 def speaker_of(message: "Message") -> str:
-    """Return the role of a message, and the name where it has one."""
+    """Return the role of a message, and its name if it has one."""
     return message.role if message.name is None else f"{message.role} {message.name}"
 
 
 def text_of(message: "Message", separator: str = "\n") -> str:
-    """Render what a message says and calls, whole."""
+    """Render the complete text and calls of a message."""
     if message.erased:
         return "erased"
     calls = [_call_text(cast("dict[str, Any]", call.get("function", call))) for call in message.tool_calls or ()]
@@ -219,7 +219,7 @@ def _block_text(block: object) -> str:
 
 
 def message_lines(message: "Message", *, full: bool) -> "Iterator[Line]":
-    """Yield a message with its seq and tokens, on one line or whole."""
+    """Yield a message with its seq and tokens, on one line or in full."""
     about = f"  {message.tokens}{'  pinned' if message.pinned else ''}"
     head = f"{message.seq:>8}"
     if not full:
@@ -234,7 +234,7 @@ def _field(value: object, name: str) -> Any:
 
 
 def conversation_json(chat: "Conversation", at: int) -> dict[str, Any]:
-    """Render a conversation's whole state at a seq as plain values."""
+    """Render the whole state of a conversation at a seq as plain values."""
     from refold.importers.values import message_json
 
     return {
@@ -263,7 +263,7 @@ def event_text(memory: "Memory", recorded: "Recorded", chars: int = _MESSAGE_CHA
 
 
 def event_lines(memory: "Memory", recorded: "Recorded") -> "Iterator[Line]":
-    """Yield an event whole, a field on each line."""
+    """Yield an event in full, with one field per line."""
     from refold import Message
     from refold.message import MessageAppended
 
@@ -287,7 +287,7 @@ def _value_text(value: object) -> str:
 
 
 def origin_text(stamp: "Stamp") -> str:
-    """Return who wrote an event and what led to it; nothing of the host without a cause."""
+    """Return the actor and the cause of an event; an empty string for the host without a cause."""
     from refold.event import HOST
 
     actor = "" if stamp.actor == HOST else f"  by {shortened(stamp.actor)}"
@@ -300,7 +300,7 @@ def change_json(change: "Change") -> dict[str, Any]:
 
 
 def changes_text(changes: "Iterable[Change]") -> "Iterator[tuple[Change, str]]":
-    """Yield the differences that matter to a person, each with its line: an empty list is as good as none."""
+    """Yield the differences that matter to a person, each with its line; an empty list counts as nothing."""
     for change in changes:
         if change.before in _NOTHING and change.after in _NOTHING:
             continue

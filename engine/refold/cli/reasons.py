@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from refold import Memory
     from refold.memory.reasons import Why
 
-_SEQ_CHARS: Final = 20  # More than the digits of any seq.
+_SEQ_CHARS: Final = 20  # More than any seq has digits.
 _KINDS = ("scratchpad", "state", "board", "profile", "setting", "file", "skill")
 
 _at = moment_option("--at", help="As of then, not as of now.")
@@ -86,7 +86,7 @@ def blame(
     KEY is one of CONVERSATION's scratchpad or state, a part of its board, or without one a key of the profile, a
     setting, or the path of a file or a learned skill, whose lines are listed.
     """
-    if conversation is None or not memory.board(session=conversation).version:  # A session may have a board alone.
+    if conversation is None or not memory.board(session=conversation).version:  # A session can have only a board.
         conversation = _known(memory, conversation)
     then = memory if at is None else memory.at(at)
     found = then.blame(key, conversation=conversation, of=kind, name=name, line=line)

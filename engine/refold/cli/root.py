@@ -1,4 +1,4 @@
-"""The root of the command line: its verbs and their options, their stores, their output and exit codes."""
+"""The root of the command line: its verbs and their options, stores, output and exit codes."""
 
 import datetime as dates
 import io
@@ -27,7 +27,7 @@ _SHOWN_COUNT: Final = 5
 
 Moment: TypeAlias = int | dates.datetime | None  # A seq or a time.
 
-# Stores, on a fixed clock and random source where REFOLD_CLOCK_NS asks for them.
+# Opening stores, with a fixed clock and random source if REFOLD_CLOCK_NS is set.
 
 CLOCK_VARIABLE: Final = "REFOLD_CLOCK_NS"
 _STEP_NS: Final = 1_000_000
@@ -35,7 +35,7 @@ _START_NS_MAX: Final = 2**62
 
 
 class FixedSource:
-    """A clock that advances a millisecond at each reading, and a random stream made by a hash."""
+    """A clock that advances one millisecond at each reading, and a random stream made by hashing."""
 
     def __init__(self, start_ns: int) -> None:
         self._time_ns = start_ns
@@ -48,7 +48,7 @@ class FixedSource:
         return self._time_ns
 
     def random_bytes(self, count: int) -> bytes:
-        """Draw bytes: SHA-256 of a seed and a counter."""
+        """Return bytes from the SHA-256 of a seed and a counter."""
         drawn = b""
         while len(drawn) < count:
             drawn += sha256(f"{self._seed}/{self._blocks}".encode()).digest()
@@ -56,7 +56,7 @@ class FixedSource:
         return drawn[:count]
 
     def reseed(self, head: int) -> None:
-        """Begin another stream for this head: commands on one store would else draw the same ids again."""
+        """Start another stream for this head; otherwise all commands on a store would draw the same ids."""
         self._seed, self._blocks = f"{self._seed}@{head}", 0
 
 
@@ -72,11 +72,11 @@ def _fixed_source() -> FixedSource | None:
 def opened(
     path: str, *, clock_ns: Callable[[Callable[[], int]], Callable[[], int]] | None = None, **options: Any
 ) -> "Memory":
-    """Open the memory of a store, created if need be; `clock_ns` may wrap the clock."""
+    """Open the memory of a store, creating it if needed; `clock_ns` can wrap the clock."""
     from refold import Memory
 
     source = _fixed_source()
-    clock = time.time_ns if source is None else source.clock_ns  # noqa: TID251 - the clock of who runs the command
+    clock = time.time_ns if source is None else source.clock_ns  # noqa: TID251 - the clock of the user's machine
     if source is not None:
         options["random_bytes"] = source.random_bytes
     memory = Memory(path, clock_ns=clock if clock_ns is None else clock_ns(clock), **options)
@@ -113,7 +113,7 @@ def moved(source: str, target: str, **options: Any) -> "Moved":
 
 @contextmanager
 def reading(path: str, **options: Any) -> "Generator[Memory]":
-    """Open a store to read it; it must exist."""
+    """Open an existing store for reading."""
     try:
         memory = opened(path, readonly=True, **options)
     except NotFound as error:
@@ -124,7 +124,7 @@ def reading(path: str, **options: Any) -> "Generator[Memory]":
 
 @contextmanager
 def writing(path: str, **options: Any) -> "Generator[Memory]":
-    """Open a store to append to it; it must exist, so that a mistyped path creates nothing."""
+    """Open a store for writing; it must exist, so that a mistyped path creates nothing."""
     with reading(path):
         pass
     with opened(path, **options) as memory, memory.acting("cli"):
@@ -137,7 +137,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 Option = Callable[[Function], Function]
 
 
-# What errors advise in Python, and what the command line has for it.
+# Advice in error messages for Python, and its equivalent on the command line.
 _ADVICE: Final = {
     "with close(drop=True)": "in Python with close(drop=True)",
     "forks='erase'": "--forks erase",
@@ -148,7 +148,7 @@ _ADVICE: Final = {
 
 
 class _ErrorGroup(click.Group):
-    """A group that reports the errors of its verbs in one line on stderr, with an exit code."""
+    """A group that reports errors of its verbs in one line on stderr, with an exit code."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
@@ -163,12 +163,12 @@ class _ErrorGroup(click.Group):
             super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
-            # Whoever read our output has seen enough.
+            # The reader of our output has closed it.
             _discard_stdout()
         except (RefoldError, OSError) as error:
             try:
                 sys.stdout.flush()
-            except OSError:  # It is stdout that fails: nothing more can be written there.
+            except OSError:  # Stdout itself fails: nothing more can be written to it.
                 _discard_stdout()
             message = str(error)
             for advice, own in _ADVICE.items():
@@ -178,7 +178,7 @@ class _ErrorGroup(click.Group):
 
 
 def _discard_stdout() -> None:
-    """Keep the interpreter's last flush of stdout from failing."""
+    """Prevent the interpreter's final flush of stdout from failing."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):
@@ -203,10 +203,10 @@ def run() -> int:
     """Run the command line on the arguments of this process and return its exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # A terminal that lacks a character shows its number; it is no reason to stop.
+            # A terminal without a character shows its code instead, which is no reason to stop.
             stream.reconfigure(errors="backslashreplace")
     try:
-        # Without standalone mode click returns the code of an exit, and leaves errors to us.
+        # Without standalone mode, click returns exit codes and leaves errors to us.
         code = cli.main(prog_name="refold", standalone_mode=False)
     except click.Abort:
         return EXIT_INTERRUPTED
@@ -219,7 +219,7 @@ def run() -> int:
 
 
 def confirm(question: str) -> None:
-    """Ask a person, who ends the command with a no."""
+    """Ask the user, and end the command if the answer is no."""
     if not click.confirm(printable(question), err=True):
         raise click.ClickException("nothing was changed")
 
@@ -235,10 +235,10 @@ class Output(NamedTuple):
 def verb(
     name: str, *options: Option[Any], opens: Literal["reading", "writing"] | None = "reading", group: click.Group = cli
 ) -> Callable[[Function], Function]:
-    """Add a verb with its options, --json and, for a store that it opens, --db.
+    """Add a verb with its options, with --json and, if it opens a store, with --db.
 
-    The function takes the memory, if one is opened, and the options; an `embedder` among them is that of the memory. It
-    returns an `Output`, or yields them; each is printed before the next one is made.
+    The function takes the memory, if one is opened, and the options; an option named `embedder` is used for the memory.
+    It returns an `Output`, or yields several; each is printed before the next is made.
     """
 
     def decorate(function: Function) -> Function:
@@ -259,7 +259,7 @@ def verb(
                         _print(shown, as_json=as_json)
                     return
                 if not as_json:
-                    # The lines may read the memory; nothing is printed of a store that cannot be closed.
+                    # The lines can read the memory; nothing is printed if the store cannot be closed.
                     output = output._replace(lines=list(output.lines))
             _print(output, as_json=as_json)
             if output.exit_code:
@@ -323,13 +323,13 @@ embedder_option = click.option(
 )
 
 
-def moment_option(*names: str, help: str, default: int | None = None) -> Option[Any]:  # noqa: A002 - as click says
-    """Make an option for a seq, or a time in ISO 8601 with its zone."""
+def moment_option(*names: str, help: str, default: int | None = None) -> Option[Any]:  # noqa: A002 - click's name
+    """Return an option for a seq, or for a time in ISO 8601 with its zone."""
     return click.option(*names, callback=_moment, default=default, show_default=False, metavar="SEQ|TIME", help=help)
 
 
-def past_options(help: str) -> Option[Any]:  # noqa: A002 - as click says
-    """Make the two options of a verb that can look at an earlier state: by seq or time, and by when things happened."""
+def past_options(help: str) -> Option[Any]:  # noqa: A002 - click's name
+    """Return the two options of a verb that can show an earlier state: by seq or time, and by when things happened."""
     at = moment_option("--at", help=help)
     occurred = click.option(
         "--at-occurred",
@@ -357,22 +357,22 @@ def _moment(_: click.Context, parameter: click.Parameter, value: Any) -> Moment:
 
 
 def moment_of(text: str) -> Moment:
-    """Parse a seq or a time, `None` for any other text."""
+    """Parse a seq or a time, or return `None` for any other text."""
     try:
         if text.removeprefix("-").isdecimal():
             return int(text)
         return dates.datetime.fromisoformat(text)
-    except ValueError:  # Nor is a number of thousands of digits one.
+    except ValueError:  # A number with thousands of digits is not one either.
         return None
 
 
 def seq_of(memory: "Memory", moment: Moment) -> int:
-    """Resolve a moment to its seq, that of the head for none."""
+    """Return the seq of a moment, or of the head for `None`."""
     return memory.head if moment is None else memory.at(moment).head
 
 
 def known_conversation(memory: "Memory", conversation_id: str) -> "Conversation":
-    """Look up a conversation that exists; raises `NotFound`."""
+    """Return a conversation that exists; raises `NotFound` otherwise."""
     chat = memory.conversation(conversation_id)
     if not chat.version:
         chat = memory.conversation(_stored(conversation_id, memory.conversations))
@@ -387,12 +387,12 @@ def known_conversation(memory: "Memory", conversation_id: str) -> "Conversation"
 
 
 def _stored(name: str, known: Callable[[], list[str]]) -> str:
-    """Return the name that is printed so: with a backslash for what a terminal would obey, and for a line break."""
+    """Return the name that is printed like this, with escapes for terminal control characters and line breaks."""
     return next((each for each in known() if in_line(each) == name), name) if "\\" in name else name
 
 
 def known_project(memory: "Memory", name: str) -> "Project":
-    """Look up a project that exists, or the default one; raises `NotFound`."""
+    """Return an existing project or the default one; raises `NotFound` for any other."""
     known = memory.projects()
     if name not in known:
         name = _stored(name, lambda: known)
@@ -407,7 +407,7 @@ def known_project(memory: "Memory", name: str) -> "Project":
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return the known name that is most like another one as the end of a question, nothing where none is."""
+    """Return a question that suggests the known name most similar to another, or an empty string."""
     from difflib import get_close_matches
 
     names = list(known)

@@ -1,4 +1,4 @@
-"""The verb that looks at a store under other policies: what-if."""
+"""The verb that shows a store under other policies: what-if."""
 
 from collections.abc import Iterator, Sequence
 from itertools import product

@@ -1,4 +1,4 @@
-"""Verbs of recorded sessions: list, show, log, replay, diff, snapshot, fork, restore, import, export."""
+"""Verbs for recorded sessions: list, show, log, replay, diff, snapshot, fork, restore, import, export."""
 
 import sys
 from collections import deque
@@ -215,16 +215,16 @@ def log(
             yield Output(event_json(memory, recorded, full=full), [line, *whole])
 
     _refuse_unknown("kind", kind, KIND_NAMES)
-    if not follow:  # What is waited for may be yet to come.
+    if not follow:  # The stream might not exist yet.
         _refuse_unknown("stream", stream, stream_names(memory))
     end = until if isinstance(until, int) else None
     if follow and end != until:
         raise click.UsageError("--follow ends at a seq, not at a time; give --until a seq, or leave it out")
-    # A seq that is yet to come is a place to end at for those who wait for it.
+    # With --follow, a future seq is a valid place to end.
     last = memory.head if follow and (end is None or end > memory.head) else seq_of(memory, until)
     first = seq_of(memory, after)
     if tail is not None and stream is None and kind is None and not memory.forks():
-        # Without a filter the last N are where the seqs say; with one, or with forks, all have to be looked at.
+        # Without a filter, the seqs tell which events are the last N; with a filter or forks, all must be read.
         first = max(first, last - tail)
     if stream is None:
         events = memory.events(after=first, until=last)
@@ -246,7 +246,7 @@ def _refuse_unknown(what: str, name: str | None, known: "Iterable[str]") -> None
 
 
 def _log_line(memory: "Memory", recorded: "Recorded", text: str | None) -> Line:
-    """Return the line of an event, with its own text as far as it fits if no other is given."""
+    """Return the line of an event, with the given text or else as much of its own as fits."""
     from refold.importers.values import event_name
 
     stamp = recorded.stamp
@@ -267,9 +267,9 @@ def _log_line(memory: "Memory", recorded: "Recorded", text: str | None) -> Line:
 
 
 def _followed(memory: "Memory", after: int, until: int | None) -> "Iterator[Recorded]":
-    """Yield the events after a seq as they are written, for ever or up to another one.
+    """Yield the events after a seq as they are written, forever or up to another seq.
 
-    It reads on this thread, so that Ctrl-C and a reader that leaves end it like any other command.
+    It reads on the calling thread, so that Ctrl-C or a closed pipe ends it like any other command.
     """
     import time
 
@@ -283,7 +283,7 @@ def _followed(memory: "Memory", after: int, until: int | None) -> "Iterator[Reco
         time.sleep(POLL_MS / 1_000)
 
 
-# The verbs that travel through time.
+# Verbs that travel through time.
 
 
 @verb(
@@ -325,7 +325,7 @@ def _step_lines(memory: "Memory", step: "Step", *, full: bool) -> Iterator[Line]
         head = f"{'evicted':>18} {message.seq}  "
         yield ((f"{head}{output.message_text(message, output.left_of(len(head)))}", "yellow"),)
     for change, text in output.changes_text(step.changes):
-        # The lines above show the message that was added, and those that it evicted.
+        # The lines above already show the added message and those that it evicted.
         if change.view != "window" or change.path[0] not in {"messages", "tokens"}:
             yield ((f"{'':>10}{text}", "green"),)
 
@@ -425,10 +425,10 @@ def restore(memory: "Memory", conversation: str, name: str, views: tuple[str, ..
 
 # Import and export.
 
-# Written out, so that the help does not load the importers; a test compares.
+# Spelled out so that help does not load the importers; a test compares them.
 _FORMATS = ("claude-code", "otel", "swe-agent", "locomo", "beam", "openai", "refold")
 _MEMORY_FORMATS = ("locomo", "mem0", "memories")  # The same for `--facts`.
-_LANGGRAPH = "langgraph-sqlite"  # What LangGraph keeps in SQLite, which its adapter takes.
+_LANGGRAPH = "langgraph-sqlite"  # LangGraph's SQLite files, which are read by its adapter.
 _IMPORT_FORMATS = tuple(dict.fromkeys((*_FORMATS, *_MEMORY_FORMATS, _LANGGRAPH)))
 _EXPORT_FORMATS = ("openai", "refold")
 
@@ -513,7 +513,7 @@ def import_command(
 
 
 def _check_names(files: Sequence[Path]) -> None:
-    """Refuse files of one name: a conversation without an id is told apart from others by the name of its file."""
+    """Reject different files with the same name, which identifies conversations without an id."""
     known: dict[str, Path] = {}
     for file in files:
         other = known.setdefault(file.stem, file)
@@ -534,7 +534,7 @@ def _migrated(memory: "Memory", file: Path, progress: Any) -> Any:
 
 @contextmanager
 def _stdin_file(name: str) -> Generator[Path]:
-    """Write what comes in on stdin to a file that is there for the block."""
+    """Write stdin to a file that exists during the block."""
     import shutil
     import tempfile
 
@@ -548,12 +548,12 @@ def _stdin_file(name: str) -> Generator[Path]:
 
 
 class _StaysEmptyError(Exception):
-    """Nothing came into a new store."""
+    """Nothing was written to a new store."""
 
 
 @contextmanager
 def _store_to_fill(db: str, options: dict[str, Any]) -> "Generator[Memory]":
-    """Open a store; a new one gets its name once it is filled, and is removed if it stays empty."""
+    """Open a store; a new one is moved into place once it is filled, or removed if it stays empty."""
     path = Path(db)
     if path.exists() and (path.is_file() or any(path.iterdir())):
         with opened(db, **options) as memory:
@@ -566,7 +566,7 @@ def _store_to_fill(db: str, options: dict[str, Any]) -> "Generator[Memory]":
         with opened(filled, **options) as memory:
             try:
                 yield memory
-            except BaseException as error:  # noqa: BLE001 - raised again, once what was taken is in its place
+            except BaseException as error:  # noqa: BLE001 - raised again once the imported events are in place
                 failure = error
             head = memory.head
         if not head:
@@ -576,7 +576,7 @@ def _store_to_fill(db: str, options: dict[str, Any]) -> "Generator[Memory]":
 
 
 def _tell_taken(memory: "Memory", file: Path, head: int) -> None:
-    """Say what was taken of a file before its import failed."""
+    """Report which part of a file was imported before the import failed."""
     from refold.message import MessageAppended
 
     taken = list(memory.events(after=head))
@@ -647,7 +647,7 @@ def _write(memory: "Memory", file: IO[bytes], format_name: str) -> dict[str, int
 
 
 def _write_file(memory: "Memory", path: Path, format_name: str) -> dict[str, int]:
-    """Write a file whole or not at all."""
+    """Write a file completely or not at all."""
     if format_name == "refold":
         return {"events": memory.export(path)}
     from refold.log.disk import building_file, disk_error

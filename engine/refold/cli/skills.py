@@ -1,4 +1,4 @@
-"""Verbs of skills: list, show, validate, select, and those that change them."""
+"""Verbs for skills: list, show, validate, select, and the verbs that change them."""
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ from refold.text import counted
 if TYPE_CHECKING:
     from refold.skills import Skill, Skills
 
-# Written out, as are phases and statuses, so that the help loads nothing; a test compares.
+# Spelled out, like phases and statuses, so that help loads nothing; a test compares them.
 _SOURCES = ("builtin", "external", "user", "project", "generated")
 _PHASES = ("planning", "implementation", "retry")
 _STATUSES = ("active", "pending_review", "rejected", "archived")
@@ -32,7 +32,7 @@ def skills_group() -> None:
     """
 
 
-# The options that say where skills are looked for.
+# The options that say where to look for skills.
 _PLACES = (
     click.option(
         "--project", type=click.Path(exists=True, file_okay=False), default=".", help="The project's directory."
@@ -51,7 +51,7 @@ def _verb(name: str, *options: Option[Any]) -> Callable[[Function], Function]:
 
 @contextmanager
 def _skills(places: dict[str, Any], *, writes: bool = False) -> "Generator[Skills]":
-    """Open the skills of the places; without a store nothing is learned or switched."""
+    """Open the skills of the given places; without a store, nothing is learned or switched."""
     from refold import Memory
     from refold.skills import SkillRoots, skills_of
 
@@ -243,7 +243,7 @@ def select(
             verdict = skills.explain(explain, query, policy=policy, phase=phase)
             return Output({"verdict": verdict}, [((shortened(verdict.name), "bold"), f"  {as_shown(str(verdict))}")])
         matches = skills.select(query, policy=policy, phase=phase, forced=forced)
-    if inject:  # A text as it is, with --json too.
+    if inject:  # The text as it is, with --json too.
         click.echo(as_shown(inject_skills(matches, policy)), nl=False)
         return iter(())
     rows = [

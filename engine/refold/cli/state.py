@@ -1,4 +1,4 @@
-"""Verbs of what outlives conversations: profile, journal, files and settings."""
+"""Verbs for data that outlives conversations: profile, journal, files, tables and settings."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -171,7 +171,7 @@ def table_list(memory: "Memory", name: str | None, prefix: str, limit: int, at: 
 def table_show(memory: "Memory", name: str, key: tuple[str, ...], at: Moment) -> Output:
     """Show all that was ever put under a KEY of the table NAME, whole, the oldest first; several parts are one key."""
     table = _known_table(_then(memory, at), name)
-    items = table.history(key) or (table.history(tuple(key[0].split("/"))) if len(key) == 1 else [])  # As it is listed.
+    items = table.history(key) or (table.history(tuple(key[0].split("/"))) if len(key) == 1 else [])  # As listed.
     if not items:
         known = table.keys()
         close = nearest("/".join(key), ["/".join(each) if isinstance(each, tuple) else each for each in known])

@@ -1,4 +1,4 @@
-"""Verbs of a whole store: stats, verify, doctor, erase, backup, recover, mcp, demo."""
+"""Verbs for a whole store: stats, verify, doctor, erase, backup, recover, move, mcp, demo."""
 
 import shlex
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from refold.cli.doctor import Examination
     from refold.embedders import Embedder
 
-_TAKEN_COUNT = 12  # Events that are listed before an erasure takes them along.
+_TAKEN_COUNT = 12  # Events that are listed before an erasure takes them too.
 _STYLES = {"ok": "green", "warn": "yellow", "bad": "red"}
 
 
@@ -76,7 +76,7 @@ def verify(db: str, witness: str | None, jobs: int) -> Output:
 
 
 def _verify(db: str, witness: str | None, jobs: int) -> "Report":
-    """Verify a store, also one that does not open: its error says to run this."""
+    """Verify a store, even one that does not open: its error tells the user to run this."""
     with ExitStack() as stack:
         progress = stack.enter_context(progress_bar("verifying"))
         try:
@@ -162,7 +162,7 @@ def erase(
     derived = "keep" if keep_derived else "erase"
     with writing(db) as memory:
         has_board = bool(conversation and memory.board(session=conversation).version)
-        # What only names a conversation is erased, too; but "0 events erased" is no answer to a typing error.
+        # Events that only name a conversation are erased too; but "0 events erased" is no answer to a typo.
         if conversation and not has_board and not _reached(memory, conversation, (), None, forks):
             conversation = known_conversation(memory, conversation).id
         if not yes:
@@ -188,7 +188,7 @@ def erase(
 def _taken_along(
     memory: "Memory", conversation: str | None, seqs: tuple[int, ...], text: str | None, forks: str
 ) -> str:
-    """Tell which other events an erasure would take along, and return how many."""
+    """Print to stderr the other events that an erasure would reach, and return their number as text."""
     from refold.memory.reasons import sentence_of
 
     taken = _reached(memory, conversation, seqs, text, forks)
@@ -218,7 +218,7 @@ def _receipt_lines(receipt: "Receipt", text: str | None) -> Iterator[Line]:
     times = counted(receipt.occurrences, "time")
     if not receipt.occurrences:
         yield f"{searched} are ", ("found no more", "green")
-    elif text is not None:  # What was beside the text, others say too: the name of a tool, for example.
+    elif text is not None:  # Text next to it can occur elsewhere too, such as the name of a tool.
         yield ((f"{searched} are still found {times}, where {text!r} is not, as it is written or in JSON", "yellow"),)
     else:
         yield ((f"{searched} are still found {times}, in events that were not erased", "yellow"),)
@@ -331,7 +331,7 @@ def mcp_command(
 
     if library is not None and not skills:
         raise click.UsageError("--library names where skills were learned; give --skills, too")
-    check_installed()  # Before a store is made in vain.
+    check_installed()  # Before a store is created in vain.
     with (reading if readonly else opened)(db, embedder=embedder) as memory:
         if skills:
             from refold.skills import SkillRoots, skills_of
@@ -339,7 +339,7 @@ def mcp_command(
 
             roots = SkillRoots(project=".", home=str(Path.home()))
             tool = skill_tool(skills_of(memory, roots, library=library or "default"))
-            if tool is not None:  # There is a skill that a model may call for.
+            if tool is not None:  # At least one skill can be called by a model.
                 memory.tools.register(tool)
         serve(Binding(memory, readonly=readonly, own=f"mcp-{drawn(8).hex()}", **bound), http_port=http_port)
 

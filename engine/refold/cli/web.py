@@ -1,4 +1,4 @@
-"""The verb of the pages: web."""
+"""The verb for the web pages: web."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

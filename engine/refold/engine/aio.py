@@ -1,7 +1,8 @@
-"""The mutations of many asyncio tasks, collected on the loop and written with one hop to a thread.
+"""Mutations of many asyncio tasks, collected on the event loop and written with one hop to a thread.
 
-What the tasks of one loop ask for until they all wait is one tick. Its verbs run on the loop, one after the other, each
-deciding on what those before it did; then one thread writes all of them as one commit, each a command of its own.
+A tick is everything that the tasks of one loop request before all of them wait. Its verbs run on the loop one after
+another, each deciding on the effects of those before it. One thread then writes them all as one commit, in which each
+verb is a command of its own.
 """
 
 import asyncio
@@ -25,26 +26,26 @@ class _Call(NamedTuple):
     verb: Callable[[], Any]
     future: "asyncio.Future[Any]"
     context: Context
-    """The context of the task that asked: the verb runs in another one."""
+    """The context of the calling task; the verb runs in a different one."""
 
     def run(self) -> Any:
-        """Run the verb as the task would."""
+        """Run the verb with the origin that the calling task has set."""
         ACTING.set(self.context.get(ACTING, ()))
         return self.verb()
 
 
 class AsyncWriter:
-    """Writes for the tasks of event loops: a queue for each running loop, and one thread."""
+    """A writer for the tasks of event loops, with one queue per running loop and a single thread."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._thread = _Thread()
         self._last: _Loop | None = None
-        """The queue of the loop that asked last: nearly always the only one."""
+        """The queue of the loop that submitted last; nearly always there is only one."""
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Loop] = WeakKeyDictionary()
 
     def submit(self, verb: Callable[[], Any]) -> "asyncio.Future[Any]":
-        """Return a future of what a verb returns once its events are durable."""
+        """Queue a verb and return a future that resolves to its result once its events are durable."""
         running = asyncio.get_running_loop()
         if self._last is None or self._last.running is not running:
             loop = self._loops.get(running)
@@ -54,16 +55,16 @@ class AsyncWriter:
         return self._last.submit(verb)
 
     async def run(self, call: Callable[[], Any]) -> Any:
-        """Run a call in the writing thread and return its result: for work that cannot be part of a tick."""
+        """Run a call on the writer thread and return its result; for work that cannot be part of a tick."""
         return await self._thread.run(asyncio.get_running_loop(), copy_context().run, call)
 
     def close(self) -> None:
-        """End the writing thread once it is idle."""
+        """Stop the writer thread once it is idle."""
         self._thread.close()
 
 
 class _Thread:
-    """The thread that calls into the engine for all loops, started by the first call."""
+    """The thread that calls into the engine for all loops; the first call starts it."""
 
     def __init__(self) -> None:
         self._is_closed = False
@@ -73,20 +74,20 @@ class _Thread:
         return ThreadPoolExecutor(1, thread_name_prefix="refold-aio")
 
     def run(self, loop: asyncio.AbstractEventLoop, call: Callable[..., Any], *arguments: Any) -> "asyncio.Future[Any]":
-        """Return a loop's future of what a call returns in the thread."""
+        """Run a call on the thread and return a future of the loop for its result."""
         executor = self._executor
         try:
             return loop.run_in_executor(executor, call, *arguments)
         except RuntimeError as error:
             if self._is_closed:
                 raise
-            # The call is in a queue already, that of an executor that has no thread: it may never get one.
+            # The call is already in the queue of an executor that has no thread and may never get one.
             if self._executor is executor:
                 self._executor = self._new_executor()
             raise StoreError(f"nothing was written: {NO_THREAD}") from error
 
     def close(self) -> None:
-        """End the thread once it is idle."""
+        """Stop the thread once it is idle."""
         self._is_closed = True
         self._executor.shutdown(wait=False)
 
@@ -117,16 +118,17 @@ class _Loop:
         return future
 
     async def _drain(self) -> None:
-        """Write what waits, tick after tick, until nothing does."""
+        """Write queued calls, tick after tick, until the queue is empty."""
         while self._calls:
-            await asyncio.sleep(0)  # Every task that is ready asks first: a tick of all costs one flush.
+            await asyncio.sleep(0)  # Let every ready task submit first, so that one flush covers all of them.
             self._taken = [self._calls.popleft() for _ in range(min(len(self._calls), GROUP_COUNT_MAX))]
             await self._write(self._taken)
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
-        """Let those go who wait for a task that was cut off; what the thread has got of it, it still writes.
+        """Cancel the futures of waiting callers if the drain task was cancelled or has failed.
 
-        Not in the task itself: one that is cancelled before it began never runs.
+        Calls that the thread has already received are still written. This is a callback, not part of the task, because
+        a task that is cancelled before it begins never runs.
         """
         if task is self._task and (task.cancelled() or task.exception() is not None):
             for call in (*self._taken, *self._calls):
@@ -138,11 +140,11 @@ class _Loop:
         results = self._collect(batch, calls)
         if len(batch):
             try:
-                # In the context of the first task: who traces finds what surrounds it.
+                # Run in the context of the first task, so that a tracer sees what surrounds the commit.
                 await self._thread.run(self.running, calls[0].context.run, self._engine.commit, batch.transaction)
             except WrongVersion:
                 await self._write_alone([call for call, _ in results])
-            except Exception as error:  # noqa: BLE001 - every task of the tick gets it
+            except Exception as error:  # noqa: BLE001 - every task of the tick gets the error
                 for call, _ in results:
                     _fail(call, error)
         for call, result in results:
@@ -150,26 +152,26 @@ class _Loop:
                 call.future.set_result(result)
 
     def _collect(self, batch: Batch, calls: list[_Call]) -> list[tuple[_Call, Any]]:
-        """Run the verbs into the batch; return those that did not fail, with what they returned."""
+        """Run the verbs into the batch and return the calls that succeeded, with their results."""
         results: list[tuple[_Call, Any]] = []
         repeated: list[_Call] = []
         starts = batch.transaction.starts
         with collecting(batch):
             for call in calls:
                 if call.future.done():
-                    continue  # Cancelled before anything was done: it is not written.
+                    continue  # Cancelled before it ran, so it is not written.
                 starts.append(len(batch))
                 try:
                     results.append((call, call.run()))
                 except Deferred:
                     repeated.append(call)
-                except Exception as error:  # noqa: BLE001 - it is raised to the one task that it concerns
+                except Exception as error:  # noqa: BLE001 - raised in the one task that it concerns
                     _fail(call, error)
         self._calls.extendleft(reversed(repeated))
         return results
 
     async def _write_alone(self, calls: list[_Call]) -> None:
-        """Write calls one by one: another thread or process moved a stream on which the tick had decided."""
+        """Write calls one by one, after another thread or process moved a stream that the tick had decided on."""
         for call in calls:
             if not call.future.done():
                 try:

@@ -1,6 +1,7 @@
-"""Backups: a whole store copied while others write to it, verified, and recovered, whole or up to a seq.
+"""Backups: copying a whole store while it is written to, verifying the copy, and recovering it, whole or up to a seq.
 
-A backup is a store. Its manifest says what it was when it was made, so that ``recover`` sees whether it still is.
+A backup is a store. Its manifest describes the store as it was when the backup was made, so that ``recover`` can check
+that it still holds that log.
 """
 
 import errno
@@ -42,7 +43,7 @@ _MANIFEST_BYTES_MAX: Final = 65_536
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """The description of a backup when it was made; the hash is that of the main line, the forks are in the data."""
+    """The description of a backup when it was made; the hash covers the main line, the data includes the forks."""
 
     format: int
     store: str
@@ -56,9 +57,9 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 def backup(engine: Engine, path: str, store_path: str, progress: Progress | None) -> Backup:
-    """Copy the store, verify the copy, and put it at a path where nothing is; what was acknowledged is in it.
+    """Copy the store to an unused path, with everything that was acknowledged, and verify the copy.
 
-    Raises ``StoreCorrupt`` where the copy is damaged; then, as after any error, nothing is left at the path.
+    Raises ``StoreCorrupt`` if the copy is damaged. After that or any other error, nothing is left at the path.
     """
     engine.reader.check_open()
     time_ns = engine.reader.now_ns()
@@ -66,7 +67,7 @@ def backup(engine: Engine, path: str, store_path: str, progress: Progress | None
         log = engine.reader.log
         head = log.head()
         if log.durability.durable_until(head) < head:
-            log.durability.flush()  # Into the file that is copied.
+            log.durability.flush()  # Into the file that is about to be copied.
         log.files.copy(made)
         manifest = _vetted(engine, made, time_ns, progress)
         written = Path(made, MANIFEST_FILE)
@@ -76,7 +77,7 @@ def backup(engine: Engine, path: str, store_path: str, progress: Progress | None
 
 
 def _vetted(engine: Engine, made: str, time_ns: int, progress: Progress | None) -> Manifest:
-    """Return the manifest of a copy that was verified, and leave nothing but its data beside it."""
+    """Verify a copy, delete everything but its data file, and return its manifest."""
     from refold.log.lmdb_file import DATA_FILE  # noqa: PLC0415 - as above
 
     try:
@@ -106,7 +107,7 @@ def opened(
     readonly: bool,
     cache: str | None = None,
 ) -> Generator[Engine]:
-    """Open the store at a path for the block, or the log at an address with its copy in ``cache``."""
+    """Open the store at a path for the block, or the log at an address with its local copy in ``cache``."""
     engine = open_engine(
         path,
         readonly=readonly,
@@ -123,7 +124,7 @@ def opened(
 
 
 def checked(copy: Engine, progress: Progress | None) -> Report:
-    """Verify a copy and return the report; ``StoreCorrupt`` if it has findings."""
+    """Verify a copy and return the report; raise ``StoreCorrupt`` if there are findings."""
     report = verify.verify(copy, 0, progress)
     if not report.ok:
         first = report.findings[0]
@@ -136,9 +137,9 @@ def checked(copy: Engine, progress: Progress | None) -> Report:
 
 
 def check_manifest(path: str, log: Log) -> None:
-    """Raise ``StoreCorrupt`` if there is a manifest at a path, and what the store there holds is not what it says.
+    """Raise ``StoreCorrupt`` if there is a manifest at a path and the store there does not match it.
 
-    A backup may have been written to since: then its log goes on from the one that was backed up.
+    A backup may have been written to since; its log must then continue the one that was backed up.
     """
     try:
         manifest = msgspec.json.decode(_manifest_bytes(Path(path, MANIFEST_FILE)), type=Manifest)
@@ -158,7 +159,7 @@ def check_manifest(path: str, log: Log) -> None:
 
 
 def _manifest_bytes(file: Path) -> bytes:
-    """Return the bytes of a manifest, which may come from elsewhere: no link is followed, and no pipe waited for."""
+    """Return the bytes of a manifest, which may come from elsewhere: follow no link and do not block on a pipe."""
     flags = os.O_RDONLY | os.O_NONBLOCK | FILE_FLAGS
     with io.FileIO(file, "r", opener=lambda name, _: os.open(name, flags)) as manifest:
         if not stat.S_ISREG(os.fstat(manifest.fileno()).st_mode):
@@ -166,12 +167,12 @@ def _manifest_bytes(file: Path) -> bytes:
         return manifest.read(_MANIFEST_BYTES_MAX)
 
 
-# Recovering: a new store out of a backup, or of any store, whole or as it was at an earlier seq.
+# Recovery: a new store built from a backup, or from any store, whole or as it was at an earlier seq.
 #
-# Its log is the old one's, put in order where a faulty writer left it out of order, and whatever else it holds is
-# made anew from that. A body that was erased behind the end is gone from the records before it. So the new log ends
-# with one more event, an ``Erased`` of those bodies, without which nothing in it would say that they were meant to
-# go.
+# The new log is the old one, repaired where a faulty writer left it out of order; everything else in the store is
+# rebuilt from it. If an event after the end erased a body, the records before the end no longer hold that body. The new
+# log then ends with one more event, an ``Erased`` for such bodies; without it, nothing in the log would say that they
+# were removed on purpose.
 
 
 def recover(
@@ -183,11 +184,11 @@ def recover(
     random_bytes: Callable[[int], bytes],
     progress: Progress | None,
 ) -> Recovered:
-    """Make a new store of a backup: all of it, or what its log holds up to the seq that ``seq_of`` says.
+    """Build a new store from a backup, whole or with the events up to the seq that ``seq_of`` returns.
 
-    Any store will do, and its writers go on. Raises ``InvalidInput`` where something is at ``new_path`` or
-    the seq is inside a command, ``StoreCorrupt`` where bytes of the log were changed; then nothing is left at
-    ``new_path``.
+    The source can be any store, and its writers can go on. Raises ``InvalidInput`` if there is something at
+    ``new_path`` or the seq is inside a command, and ``StoreCorrupt`` if bytes of the log were changed; nothing is then
+    left at ``new_path``.
     """
     try:
         log = LmdbLog(directory_at(path, readonly=True, seed={}))
@@ -222,7 +223,7 @@ def _copied(log: LmdbLog, made: str, seq_of: Callable[[Log], int] | None) -> tup
 
 
 def _repaired(log: LmdbLog, made: str, seq: int) -> tuple[Repair, Erased | None]:
-    """Write the log anew; damaged bytes fail to be read in many ways, and each is damage."""
+    """Write the repaired log; raise ``StoreCorrupt`` for every error that reading damaged bytes can raise."""
     check_end(log, seq)
     try:
         _check_intact(log, seq)
@@ -241,9 +242,9 @@ def _repaired(log: LmdbLog, made: str, seq: int) -> tuple[Repair, Erased | None]
 
 
 def _check_intact(log: Log, seq: int) -> None:
-    """Raise ``StoreCorrupt`` where the bytes of the log up to a seq are not those that were written."""
+    """Raise ``StoreCorrupt`` unless the bytes of the log up to a seq are those that were written."""
     for finding in Walk(log, seq, None).findings(lambda _done, _whole: None):
-        # What is left of a record that was erased from may be proved behind the seq: the repair sees to that.
+        # The proof of a record with erased bodies may come after the seq; the repair checks that.
         if finding.fault == DAMAGE and finding.check != "erasure":
             raise StoreCorrupt(
                 f"the backup is damaged: {finding.check} at seq {finding.seq}: {finding.message}; run `refold verify` "

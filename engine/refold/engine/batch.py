@@ -1,7 +1,7 @@
 """Batches: the mutations of one context, collected into one commit.
 
-It belongs to a context (a task, a thread of control), not to a thread; while user code runs it holds no lock and no
-transaction. Nobody else sees anything of it before it is written.
+A batch belongs to a context (a task, a thread of control), not to a thread. It holds no lock and no transaction while
+user code runs, and nothing outside the batch sees any of it before it is written.
 """
 
 from collections.abc import Callable, Generator
@@ -17,16 +17,17 @@ from refold.errors import InvalidInput
 from refold.threads import exit_method
 
 OPEN: Final[ContextVar[tuple["Batch", ...]]] = ContextVar("refold_batches", default=())
-"""The batches that were begun in this context."""
+"""The batches that this context has begun."""
 
 
 class Batch:
-    """An open batch of one engine; leaving the block commits it, an exception discards it.
+    """An open batch of one engine; leaving the block commits it, and an exception discards it.
 
-    One that joins is, where a batch is open in its context, a part of that one, which alone commits or discards.
+    With ``joins``, a batch that is entered inside an open batch of its context becomes part of that one, which alone
+    commits or discards.
 
-    A signal may end the block and yet keep ``__exit__`` from running its first line. So a batch does not only wait to
-    be left: it is open as long as the ``with`` statement holds its exit, which it lets go of in any case.
+    A signal can end the block without letting ``__exit__`` run its first line. A batch is therefore also over once the
+    ``with`` statement has dropped its reference to the exit method, which it does in any case.
     """
 
     __slots__ = ("engine", "held", "is_over", "is_part", "joins", "transaction", "was_entered")
@@ -38,10 +39,10 @@ class Batch:
         self.transaction = Transaction(engine.reader)
         self.was_entered = self.is_over = False
         self.held: ref[Callable[..., None]] | None = None
-        """A reference that only the ``with`` statement holds; ``None`` where the methods are called."""
+        """A reference to the exit held only by the ``with`` statement; ``None`` if the methods are called directly."""
 
     def __enter__(self) -> Self:
-        """Collect the mutations of this context from here on."""
+        """Start collecting the mutations of this context."""
         self.engine.reader.check_writable()
         if self.was_entered:
             raise InvalidInput("this batch was used before; take a new one with memory.batch()")
@@ -71,7 +72,7 @@ class Batch:
 
     @property
     def is_open(self) -> bool:
-        """Whether the block is running; a task that was started inside it may outlive it."""
+        """Whether the block is running; a task that was started inside it can outlive it."""
         return self.was_entered and not self.is_over and (self.held is None or self.held() is not None)
 
     def __len__(self) -> int:
@@ -80,7 +81,7 @@ class Batch:
 
 
 def active(engine: Engine) -> Batch | None:
-    """Return the batch that this context has open on an engine."""
+    """Return the batch that this context has open on an engine, or ``None``."""
     for batch in OPEN.get():
         if batch.engine is engine and not batch.is_over and (batch.held is None or batch.held() is not None):
             return batch
@@ -88,20 +89,20 @@ def active(engine: Engine) -> Batch | None:
 
 
 def begin(batch: Batch) -> None:
-    """Begin to collect what this context does."""
+    """Start collecting the mutations of this context into a batch."""
     OPEN.set((*OPEN.get(), batch))
-    batch.was_entered = True  # Last: where this is cut off, the batch is not open.
+    batch.was_entered = True  # Last, so that an interrupt before it leaves the batch not open.
 
 
 def leave(batch: Batch) -> None:
-    """Stop collecting; what becomes of the events is the caller's."""
+    """Stop collecting; the caller decides what happens to the events."""
     batch.is_over = True
     OPEN.set(tuple(other for other in OPEN.get() if other.is_open))
 
 
 @contextmanager
 def collecting(batch: Batch) -> Generator[None]:
-    """Collect what this context does into a batch that somebody else will commit."""
+    """Collect the mutations of this context into a batch that the caller will commit."""
     begin(batch)
     try:
         yield
@@ -110,7 +111,7 @@ def collecting(batch: Batch) -> Generator[None]:
 
 
 def refuse(engine: Engine, what: str) -> None:
-    """Raise ``InvalidInput`` for what cannot be part of a batch."""
+    """Raise ``InvalidInput`` if a batch is open, for an operation that cannot be part of one."""
     if active(engine) is not None:
         raise InvalidInput(
             f"{what} inside a batch is refused, because its events have no seq yet; do it after the block"

@@ -1,8 +1,8 @@
-"""The cache of streams: checkpoint rows and digests on their way into the log, and which states stay in RAM.
+"""The cache of streams: checkpoint rows and digests on their way into the log, and the states that stay in RAM.
 
-A stream in RAM weighs what was read or written to get it there: an estimate, kept as a running sum in ``Streams``. Over
-the bound, the streams that were not touched lately leave at their checkpoint; they come back from rows and tail when
-somebody asks. Which ones are in RAM changes no answer.
+The weight of a stream in RAM is the size of the data read or written to bring it there, an estimate that ``Streams``
+keeps as a running sum. Above the bound, streams that were not used recently are evicted at their checkpoint; they are
+loaded again from rows and tail on demand. Which streams are in RAM changes no answer.
 """
 
 import threading
@@ -35,16 +35,16 @@ from refold.log.record import SEQ
 if TYPE_CHECKING:
     from refold.index.index import Indexes
 
-# Digests of the views of live streams: computed when a hash is asked for, kept until the stream moves, and stored.
+# Digests of the views of live streams: computed when a hash is requested, kept until the stream moves, and stored.
 #
-# A stored digest is a cache like a checkpoint: with it, hashing a store loads only the streams that have moved since.
+# A stored digest is a cache, like a checkpoint: with it, hashing a store loads only the streams that have moved since.
 
 _ENCODE: Final = msgspec.msgpack.Encoder().encode
 _DECODE_DIGESTS: Final = msgspec.msgpack.Decoder(tuple[int, list[tuple[str, bytes]]]).decode
 
 
 def digests_of(packed: bytes) -> tuple[int, list[tuple[str, bytes]]]:
-    """Return the seq and the digests that a stored row holds."""
+    """Return the seq and the digests in a stored row."""
     try:
         return _DECODE_DIGESTS(packed)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -78,7 +78,7 @@ class Digests:
         return stream.digest[1]
 
     def take(self) -> list[Row]:
-        """Return rows for what was computed since the last call and still is the digest of the stream's last event."""
+        """Return rows for the digests computed since the last call, if their streams have not moved since."""
         fresh, self._fresh = self._fresh, {}
         return [
             ("digests", number_key(stream.number), _ENCODE(stream.digest))
@@ -91,19 +91,19 @@ class Digests:
 
 
 class _PendingRow(NamedTuple):
-    """A row that is being packed: of which stream, and where that stood when it was begun."""
+    """A row that is being packed, with its stream and the stream's position when packing began."""
 
     stream: Stream
     seq: int
     version: int
     events_count: int
-    """How many events it had since its last kept row."""
+    """Number of events since the last kept row of the stream, when packing began."""
     kept: bool
     packing: fold.Packing
 
 
 class CheckpointPacker:
-    """Packs states into checkpoint rows; what it packs waits in ``Checkpoints`` for the next commit."""
+    """Packs states into checkpoint rows, which wait in ``Checkpoints`` for the next commit."""
 
     def __init__(self, log: Log, streams: Streams, checkpoints: Checkpoints, loader: Loader) -> None:
         self._log = log
@@ -111,19 +111,19 @@ class CheckpointPacker:
         self._checkpoints = checkpoints
         self._loader = loader
         self.underway: dict[int, _PendingRow] = {}
-        """By number, the streams whose states are being packed, a slice with each commit."""
+        """Rows being packed, by stream number; each commit packs a slice more."""
         self.tail_due = 0
-        """The seq up to which the tail is within its bound for certain."""
+        """The seq up to which the tail is certainly within its bound."""
 
     def keep(self, stream: Stream) -> None:
-        """Pack a kept row of a stream, of which one is due."""
+        """Start packing the kept row that is due for a stream."""
         if stream.number not in self.underway:
             self._begin(stream, kept=True)
 
     def rebased(self, stream: Stream) -> None:
-        """Pack a kept row where a stream went on from another place: no later read has to walk there again.
+        """Start packing a kept row after a fork or a restore, so that no later read has to walk to its base again.
 
-        That of a fork waits for the first event that is its own: making a fork builds no state.
+        The row of a fork waits for the first event of its own, because making a fork builds no state.
         """
         if stream.state is None:
             stream.due = len(stream.seqs) + 1
@@ -131,11 +131,11 @@ class CheckpointPacker:
             self._begin(stream, kept=True)
 
     def settle(self, stream: Stream) -> None:
-        """Pack a row for a stream, so that none of its events is without one."""
+        """Pack a row for a stream at once, so that every event of it is covered."""
         self._pack(stream, kept=False)
 
     def settles(self, stream: Stream) -> bool:
-        """Pack some of a row for a stream that is about to leave RAM; return whether it may."""
+        """Pack a slice of a row for a stream that is about to be evicted; return whether eviction can go ahead."""
         if stream.number not in self.underway:
             self._begin(stream, kept=False)
         else:
@@ -143,9 +143,9 @@ class CheckpointPacker:
         return stream.number not in self._streams.dirty
 
     def proceed(self, count: int) -> None:
-        """Go on packing the stream that has waited longest, now that a commit of so many events was folded.
+        """Continue packing the streams that have waited longest, after a commit of ``count`` events was folded.
 
-        A slice with each commit: who writes never waits for the whole of a large state.
+        Each commit packs only slices, so that no writer waits for the whole of a large state.
         """
         steps = 1 + 2 * count // PACKED_SLICE_COUNT
         while steps and self.underway:
@@ -153,9 +153,9 @@ class CheckpointPacker:
             steps -= 1
 
     def shorten_tail(self, head: int, count: int) -> None:
-        """Pack up to ``count`` streams, those that have waited longest, once the tail is over its bound.
+        """Start packing up to ``count`` streams, longest waiting first, once the tail is over its bound.
 
-        A slice with each commit: who writes never waits for the whole tail.
+        Each commit packs only some of them, so that no writer waits for the whole tail.
         """
         self.tail_due = self._streams.applied_seq(head) + TAIL_EVENTS_MAX
         if head > self.tail_due:
@@ -170,10 +170,10 @@ class CheckpointPacker:
             self._step(stream.number)
 
     def _begin(self, stream: Stream, *, kept: bool) -> None:
-        """Pack a row of the state as it is now, the first slice at once; what was under way is not needed any more."""
+        """Start packing a row of the current state, with the first slice at once; drop a row already underway."""
         self.underway.pop(stream.number, None)
         if not stream.seqs:
-            # A kept row is of the stream's last event; the tail, scanned after a crash, could not know it.
+            # The last event has a kept row already; the tail, when scanned after a crash, could not know that.
             self._streams.dirty.pop(stream.number, None)
             return
         packing = fold.Packing(self._loader.live(stream))
@@ -184,7 +184,7 @@ class CheckpointPacker:
             self.underway[stream.number] = underway
 
     def _step(self, number: int) -> None:
-        """Pack a slice more of what is under way, and put the row once that was the last."""
+        """Pack the next slice of a row, and put the row once that was the last slice."""
         underway = self.underway[number]
         underway.packing.step()
         if underway.packing.is_done:
@@ -202,7 +202,7 @@ class CheckpointPacker:
             self._streams.bytes += stream.weigh(len(inline), len(pointed))
 
     def _cover(self, number: int, left: Sequence[int]) -> None:
-        """Take note that a row covers a stream but for its last events, at the seqs in ``left``."""
+        """Record that a row covers a stream except for its last events, at the seqs in ``left``."""
         dirty = self._streams.dirty
         dirty.pop(number, None)
         if left:
@@ -210,25 +210,25 @@ class CheckpointPacker:
             self.order()
 
     def order(self) -> None:
-        """Put the streams that have events without a row in the order of the first of these again."""
+        """Sort the streams that have uncovered events by the first of these."""
         dirty = self._streams.dirty
         in_order = sorted(dirty.items(), key=itemgetter(1))
         dirty.clear()
         dirty.update(in_order)
 
     def is_packing(self, stream: Stream) -> bool:
-        """Return whether a row of a stream is under way."""
+        """Return whether a row of a stream is being packed."""
         return stream.number in self.underway
 
     def applied(self, head: int) -> Row:
-        """Return the row that says up to which seq everything is covered once the waiting rows are stored."""
+        """Return the row with the seq up to which every event is covered once the waiting rows are stored."""
         return "checkpoints", APPLIED_KEY, SEQ.pack(self._streams.applied_seq(head))
 
     def rest(self, head: int, rows: list[Row]) -> Iterator[list[Row]]:
         """Return the rows to store, page by page, so that the next opening has no tail to scan.
 
-        Every stream that is loaded and has events without a row gets one. The row that says so goes last: rows that
-        were cut off before it only make the next opening slower.
+        Every loaded stream that has uncovered events gets a row. The row that says how far the rows reach goes last: if
+        an interruption prevents it, the next opening is only slower.
         """
         for number in list(self._streams.dirty):
             stream = self._streams.loaded(number)
@@ -246,18 +246,18 @@ T = TypeVar("T")
 
 
 class LazyIndex:
-    """The index of the memories' vectors and words: made at the first search, dropped when the log is read again."""
+    """The index of the memories' vectors and words, built at the first search, dropped when the log is read again."""
 
     def __init__(self, make: Callable[[], "Indexes"]) -> None:
         self._make = make
         self._lock = threading.Lock()
         self._indexes: Indexes | None = None
         self.is_torn = False
-        """Whether a change of its rows was cut off: they are dropped before they are used again."""
+        """Whether a change to its rows was interrupted; they are then dropped before the next use."""
 
     @property
     def indexes(self) -> "Indexes":
-        """The index, made if there is none."""
+        """The index, built if there is none."""
         if self.is_torn:
             self.forget()
         indexes = self._indexes
@@ -267,7 +267,10 @@ class LazyIndex:
         return indexes
 
     def whole(self, use: Callable[[], T]) -> T:
-        """Call `use`, which reads or changes rows, and return its result; what cuts it off tears the rows."""
+        """Call `use`, which reads or changes rows, and return its result.
+
+        Any exception but a ``RefoldError`` marks the rows as torn.
+        """
         try:
             return use()
         except RefoldError:
@@ -278,22 +281,22 @@ class LazyIndex:
 
     @property
     def nbytes(self) -> int:
-        """The bytes that it takes in RAM."""
+        """Size of the index in RAM, in bytes."""
         return 0 if self._indexes is None else self._indexes.nbytes
 
     def forget(self) -> None:
-        """Drop everything, and end the threads that work on it."""
+        """Drop everything and stop the threads of the index."""
         indexes, self._indexes = self._indexes, None
         self.is_torn = False
         if indexes is not None:
             indexes.close()
 
     def disown(self) -> None:
-        """Drop everything in a process that forked: the threads are in the other one."""
+        """Drop everything in a forked child: the threads exist only in the parent."""
         self._indexes = None
 
     def graph_rows(self) -> list[Row]:
-        """Return the graphs and the packed rows that the store does not have yet; the state lock is held."""
+        """Return the graphs and packed rows that the store does not have yet; the caller holds the state lock."""
         if self._indexes is None:
             return []
         graphs: list[Row] = [("graphs", number_key(number), blob) for number, blob in self._indexes.new_graphs()]
@@ -301,9 +304,9 @@ class LazyIndex:
 
 
 class FrozenStates:
-    """The states of streams at earlier seqs that were read last, within a part of what all may take in RAM.
+    """The most recently read states of streams at earlier seqs, within a share of the RAM that all states may use.
 
-    The last one stays, however large it is: whoever reads it again does not wait for it again.
+    The last one stays, however large it is, so that reading it again does not rebuild it.
     """
 
     def __init__(self, loader: Loader, bytes_max: int) -> None:
@@ -311,10 +314,10 @@ class FrozenStates:
         self._bytes_max = bytes_max
         self._states: OrderedDict[tuple[int, int], tuple[fold.State, int]] = OrderedDict()
         self.bytes = 0
-        """Their weight together, in bytes."""
+        """Total weight of the states, in bytes."""
 
     def at(self, stream: Stream, seq: int) -> fold.State:
-        """Return the state at a seq of the stream's own, built if it is not there."""
+        """Return the state of a stream at one of its own seqs, building it if it is not cached."""
         place = (stream.number, seq)
         found = self._states.get(place)
         if found is not None:
@@ -333,12 +336,12 @@ class FrozenStates:
 
 
 class StreamEviction:
-    """The hand that goes round the streams in RAM and lets those leave that were not used since it last passed.
+    """Eviction by a clock hand that goes round the streams in RAM and evicts those not used since it last passed.
 
-    A second chance instead of a list by last use: a touch costs one attribute and no lock.
+    This is second chance instead of an LRU list: a touch sets one attribute and takes no lock.
 
-    One stream that takes most of the room is spared, so that it is not loaded anew whenever it is used, and the others
-    keep a part of the room. It leaves once they have loaded as many events since its last use as it holds: then they
+    One stream that takes most of the room is spared, so that it is not reloaded at every use, and the others keep a
+    share of the room. It is evicted once loads have read more events since its last use than it holds: the others then
     need the room more.
     """
 
@@ -355,26 +358,26 @@ class StreamEviction:
         self._frozen = frozen
         self._spared: Stream | None = None
         self._spared_at = 0
-        """How many events all loads had read when the spared stream was last used."""
+        """Number of events that all loads had read when the spared stream was last used."""
         self._relieved = 0
-        """How often streams had come or left when the log was last asked to let go of what it has read."""
+        """Number of loads and evictions of streams when the log last released the pages it had read."""
         self._streams = streams
         self._packer = packer
         self._index = index
         self._bytes_max = bytes_max
         self.share_bytes = bytes_max // LOADED_PARTS_COUNT
-        """The bytes that streams may take in any case: below it none has to leave."""
+        """The bytes that streams can always take; below that, none is evicted."""
 
     @property
     def is_over(self) -> bool:
-        """Whether streams should leave."""
+        """Whether streams should be evicted."""
         spared = self._spared
         least = self.share_bytes if spared is None else spared.weight + self.share_bytes
         return self._streams.bytes > least and self._streams.bytes > self._room
 
     @property
     def _room(self) -> int:
-        """The bytes that are there for streams: what else is in RAM takes of them, but for a part."""
+        """The bytes available to streams: the bound less the other caches in RAM, but never less than the share."""
         frozen_bytes = 0 if self._frozen is None else self._frozen.bytes
         return max(self._bytes_max - self._index.nbytes - frozen_bytes, self.share_bytes)
 
@@ -383,7 +386,7 @@ class StreamEviction:
         self._spared, self._spared_at = stream, self._streams.events_loaded
 
     def _is_spared(self, stream: Stream) -> bool:
-        """Return whether a stream stays; one that was just used is spared if it takes most of the room."""
+        """Return whether a stream is spared; a used one that takes most of the room is, unless another is."""
         if stream.is_used and self._spared in (None, stream) and 2 * stream.weight > self._room:
             self._spare(stream)
         elif stream is self._spared and self._streams.events_loaded - self._spared_at > stream.held:
@@ -391,7 +394,7 @@ class StreamEviction:
         return stream is self._spared
 
     def trim(self, count: int) -> None:
-        """Let up to ``count`` streams leave; never while a commit is under way, which may be writing to one of them."""
+        """Evict up to ``count`` streams; never while a commit is underway, because it may be writing to one of them."""
         queue = self._streams.queue
         passes = 2 * len(queue)
         while self.is_over and count and passes:
@@ -404,18 +407,18 @@ class StreamEviction:
                 count -= 1
             elif self._packer.is_packing(stream):
                 queue.appendleft(stream)
-                return  # It is large and leaves soon: no other has to.
+                return  # It is large and will be evicted soon, so no other has to be.
             else:
                 queue.append(stream)
 
     def relieve(self) -> None:
-        """Let the log let go of what it has read, now and then: pages that were mapped count as this process's."""
+        """Occasionally make the log release the pages it has read: mapped pages count as memory of this process."""
         if self._streams.traffic - self._relieved >= RELIEVED_COUNT:
             self._relieved = self._streams.traffic
             self._log.files.relieve()
 
     def _leaves(self, stream: Stream) -> bool:
-        """Let a stream leave if a row covers its last event, or can be made to."""
+        """Evict a stream if a row covers its last event or can be packed to do so; return whether it was evicted."""
         if stream.number in self._streams.dirty:
             if stream.state is None:
                 return False

@@ -1,4 +1,4 @@
-"""What keeps events from being written: a version that is not as expected, or something read that has changed since."""
+"""Conflicts that keep events from being written: an unexpected version, or something read that has changed since."""
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -31,7 +31,7 @@ def check_version(key: str, actual: int, expected: object) -> None:
 
 
 def check_requests(reader: Reader, requests: Iterable[Request]) -> None:
-    """Raise ``WrongVersion`` where a request of a batch was answered while the batch was open."""
+    """Raise ``WrongVersion`` if a request of a batch was answered while the batch was open."""
     for request in requests:
         with suppress(LookupError):
             answer = reader.answered(request)
@@ -43,7 +43,7 @@ def check_requests(reader: Reader, requests: Iterable[Request]) -> None:
 
 
 def check_open(reader: Reader, streams: Iterable[Stream]) -> None:
-    """Raise ``WrongVersion`` where a stream that a batch found open is so no more."""
+    """Raise ``WrongVersion`` if a stream that a batch found open no longer is."""
     for stream in streams:
         if not fold.is_open(reader.live(stream)):
             raise no_longer_open(stream.name, stream.version)
@@ -56,7 +56,7 @@ def no_longer_open(name: str, version: int) -> WrongVersion:
 
 
 def check_reads(reader: Reader, reads: Mapping[str, int], streams: Mapping[str, Stream]) -> None:
-    """Raise ``WrongVersion`` where a stream that a batch read has moved on from the version that it read."""
+    """Raise ``WrongVersion`` if a stream has moved on from the version that a batch read."""
     for key, version in reads.items():
         stream = streams.get(key) or reader.find(key)
         actual = 0 if stream is None else stream.version

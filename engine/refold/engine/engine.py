@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# What becomes of an engine when its process forks: a child must not use it; LMDB and locks are the parent's.
+# Forking: a child process must not use its parent's engine, because LMDB and the locks belong to the parent.
 
 
 class Owned(Protocol):
     """Something that belongs to one process."""
 
     def disown(self) -> None:
-        """Refuse every further use."""
+        """Refuse all further use."""
         ...
 
 
@@ -40,7 +40,7 @@ _owned: Final[WeakSet[Owned]] = WeakSet()
 
 
 def watch(owned: Owned) -> None:
-    """Disown this in every child that forks off from now on."""
+    """Disown an object in every child process that is forked from now on."""
     _owned.add(owned)
 
 
@@ -53,7 +53,7 @@ os.register_at_fork(after_in_child=_disown_all)
 
 
 class Engine:
-    """A reader and a writer over one log, with what goes on beside them: subscriptions, and a witness."""
+    """A reader and a writer over one log, with subscriptions and a witness beside them."""
 
     def __init__(
         self,
@@ -68,18 +68,18 @@ class Engine:
         self.writer = Writer(self.reader)
         self._subscriptions: Subscriptions | None = None
         self._is_disowned = False
-        """Whether this is a child of the process that the log belongs to."""
+        """Whether this process is a forked child of the one that the log belongs to."""
         self.shared: ReplicaLog | None = None
-        """The log, where it is a copy of one on a server."""
+        """The log, if it is a copy of one on a server."""
         self.is_durable = False
-        """Whether what a commit wrote survives a loss of power once it returned."""
+        """Whether what a commit wrote survives a power loss once the commit has returned."""
         self.witness: Witness | None = None
-        """The file elsewhere that records how far the log came, if there is one."""
+        """The file away from the store that records how far the log has come, if there is one."""
         watch(self)
 
     def watch(self, path: str) -> None:
-        """Check the log against the witness at ``path``, and keep the witness up from here on."""
-        from refold.engine.witness import Witness  # noqa: PLC0415 - loaded only by those who ask
+        """Check the log against the witness at ``path``, and keep the witness up to date from now on."""
+        from refold.engine.witness import Witness  # noqa: PLC0415 - loaded only with a witness
 
         witness = Witness(self.reader, path)
         witness.begin()
@@ -87,13 +87,13 @@ class Engine:
 
     @property
     def lag(self) -> Lag | None:
-        """How far the copy of a log on a server is behind; ``None`` for a log that is no copy, or not open any more."""
+        """How far the copy of a log on a server is behind; ``None`` if the log is no copy or is closed."""
         return None if self.shared is None or self.reader.closed else self.shared.lag()
 
     def commit(self, transaction: Transaction, *, is_exclusive: bool = False) -> None:
-        """Write a transaction durably, whole or not at all, and give its results their stamps.
+        """Write a transaction durably, whole or not at all, and complete the stamps of its results.
 
-        ``is_exclusive`` is for the thread that is inside of ``exclusive``.
+        ``is_exclusive`` is for a thread that is inside ``exclusive``.
         """
         if transaction.is_torn:
             raise InvalidInput(
@@ -102,9 +102,9 @@ class Engine:
         self.writer.submit(transaction, is_exclusive=is_exclusive)
 
     def observe(self, observer: "Observer") -> None:
-        """Tell an observer, in the place of the one before, of each commit, cold read and search from here on.
+        """Report each commit, cold read and search to an observer from now on; it replaces the previous one.
 
-        Only then is the way of a commit wrapped: without an observer it passes no function more.
+        Commits are wrapped only from then on: without an observer, a commit makes no extra call.
         """
         with self.reader.state_lock:
             self.reader.check_open()
@@ -114,12 +114,12 @@ class Engine:
                 self.writer.observe()
 
     def exclusive(self) -> AbstractContextManager[object]:
-        """Return a context in which nothing is committed but by the thread that holds it."""
+        """Return a context manager that keeps every other thread from committing."""
         return self.writer.exclusive()
 
     def subscribe(self, function: "Subscriber", after: int | None, branch: int) -> "Subscription":
-        """Call a function with a branch's events behind ``after``, ``None``: with those to come, until it is closed."""
-        from refold.engine.subscriptions import Subscriptions  # noqa: PLC0415 - loaded only by those who subscribe
+        """Call a function with a branch's events after ``after``, or only new ones for ``None``, until it is closed."""
+        from refold.engine.subscriptions import Subscriptions  # noqa: PLC0415 - loaded only for subscribers
 
         with self.reader.state_lock:
             self.reader.check_open()
@@ -128,9 +128,9 @@ class Engine:
         return self._subscriptions.subscribe(function, after, branch)
 
     def flush(self) -> None:
-        """Store the checkpoint rows of every stream that was touched, so that the next opening has no tail.
+        """Store the checkpoint rows of every stream that was touched, so that the next opening has no tail to scan.
 
-        Then the witness records the log's head; where that fails, the rows are stored all the same.
+        The witness then records the head of the log; if that fails, the rows are stored all the same.
         """
         self.settle()
         self._advance_witness()
@@ -140,7 +140,7 @@ class Engine:
             self.witness.advance()
 
     def settle(self) -> None:
-        """Store those rows and leave the witness as it is."""
+        """Store the checkpoint rows without advancing the witness."""
         reader = self.reader
         with self.exclusive(), reader.state_lock:
             reader.check_open()
@@ -150,28 +150,29 @@ class Engine:
                 try:
                     caches = [*reader.index.graph_rows(), *reader.more_rows(), *reader.head_digests.take()]
                     for rows in reader.packer.rest(reader.head, caches):
-                        # What another machine has erased meanwhile may be in them: then all was read again.
+                        # The rows may hold data that another machine has erased meanwhile; then everything was read
+                        # again.
                         put = partial(self.writer.put, rows, is_current=lambda: reader.streams is begun)
                         if not reader.log.in_turn(put):
                             break
                 except TurnLost:
-                    pass  # What is in RAM is of before an erasure of another process, and nothing depends on it.
+                    pass  # RAM is from before an erasure by another process, and nothing depends on it.
                 except BaseException:
                     reader.is_torn = True
                     raise
                 reader.log.durability.flush()
 
     def close(self) -> None:
-        """End the subscriptions, store what is worth storing and release the log.
+        """End the subscriptions, store the caches and release the log.
 
-        A second call does nothing, and one after a call that was cut off does the rest.
+        A second call does nothing, and a call after one that was interrupted does the rest.
 
-        Where acknowledged events cannot be made durable, the error is raised and the engine stays open, so that
-        somebody can make room or mend the disk, and close again. Where the witness cannot be written, the engine is
-        closed and it is raised.
+        If acknowledged events cannot be made durable, the error is raised and the engine stays open, so that the caller
+        can free space or repair the disk and close it again. If the witness cannot be written, the engine is closed and
+        the error is raised.
         """
         if self._is_disowned:
-            return  # Before any lock: a thread that is not in this process may hold it.
+            return  # Before taking a lock: a thread that does not exist in this process may hold it.
         if self._subscriptions is not None:
             self._subscriptions.close()
         try:
@@ -184,7 +185,7 @@ class Engine:
                 finally:
                     self._release()
         finally:
-            # Without the locks: its thread may wait for them.
+            # Without the locks, because the threads that end here may be waiting for them.
             if self.reader.is_closed:
                 self.reader.index.forget()
                 if self.witness is not None:
@@ -193,9 +194,10 @@ class Engine:
                     self.shared.join()
 
     def _finish(self) -> None:
-        """Store what is worth storing, and advance the witness.
+        """Store the caches and advance the witness.
 
-        Checkpoint rows that find no room, no turn or no store any more, or a disk that failed, are worth no error.
+        If everything is durable, checkpoint rows that cannot be stored raise no error: for lack of space or of a turn,
+        because the store is no longer at its path, or because the disk failed.
         """
         log = self.reader.log
         head = log.head()
@@ -213,18 +215,18 @@ class Engine:
 
     def _release(self) -> None:
         log = self.reader.log
-        head = log.head()  # Looked at first: another process may add to it, and what it added is durable.
+        head = log.head()  # Read first: another process may append meanwhile, and what it appends is durable.
         if log.durability.durable_until(head) >= head:
             try:
                 log.close()
             finally:
-                # Not by `refuse`: a signal may end a Python function before its first line.
+                # Not through `refuse`: a signal can end a Python function before its first line.
                 self.reader.closed, self.reader.is_writable = "is closed", False
         else:
             self._subscriptions = None
 
     def disown(self) -> None:
-        """Refuse every further use: LMDB and the locks belong to the process that forked this one."""
+        """Refuse all further use: LMDB and the locks belong to the process that forked this one."""
         self._is_disowned = True
         self.reader.refuse("belongs to the process that forked this one")
         self.reader.index.disown()
@@ -233,47 +235,47 @@ class Engine:
 
     @property
     def is_unswept(self) -> bool:
-        """Whether the log may still hold bytes of what was erased."""
+        """Whether the log may still hold bytes of erased events."""
         return self.reader.log.row("meta", UNSWEPT_KEY) is not None
 
     def sweep(self) -> None:
-        """Leave no byte of what was erased in the log; where that fails, a later opening does it."""
+        """Remove every byte of erased events from the log; if that fails, a later opening does it."""
         log = self.reader.log
         with self.reader.state_lock:
             erasure = log.row("meta", UNSWEPT_KEY)
             log.files.sweep()
 
             def unmark(turn: LogTurn) -> None:
-                # What another machine has erased meanwhile is for that one to sweep, or for whoever comes after it.
+                # Events that another machine has erased meanwhile are left to its sweep, or to a later one.
                 if log.row("meta", UNSWEPT_KEY) == erasure:
                     turn.write((), [("meta", UNSWEPT_KEY, None)])
 
             until_kept(lambda: log.in_turn(unmark))
-            log.durability.flush()  # Now that the ballast is lent.
+            log.durability.flush()  # Now, while the ballast is lent.
 
     def sweep_again(self) -> None:
-        """Do what an erasure that was cut off has left to do, if the log allows it now."""
+        """Finish an erasure that was interrupted, if the log allows it now."""
         if self.reader.log.readonly or not self.is_unswept:
             return
-        # Where a server does not answer, or there is no room, the row stays, and the next opening tries again.
+        # If a server does not answer or there is no space, the row stays and the next opening tries again.
         with suppress(StoreError), self.exclusive():
             self.reader.log.files.alone(self.sweep)
 
     def undisturbed(self, use: Callable[[], object]) -> None:
-        """Call ``use`` while no other thread reads or writes; do nothing once it is closed."""
+        """Call ``use`` while no other thread reads or writes; do nothing if the engine is closed."""
         with self.exclusive(), self.reader.state_lock:
             if not self.reader.is_closed:
                 use()
 
     def refresh(self) -> None:
-        """Fold what other processes and machines have written until now."""
+        """Fold everything that other processes and machines have written so far."""
         self.reader.check_open()
         if self.shared is not None:
             self.shared.refresh()
         self.reader.notice()
 
     def known(self, check: Callable[[int], T]) -> T:
-        """Return what a check of seqs against the head says: the second time, with all that others have written."""
+        """Return the result of a check of seqs against the head; if it fails, refresh and check once more."""
         try:
             return check(self.reader.head)
         except InvalidInput:
@@ -281,7 +283,7 @@ class Engine:
             return check(self.reader.head)
 
     def reload(self) -> None:
-        """Forget everything that is in RAM and read it again; for those who changed rows below the engine."""
+        """Drop everything in RAM and read it again; for callers that changed rows below the engine."""
         with self.exclusive(), self.reader.state_lock:
             self.reader.restart()
 
@@ -297,10 +299,10 @@ def open_engine(
     witness: str | None = None,
     cache: str | None = None,
 ) -> Engine:
-    """Return an engine over the store at ``path``, which is created if there is none; over RAM for ``None``.
+    """Return an engine over the store at ``path``, creating it if there is none, or over RAM for ``None``.
 
-    ``path`` may be the address of a log on a server, whose copy is in ``cache``. With a ``witness``, the log has to be
-    the one that it saw; else nothing is changed, and no store created.
+    ``path`` can be the address of a log on a server, with its local copy in ``cache``. With a ``witness``, the log must
+    be the one that the witness saw; otherwise nothing is changed and no store is created.
     """
     if path is not None and is_address(path):
         return _open_shared(
@@ -336,7 +338,7 @@ def _open_shared(
     witness: str | None,
     cache: str | None,
 ) -> Engine:
-    from refold.log.replica import open_replica  # noqa: PLC0415 - loaded only by those whose log is on a server
+    from refold.log.replica import open_replica  # noqa: PLC0415 - loaded only for a log on a server
 
     log = open_replica(address, readonly=readonly, seed=_seed(random_bytes), cache=cache)
     try:
@@ -368,7 +370,7 @@ def _opened_log(
 ) -> Log:
     seed = _seed(random_bytes)
     if path is None:
-        from refold.log.memory_log import RamLog  # noqa: PLC0415 - and one on disk no log in RAM
+        from refold.log.memory_log import RamLog  # noqa: PLC0415 - a store on disk needs no log in RAM
 
         in_ram = RamLog()
         write(in_ram, (), [("meta", key, value) for key, value in seed.items()])
@@ -377,7 +379,7 @@ def _opened_log(
     from refold.log.lmdb_log import LmdbLog  # noqa: PLC0415
 
     if witness is not None:
-        from refold.engine import witness as engine_witness  # noqa: PLC0415 - loaded only by those who ask
+        from refold.engine import witness as engine_witness  # noqa: PLC0415 - loaded only with a witness
 
         engine_witness.prepare(witness, has_store=holds_store(path), readonly=readonly)
     log = LmdbLog(directory_at(path, readonly=readonly, seed=seed, exclusive=delayed))
@@ -386,9 +388,9 @@ def _opened_log(
             _check_own(log, path)
         if not delayed:
             return log
-        from refold.log.delayed import DelayedLog  # noqa: PLC0415 - loaded only by those who ask
+        from refold.log.delayed import DelayedLog  # noqa: PLC0415 - loaded only for delayed writes
 
         return DelayedLog(log)
     except BaseException:
-        log.close()  # A traceback may hold it.
+        log.close()  # A traceback may keep it alive.
         raise

@@ -1,9 +1,9 @@
-"""Erasure: which events it reaches, the commit that blanks them, and the file without a trace of them.
+"""Erasure: the events that it reaches, the commit that blanks them, and a file without a trace of them.
 
-One commit appends the ``erased`` events, puts the blanked records in the place of the others, gives erased streams
-another name, and removes every cached row that may hold what is gone. In a directory it is a clean copy that takes the
-place of the file. In a log on a server the bytes go in a second step, and until then a row says that it is still to be
-done: whoever opens the log next does it.
+One commit appends the ``erased`` events, replaces records with blanked ones, renames erased streams, and removes every
+cached row that may hold erased data. In a directory, that commit is a clean copy that replaces the file. In a log on a
+server, a second step removes the bytes. Until then a row marks that step as pending, and the next process that opens
+the log to write performs it.
 """
 
 from bisect import bisect_left, bisect_right
@@ -66,14 +66,15 @@ from refold.views.session import ContextShown, MemoriesExtracted
 from refold.views.store import ERASED_PREFIX, ContextHashed
 from refold.views.window import MessagesRecalled
 
-# What an erasure looks for afterwards: every text and value of the erased bodies, those inside of others too. Pure.
+# Markers that an erasure searches for afterwards: every text and value of the erased bodies, nested ones included.
+# Pure.
 
 
 def markers_of(events: Iterable[Event]) -> set[bytes]:
-    """Return the texts and bytes of the bodies of events, and those inside of their packed values.
+    """Return the texts and byte strings in the bodies of events, including those inside their packed values.
 
-    What the events keep is not among them: the id of a call is part of the call, and among the ids that stay. Nor is
-    their bookkeeping.
+    Values that the events keep are left out: the id of a call is part of the call, but also among the ids that stay.
+    Bookkeeping fields are left out too.
     """
     found, kept = set[bytes](), set[bytes]()
     for event in events:
@@ -85,12 +86,12 @@ def markers_of(events: Iterable[Event]) -> set[bytes]:
 
 
 def telling(markers: Iterable[bytes]) -> set[bytes]:
-    """Return those of the markers that are long enough to be looked for; zeros are what empty pages are full of."""
+    """Return the markers long enough to search for; outer zeros do not count, as empty pages are full of them."""
     return {marker for marker in markers if len(marker.strip(b"\0")) >= MARKER_BYTES_MIN}
 
 
 def _strings(value: object) -> Iterator[bytes]:
-    """Yield every string in a value: texts and bytes, and what bytes hold that are msgpack themselves."""
+    """Yield every string in a value: texts, byte strings, and strings in byte strings that are msgpack themselves."""
     if isinstance(value, str):
         yield value.encode()
     elif isinstance(value, bytes):
@@ -107,24 +108,24 @@ def _strings(value: object) -> Iterator[bytes]:
 
 
 def _unpacked(packed: bytes) -> Any:
-    """Return the value that bytes hold as msgpack, ``None`` where they are something else, a vector for example."""
+    """Return the value that bytes hold as msgpack, or ``None`` if they hold something else, such as a vector."""
     try:
         return unpack_json(packed)
     except (StoreCorrupt, TypeError, RecursionError):
         return None
 
 
-# What an erasure reaches: events derived from others, forks of what is erased, and every state that may hold it.
+# The reach of an erasure: derived events, forks of erased streams, and every state that may hold erased data.
 
 _MENTIONING: Final = {
     kind.name: frozenset(fold.TAGS[each] for each in kind.handlers if each.mentions is not Event.mentions)
     for kind in fold.KINDS.values()
 }
-"""Kinds of streams, and the tags of their events that name conversations."""
+"""Kind of stream -> tags of its events that name conversations."""
 
 
 class Base(NamedTuple):
-    """An event that goes on from a place of another stream, or of its own."""
+    """An event that continues from a place in another stream, or in its own."""
 
     seq: int
     number: int
@@ -134,14 +135,14 @@ class Base(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The reach of an erasure: the events requested, those derived from them, and streams to rename by number."""
+    """The reach of an erasure: the events requested, those derived from them, and the streams to rename."""
 
     seqs: list[int]
     derived: list[int]
     renamed: dict[int, str]
-    """Number of a stream -> the name that it gets."""
+    """Number of a stream -> its new name."""
     naming: list[int]
-    """Events that are kept and name what is erased."""
+    """Events that are kept although they name erased ones."""
 
 
 def planned(
@@ -153,9 +154,9 @@ def planned(
     *,
     derived: bool,
 ) -> Plan:
-    """Return the plan to erase what was asked for, and with ``derived`` what names it or was derived from either.
+    """Return the plan to erase the given events; with ``derived``, also what names them or was derived from either.
 
-    Hashes of contexts count as derived from all that those may have shown.
+    Hashes of contexts count as derived from everything that those contexts may have shown.
     """
     reached = set[int]()
     if derived:
@@ -167,7 +168,7 @@ def planned(
 
 
 def _derived_from(engine: Engine, seqs: Iterable[int]) -> set[int]:
-    """Return the seqs of all events that were derived from the given ones, directly or through others."""
+    """Return the seqs of all events that were derived from the given ones, directly or indirectly."""
     found: set[int] = set()
     waiting = list(seqs)
     while waiting:
@@ -183,21 +184,21 @@ def _derived_from(engine: Engine, seqs: Iterable[int]) -> set[int]:
 _NEVER_SHOWN: Final = frozenset(
     fold.TAGS[kind] for kind in (MemoriesRecalled, MessagesRecalled, MemoriesExtracted, ContextShown, ContextHashed)
 )
-"""The tags of events of which no context shows anything, although they are in streams that it shows."""
+"""The tags of events that no context shows, although they are in streams that contexts show."""
 
 
 def _showable(engine: Engine, seqs: Iterable[int]) -> list[int]:
-    """Return those of the seqs, in order, whose events a context may show."""
+    """Return the seqs whose events a context can show, in order."""
     found = (each for page in pages(sorted(seqs)) for each in engine.reader.log.events_at(page))
     return [each.seq for each in found if fold.tag_of(each.array) not in _NEVER_SHOWN]
 
 
 def _hashes_of(engine: Engine, begins: Mapping[int, int]) -> set[int]:
-    """Return the seqs of the hashes of those contexts that may have shown what is erased.
+    """Return the seqs of the hashes of contexts that may have shown erased data.
 
-    ``begins`` says from which seq on the state of which stream may hold it. A context is of its conversation, the board
-    of that with the node's under it, a project, a profile and a journal; what it quotes of other conversations is among
-    its sources.
+    ``begins`` maps the number of a stream to the seq from which its state may hold that data. A context is made of its
+    conversation, that conversation's board with the node's board under it, a project, a profile and a journal. Anything
+    that it quotes from other conversations is among its sources.
     """
     if not begins or fold.TAGS[ContextHashed] not in engine.reader.tags:
         return set()
@@ -211,7 +212,7 @@ def _hashes_in(engine: Engine, page: Sequence[int], begins: Mapping[int, int]) -
     shown = {each.stamp.seq: each for each in engine.reader.loader.recorded(sorted(owners.values()))}
     for seq, owner in owners.items():
         event, stamp = shown[owner]
-        # Of what is no context, or was erased, nothing tells what it showed, nor can it be built again.
+        # If the source is no context, or was erased, nothing tells what it showed, nor can it be rebuilt.
         if not isinstance(event, ContextShown) or stamp.erased:
             yield seq
             continue
@@ -223,7 +224,7 @@ def _hashes_in(engine: Engine, page: Sequence[int], begins: Mapping[int, int]) -
 
 
 def _read_by(engine: Engine, branch: int, stream: str, event: ContextShown) -> Iterator[str]:
-    """Yield the streams of which a context was made."""
+    """Yield the streams that a context was made of."""
     yield from (stream, f"project/{event.project}", f"profile/{event.profile}", f"journal/{event.journal}")
     board = session_board(stream.partition("/")[2])
     if engine.reader.streams.find(key_of(branch, board)) is not None:
@@ -232,14 +233,14 @@ def _read_by(engine: Engine, branch: int, stream: str, event: ContextShown) -> I
 
 
 def _node_boards(state: fold.State) -> list[str]:
-    """Return the stream of the node's board that a session's lies over, none where it works on no node."""
+    """Return the stream of the node's board under a session's board; empty if the session works on no node."""
     own = state.part(BOARD)
     project, node = own.recorded(PROJECT_ID), own.recorded(NODE_ID)
     return [node_board(project, node)] if project and node else []
 
 
 def _may_hold(engine: Engine, key: str, seq: int, begins: Mapping[int, int]) -> bool:
-    """Return whether the state of a stream at a seq may hold what is erased, what it inherited too."""
+    """Return whether the state of a stream at a seq may hold erased data, including what it inherited."""
     stream = engine.reader.streams.find(key)
     while stream is not None:
         if begins.get(stream.number, seq + 1) <= seq:
@@ -274,7 +275,7 @@ def _mentions_in(engine: Engine, page: Sequence[int], tags: Collection[int], con
 
 
 def unerased(engine: Engine, seqs: Iterable[int]) -> list[int]:
-    """Return those of the seqs, in order, whose events still have a body to erase."""
+    """Return the seqs whose events still have a body to erase, in order."""
     left: list[int] = []
     for page in pages(sorted(seqs)):
         found = [each for each in engine.reader.log.events_at(page) if not each.flags & FLAG_ERASED]
@@ -283,16 +284,16 @@ def unerased(engine: Engine, seqs: Iterable[int]) -> list[int]:
 
 
 def pages(seqs: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Return the seqs in pages."""
+    """Yield the seqs in pages."""
     for begin in range(0, len(seqs), PAGE_EVENTS):
         yield seqs[begin : begin + PAGE_EVENTS]
 
 
-# Who goes on from what.
+# Which streams continue from which.
 
 
 def bases(engine: Engine) -> list[Base]:
-    """Return all forks and restores of the log, in order; none is looked for where none was ever written."""
+    """Return all forks and restores of the log, in order; skip the search if none was ever written."""
     if not engine.reader.tags & {fold.TAGS[kind] for kind in fold.BASE_TYPES}:
         return []
     found: list[Base] = []
@@ -306,10 +307,10 @@ def bases(engine: Engine) -> list[Base]:
 
 
 def family(engine: Engine, stream: Stream, bases: Sequence[Base]) -> tuple[list[int], list[str]]:
-    """Return a stream with its forks, by number, and the names of those streams that live on from them.
+    """Return the numbers of a stream and its forks, and the names of the live streams that continue from them.
 
-    A branch's own stream goes on from the one it inherited; a conversation that was only restored from one of these
-    keeps its own events.
+    A branch's own stream continues from the one that it inherited. A conversation that was only restored from one of
+    these keeps its own events.
     """
     family = {stream.number}
     alive: dict[str, None] = {}
@@ -328,7 +329,7 @@ def family(engine: Engine, stream: Stream, bases: Sequence[Base]) -> tuple[list[
 
 
 def heirs(engine: Engine, stream: Stream) -> Iterator[tuple[Stream, str]]:
-    """Yield the streams that forks of the memory have in the place of one, each with the name of the fork."""
+    """Yield the streams that forks of the memory have in place of a stream, each with the name of its fork."""
     for branch, forked in enumerate(engine.reader.loader.branches(), 1):
         other = engine.reader.streams.find(key_of(branch, stream.name))
         if other is not None and stream.number in list(engine.reader.streams.numbers(other)) and other is not stream:
@@ -336,12 +337,12 @@ def heirs(engine: Engine, stream: Stream) -> Iterator[tuple[Stream, str]]:
 
 
 def own_number(engine: Engine, branch: int, name: str) -> int:
-    """Return the number under which a branch has events of its own of a stream, 0 where it has none."""
+    """Return the number of the stream with a branch's own events under a name, or 0 if it has none."""
     return int.from_bytes(engine.reader.log.row("names", name_key(branch, name)) or b"", "big")
 
 
 def new_name(engine: Engine, streams: Sequence[int], number: int) -> str:
-    """Return the name of a stream once it is erased; that of a branch has the name of the one it continues."""
+    """Return the name of a stream after its erasure; a branch's stream shares the name of the one that it continues."""
     stream = engine.reader.streams.at_number(number)
     while stream.base is not None and stream.base[0] in streams:
         stream = engine.reader.streams.at_number(stream.base[0])
@@ -358,7 +359,7 @@ def own_seqs(engine: Engine, number: int) -> list[int]:
 
 
 def snapshots_of(engine: Engine, streams: Collection[int]) -> set[int]:
-    """Return the seqs at which states of the streams got names."""
+    """Return the seqs of the events that named states of the streams."""
     found = set[int]()
     branches = range(len(engine.reader.loader.branches()) + 1)
     for number in filter(None, (own_number(engine, branch, STORE_STREAM) for branch in branches)):
@@ -369,7 +370,7 @@ def snapshots_of(engine: Engine, streams: Collection[int]) -> set[int]:
 
 
 def affected(engine: Engine, seqs: Sequence[int], bases: Sequence[Base]) -> dict[int, int]:
-    """Return from which seq on the state of which stream may hold what the events at the seqs held."""
+    """Return, by stream number, the seq from which its state may hold data of the events at the seqs."""
     found: dict[int, int] = {}
     for page in pages(seqs):
         for each in engine.reader.log.events_at(page):
@@ -413,16 +414,16 @@ BEYOND_REACH: Final = (
 
 
 ON_A_SERVER: Final = "the server's own logs of writes, its replicas' included, and its backups, until they are gone"
-"""What is beyond reach of a log on a server, besides."""
+"""What else is beyond reach for a log on a server."""
 
 
 def erase_seqs(engine: Engine, seqs: Collection[int], *, derived: bool) -> Receipt:
-    """Erase the bodies of events, and of those that were derived from them; return what was reached."""
+    """Erase the bodies of events, with ``derived`` also of those derived from them, and return the receipt."""
     return _erase(engine, lambda known: plan_of_seqs(engine, seqs, known, derived=derived))
 
 
 def plan_of_seqs(engine: Engine, seqs: Collection[int], known: Sequence[Base], *, derived: bool) -> Plan:
-    """Return what an erasure of events would reach."""
+    """Return the plan to erase events; ``InvalidInput`` if a seq is not in the log."""
     beyond = [seq for seq in seqs if not 0 < seq <= engine.reader.head]
     if beyond:
         raise InvalidInput(
@@ -432,10 +433,10 @@ def plan_of_seqs(engine: Engine, seqs: Collection[int], known: Sequence[Base], *
 
 
 def erase_stream(engine: Engine, branch: int, name: str, *, derived: bool, forks: bool) -> Receipt:
-    """Erase all events of a stream and its name, with what was forked from it if ``forks``; return what was reached.
+    """Erase all events of a stream and its name, with its forks if ``forks``, and return the receipt.
 
-    With ``derived`` that is also the board of a conversation, and every event that names the conversation. Raises
-    ``InvalidInput`` if live forks go on from it and are not to be erased too, or if it was inherited.
+    With ``derived``, this also erases the board of a conversation and every event that names the conversation. Raises
+    ``InvalidInput`` if the stream was inherited, or if live forks continue from it and are not to be erased too.
     """
     return _erase(engine, lambda known: plan_of_stream(engine, branch, name, known, derived=derived, forks=forks))
 
@@ -443,7 +444,7 @@ def erase_stream(engine: Engine, branch: int, name: str, *, derived: bool, forks
 def plan_of_stream(
     engine: Engine, branch: int, name: str, known: Sequence[Base], *, derived: bool, forks: bool
 ) -> Plan:
-    """Return what an erasure of a stream would reach; refuse as ``erase_stream`` does."""
+    """Return the plan to erase a stream; it raises as ``erase_stream`` does."""
     stream = engine.reader.streams.find(key_of(branch, name))
     if stream is not None and stream.base is not None:
         raise InvalidInput(
@@ -463,12 +464,12 @@ def plan_of_stream(
 
 
 def _events_of(engine: Engine, streams: Collection[int]) -> set[int]:
-    """Return the seqs of the streams' own events, and of those that gave states of them a name."""
+    """Return the seqs of the streams' own events, and of the events that named states of them."""
     return {seq for number in streams for seq in own_seqs(engine, number)} | snapshots_of(engine, streams)
 
 
 def _conversations(engine: Engine, branch: int, name: str, renamed: Collection[int]) -> set[tuple[int, str]]:
-    """Return branch and id of a conversation and of all that are renamed with it, where forks inherited them too."""
+    """Return branch and id of a conversation and of all renamed with it, including where forks inherited them."""
     slots = [engine.reader.streams.at_number(number) for number in renamed]
     slots += [heir for stream in slots for heir, _ in heirs(engine, stream)]
     found = {(branch, name), *((stream.branch, stream.name) for stream in slots)}
@@ -476,12 +477,12 @@ def _conversations(engine: Engine, branch: int, name: str, renamed: Collection[i
 
 
 def _renamed(engine: Engine, stream: Stream, known: Sequence[Base], *, forks: bool) -> dict[int, str]:
-    """Return the new names of a stream and of its forks, by number; refuse where live forks are not to go along."""
+    """Return the new names of a stream and of its forks, by number; refuse if live forks are to be kept."""
     kin, dependents = family(engine, stream, known)
     if dependents and not forks:
         more = f" and {len(dependents) - 1} more go" if len(dependents) > 1 else " goes"
         advice = "erase them too with forks='erase'"
-        if stream.kind == "conversation":  # A fork of the whole memory stays as long as the store.
+        if stream.kind == "conversation":  # A fork of the whole memory exists as long as the store.
             advice = f"drop forks of the conversation with close(drop=True), or {advice}"
         raise InvalidInput(f"{dependents[0]}{more} on from {stream.name}; {advice}")
     streams = kin if forks else [stream.number]
@@ -489,10 +490,10 @@ def _renamed(engine: Engine, stream: Stream, known: Sequence[Base], *, forks: bo
 
 
 def _erase(engine: Engine, plan: Callable[[Sequence[Base]], Plan]) -> Receipt:
-    """Erase what a plan says that is made while nobody else writes; nothing is changed where it refuses."""
+    """Make a plan and erase what it covers while nothing else writes; if the plan refuses, change nothing."""
     with engine.exclusive():
         engine.reader.check_writable()
-        # Another machine may write to a log on a server meanwhile; then it is planned again.
+        # Another machine can write to a log on a server meanwhile; the erasure is then planned again.
         return until_kept(lambda: _erase_now(engine, plan))
 
 
@@ -502,15 +503,15 @@ def _erase_now(engine: Engine, plan: Callable[[Sequence[Base]], Plan]) -> Receip
 
 
 class _Step(NamedTuple):
-    """What an erasure has written."""
+    """The outcome of writing an erasure."""
 
     plan: Plan
     markers: set[bytes]
-    """What is not to be found any more."""
+    """Byte strings that must not be found any more."""
     stale_count: int
-    """How many cached rows went."""
+    """Number of cached rows deleted."""
     gaps: CheckpointGaps | None
-    """The events that no row covers now; ``None`` where nothing was to be written."""
+    """The events that no row covers now; ``None`` if there was nothing to write."""
 
 
 @reports_damage
@@ -519,7 +520,7 @@ def _erase_alone(engine: Engine, plan: Callable[[Sequence[Base]], Plan]) -> Rece
     with reader.state_lock:
         reader.check_open()
         reader.notice()
-        engine.settle()  # Rows that wait in RAM are forgotten when all begins anew.
+        engine.settle()  # The restart below drops rows that wait in RAM.
         step = reader.log.in_turn(partial(_take_turn, engine, plan))
         try:
             if step.gaps is not None:
@@ -537,9 +538,9 @@ def _erase_alone(engine: Engine, plan: Callable[[Sequence[Base]], Plan]) -> Rece
 
 
 def _finish(engine: Engine) -> None:
-    """Store what the erasure packed anew, and have a server drop what it keeps."""
+    """Store what the erasure packed again, and make a server drop what it keeps."""
     if not engine.is_unswept:
-        with suppress(StoreError):  # The erasure is whole, and what this stores is computed again where it is missing.
+        with suppress(StoreError):  # The erasure is complete; anything missing from what this stores is computed again.
             engine.settle()
         return
     try:
@@ -553,7 +554,7 @@ def _finish(engine: Engine) -> None:
 
 
 def _take_turn(engine: Engine, plan: Callable[[Sequence[Base]], Plan], turn: LogTurn) -> _Step:
-    """Plan the erasure on what all others have written, and write it as one transaction."""
+    """Catch up with all other writers, plan the erasure, and write it as one transaction."""
     reader = engine.reader
     if turn.last_commit != reader.last_commit:
         reader.catch_up()
@@ -587,7 +588,7 @@ def _take_turn(engine: Engine, plan: Callable[[Sequence[Base]], Plan], turn: Log
     ]
     if reader.log.files.keeps_erased:
         rows.append(("meta", UNSWEPT_KEY, SEQ.pack(commit.first_seq)))
-    reader.is_torn = True  # What is erased is what the log says, until it was read again.
+    reader.is_torn = True  # Until the log is read again, only the log says what is erased.
     try:
         turn.write(commit.records, rows, left, is_clean=True)
     except TurnLost:
@@ -597,15 +598,16 @@ def _take_turn(engine: Engine, plan: Callable[[Sequence[Base]], Plan], turn: Log
 
 
 def _group(engine: Engine, seqs: Sequence[int], left: Sequence[Sealed], emptied: Iterable[str]) -> Group:
-    """Return the events that say what is erased, with the digest of what is left of each record.
+    """Return the events that record the erasure, with the digest of what is left of each record.
 
-    A stream that is erased whole, and went on from another one, is emptied: what it holds of that one is not erased.
+    A stream that is erased whole and continued from another one is emptied, because what it holds of that one is not
+    erased.
     """
     digests = {last: digest_of(record[HASH_BYTES:]) for last, record in left}
     group = Group(engine.reader)
     for begin in range(0, max(len(seqs), 1), ERASED_SEQS_COUNT):
         named = tuple(seqs[begin : begin + ERASED_SEQS_COUNT])
-        # A record's digest is at its last erased event: what follows is in later records.
+        # A record's digest goes with its last erased event: the seqs after that are in later records.
         until = seqs[begin + ERASED_SEQS_COUNT] if begin + ERASED_SEQS_COUNT < len(seqs) else engine.reader.head + 1
         proofs = tuple((last, digests.pop(last)) for last in list(digests) if last < until)
         group.apply(Mutation(STORE_STREAM, Erased((), named, proofs), origin=origin_in(engine.reader)))
@@ -617,7 +619,7 @@ def _group(engine: Engine, seqs: Sequence[int], left: Sequence[Sealed], emptied:
 
 
 def left_of(engine: Engine, seqs: Sequence[int]) -> Iterator[Sealed]:
-    """Yield each record without the bodies at the seqs, which are in order."""
+    """Yield each record that holds some of the seqs, without their bodies; the seqs must be in order."""
     begin = 0
     while begin < len(seqs):
         record = record_at(engine.reader.log, seqs[begin])
@@ -629,7 +631,7 @@ def left_of(engine: Engine, seqs: Sequence[int]) -> Iterator[Sealed]:
 
 
 def _stale_rows(engine: Engine, begins: Mapping[int, int], seqs: Sequence[int]) -> list[Row]:
-    """Return the deletions of the cached rows that may hold what is about to be erased."""
+    """Return deletions of the cached rows that may hold data that is about to be erased."""
     stale: list[Row] = [("vectors", key, None) for key, _ in vectors.rows_of(engine.reader.log, seqs)]
     known = sorted({known_key(page_of(seq)) for seq in seqs})
     stale.extend(("graphs", key, None) for key in known if engine.reader.log.row("graphs", key) is not None)
@@ -645,7 +647,7 @@ def _stale_rows(engine: Engine, begins: Mapping[int, int], seqs: Sequence[int]) 
 
 
 def _uncovered(engine: Engine, begins: Mapping[int, int], applied: int) -> dict[int, tuple[int, list[int]]]:
-    """Return version and seqs of those events up to ``applied`` that no row covers once the stale ones are gone."""
+    """Return, by stream, version and seqs of the events up to ``applied`` that no row covers after the deletions."""
     found: dict[int, tuple[int, list[int]]] = {}
     for number, begin in begins.items():
         row = engine.reader.checkpoints.before(number, begin - 1) if begin > 1 else None
@@ -665,10 +667,10 @@ def _renaming(engine: Engine, renamed: Mapping[int, str]) -> Iterator[Row]:
 
 
 def _forgotten(engine: Engine, seqs: Sequence[int]) -> Iterator[Row]:
-    """Yield the rows of the requests that made the events at the seqs, without the hash of what was asked.
+    """Yield the rows of the requests that made the events at the seqs, without the hash of the content requested.
 
-    Whoever has the file has the key of that hash, and could try what was asked until it fits. A request that changed
-    nothing may have asked for what is erased.
+    Anyone who has the file has the key of that hash, and could try contents until one fits. A request that changed
+    nothing may have asked for erased data, so its row is among them.
     """
     for key, row in scan(engine.reader.log, "requests", b"", PAGE_EVENTS):
         first, last = answer_of(row)
@@ -677,18 +679,18 @@ def _forgotten(engine: Engine, seqs: Sequence[int]) -> Iterator[Row]:
             yield "requests", key, row[:VERB_BYTES] + FORGOTTEN + row[KEYED_HASH_BYTES:]
 
 
-# What the receipt says.
+# The receipt.
 
 
 def _markers(engine: Engine, seqs: Sequence[int], renamed: Collection[int]) -> set[bytes]:
-    """Return the texts and bytes of the bodies at the seqs, their vectors, and the ids of streams that are renamed."""
+    """Return the texts and byte strings of the bodies at the seqs, their vectors, and the ids of renamed streams."""
     ids = {engine.reader.streams.name_of(number).partition("/")[2].encode() for number in renamed}
     ids.update(vectors.opened(key, value) or value for key, value in vectors.rows_of(engine.reader.log, seqs))
     return ids | markers_of(event for page in pages(seqs) for event, _ in engine.reader.loader.recorded(page))
 
 
 def _receipt(engine: Engine, plan: Plan, markers: set[bytes], rows: int) -> Receipt:
-    """Look for what was erased in every file of the store, and say what was reached."""
+    """Search every file of the store for erased data and return the receipt."""
     wanted = telling(markers)
     found = engine.reader.log.files.search(wanted)
     return Receipt(

@@ -1,7 +1,7 @@
-"""The fold of the whole log beside a walk over it, held against every cache: checkpoints, digests, live states.
+"""A fold of the whole log beside a walk over it, compared with every cache: checkpoints, digests, live states.
 
-A stream whose last event has a checkpoint row leaves RAM there. States of streams that do not fit into their part of
-``memory_bytes`` together are left to another pass over the log.
+A stream whose last event has a checkpoint row is dropped from RAM there. If the states do not fit into their share of
+``memory_bytes`` together, some streams are left to another pass over the log.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -45,27 +45,27 @@ class _Stream:
         self.name = name
         self.state = state
         self.rows = rows
-        """How many checkpoint rows are still to come."""
+        """Number of checkpoint rows that are still to come."""
         self.row = 0
         """The seq of the last checkpoint row."""
         self.events: dict[int, tuple[Event, Stamp]] | None = {} if rows == 1 else None
-        """The events before the only checkpoint row, by their seqs: streams of few events are most in many stores."""
+        """The events up to the only checkpoint row, by seq; in many stores, most streams have few events."""
         self.seqs: list[int] = []
         """The seqs of the events since the last kept row."""
         self.digests: tuple[int, list[tuple[str, bytes]]] = (0, [])
-        """The digests of the views at a seq, if they were asked for."""
+        """The digests of the views at a seq, if they were needed."""
 
     def digests_at(self, seq: int) -> list[tuple[str, bytes]]:
-        """Return the digests of the views at the event that was folded last."""
+        """Return the digests of the views at the event folded last."""
         if self.digests[0] != seq:
             self.digests = (seq, fold.digests(self.state))
         return self.digests[1]
 
 
 class FoldCheck:
-    """One fold of the whole log; takes the pages of a walk, and then what was left out in passes of its own.
+    """One fold of the whole log: it takes the pages of a walk, then reads the streams left out in passes of its own.
 
-    Of ``parts`` checks each folds and compares its own streams, by their numbers.
+    With several ``parts``, each check folds and compares its own streams, by their numbers.
     """
 
     def __init__(
@@ -79,30 +79,30 @@ class FoldCheck:
         self._weight = self._folded = self._folded_bytes = 0
         self._postponed: set[int] = set()
         self._wanted: set[int] | None = None
-        """The streams of this pass, ``None``: all but those postponed."""
+        """The streams of this pass; ``None`` means all but those postponed."""
         self._rows: dict[int, int] = {}
-        """Number of a stream -> how many checkpoint rows it has."""
+        """Number of a stream -> number of its checkpoint rows."""
         self._due: dict[int, int] = {}
         """Seq of a checkpoint row -> number of its stream."""
         self._held: set[int] = set()
-        """The seqs of the checkpoint rows that are what they should be."""
+        """Seqs of the checkpoint rows that are correct."""
         self._doubtful: set[int] = set()
-        """Numbers of streams with two checkpoint rows where one can be."""
+        """Numbers of streams that have checkpoint rows at the same seq, where there can be only one."""
         self._digests_due: dict[int, int] = {}
         self._stops: set[int] = set()
         """The seqs at which something is cached."""
         self._applied = 0
-        """Up to which seq checkpoint rows are said to cover every event."""
+        """The seq up to which checkpoint rows are said to cover every event."""
         self._findings: list[Finding] = []
         self.hashed: dict[int, list[tuple[str, bytes]]] = {}
         """Number of a stream -> the digests of its views at its last event."""
         self._left: dict[int, tuple[int, int]] = {}
-        """Number of a stream -> version and seq at which it left RAM, because it should end there."""
+        """Number of a stream -> version and seq at which it was dropped from RAM, because it should end there."""
         self._schedule()
 
     @cached_property
     def zero(self) -> tuple[Streams, Loader]:
-        """Streams and loader that read the log without checkpoint rows; a base pointer or a doubtful row needs them."""
+        """Streams and a loader that read the log without checkpoint rows, for base pointers and doubtful rows."""
         return self._from_zero()
 
     def _schedule(self) -> None:
@@ -134,7 +134,7 @@ class FoldCheck:
         return number % self._parts == self._part
 
     def take_own(self, record: Record) -> dict[int, tuple[int, int]]:
-        """Fold what a record that the walk leaves out has of the own streams; return their versions and seqs there."""
+        """Fold the own streams in a record that the walk leaves out; return the versions and seqs that they reach."""
         return self._take_some(record, {head.number for head in record.heads if self._is_own(head.number)})
 
     def _take_some(self, record: Record, wanted: Collection[int]) -> dict[int, tuple[int, int]]:
@@ -150,7 +150,7 @@ class FoldCheck:
         return reader.loader.stamps(record, reader.streams.name_of)
 
     def take(self, page: Page) -> None:
-        """Fold a page, and hold what is cached at its seqs against the states."""
+        """Fold a page, and compare everything cached at its seqs with the states."""
         record, events = page
         part, parts = self._part, self._parts
         found = zip(record.numbers, self._stamps(record), events, strict=True)
@@ -180,11 +180,11 @@ class FoldCheck:
             self._shed()
 
     def _begin(self, number: int) -> _Stream | None:
-        """Return a stream as it is before its first event; ``None`` if it is not one of this pass."""
+        """Return a stream as it is before its first event, or ``None`` if this pass leaves it out."""
         if number in self._postponed if self._wanted is None else number not in self._wanted:
             return None
         if number in self._left:
-            return None  # It goes on behind its head; ``finish`` says so.
+            return None  # It continues after its head; ``finish`` reports that.
         streams = self._engine.reader.streams
         name, state = streams.name_of(number), None
         if streams.branch_of(number):
@@ -197,7 +197,7 @@ class FoldCheck:
         return found
 
     def _compare(self, number: int, stream: _Stream, seq: int, version: int) -> None:
-        """Hold what is cached at the seq that was folded last against the state."""
+        """Compare everything cached at the seq folded last with the state."""
         if self._due.get(seq) == number:
             self._compare_row(number, stream, seq, version)
         if self._digests_due.get(seq) == number:
@@ -208,7 +208,9 @@ class FoldCheck:
             del self._streams[number]
 
     def _compare_row(self, number: int, stream: _Stream, seq: int, version: int) -> None:
-        """Take note of a checkpoint row that is the state at its seq, and names the events since the last."""
+        """Record a checkpoint row as correct if it is the state at its seq and names the events since the last kept
+        row.
+        """
         stream.rows -= 1
         stream.row = seq
         key = number_key(number) + SEQ.pack(seq)
@@ -217,14 +219,14 @@ class FoldCheck:
             if (row.version, row.since) == (version, stream.seqs) and self._holds(stream, row):
                 self._held.add(seq)
         except UNREADABLE:
-            return  # Whoever looks at it closely says what it is.
+            return  # A closer check reports the problem.
         finally:
             stream.events = None
         if row.kept:
             stream.seqs = []
 
     def _holds(self, stream: _Stream, row: Checkpoint) -> bool:
-        """Return whether a row holds the state: if it has the same bytes, it does.
+        """Return whether a row holds the state, which is certain if it has the same bytes.
 
         The last row of a stream, from which it is opened, is read as an opening reads it, whatever its bytes are.
         """
@@ -248,7 +250,7 @@ class FoldCheck:
     # Memory.
 
     def _shed(self) -> None:
-        """Weigh what is held; where it is too much, leave the streams that came last to another pass."""
+        """Weigh the streams in RAM; if they are too large, leave those that came last to another pass."""
         event_bytes = self._folded_bytes // self._folded
         weights = {number: _weight(stream, event_bytes) for number, stream in self._streams.items()}
         self._weight = sum(weights.values())
@@ -257,11 +259,11 @@ class FoldCheck:
             self._weight -= weight
             del self._streams[number]
             self._postponed.add(number)
-        # What a single stream takes, it takes.
+        # A single stream may take what it needs.
         self._weight = min(self._weight, self._memory_bytes // 2)
 
     def finish(self, heads: Mapping[int, tuple[int, int]]) -> Iterator[Finding]:
-        """Yield the flaws of the caches: of the streams folded so far, and then of those left out."""
+        """Yield the flaws of the caches: of the streams folded so far, then of those left out."""
         yield from self._rest(heads)
         while self._postponed:
             self._wanted, self._postponed = self._postponed, set()
@@ -278,14 +280,14 @@ class FoldCheck:
             yield from self._closely(number)
 
     def _again(self, wanted: set[int]) -> None:
-        """Take the events of the wanted streams once more."""
+        """Read and fold the events of the wanted streams again."""
         for record in records_through(self._engine.reader.log, 0, self._engine.reader.head):
             if not wanted.isdisjoint(head.number for head in record.heads):
                 self._take_some(record, wanted)
                 wanted -= self._postponed
 
     def _rest(self, heads: Mapping[int, tuple[int, int]]) -> Iterator[Finding]:
-        """Hold the streams that are still here against their live states, and let go of them."""
+        """Compare the streams still in RAM with their live states, and drop them."""
         for number, stream in self._streams.items():
             yield from self._against_live(number, stream, heads[number])
         self._streams = {}
@@ -303,7 +305,7 @@ class FoldCheck:
             yield Finding("replay", live.seq, problem, CACHE)
 
     def _closely(self, number: int) -> Iterator[Finding]:
-        """Look closely at the checkpoint rows of a stream, one of which is not what it should be at first sight."""
+        """Check the checkpoint rows of a stream closely, because one of them looked wrong."""
         rows = list(scan(self._engine.reader.log, "checkpoints", number_key(number), PAGE_EVENTS))
         streams, loader = self.zero
         try:
@@ -323,7 +325,7 @@ def _stray(seq: int, number: int) -> Finding:
 
 
 def _weight(stream: _Stream, event_bytes: int) -> int:
-    """Return roughly the bytes of a stream in RAM: those of its checkpoint, and the events it points at."""
+    """Return the approximate size of a stream in RAM: its checkpoint, and the events that it points at."""
     inline, pointed = fold.pack(stream.state)
     return STREAM_OVERHEAD_BYTES + len(inline) + event_bytes * max(len(pointed), len(stream.events or ()))
 
@@ -333,7 +335,7 @@ def _is_same(live: fold.State, replayed: fold.State, digests: list[tuple[str, by
 
 
 def _stream_rows(loader: Loader, slot: Stream, rows: list[tuple[bytes, bytes]]) -> Iterator[Finding]:
-    """Fold a stream from its first event and compare at each checkpoint row."""
+    """Fold a stream from its first event, and compare it with each checkpoint row."""
     checkpoints = [checkpoint_of(key, packed) for key, packed in rows]
     assert all(a.seq < b.seq for a, b in pairwise(checkpoints)), f"checkpoints of {slot.name} out of order"
     state, at = fold.empty(slot.kind), 0
@@ -344,7 +346,7 @@ def _stream_rows(loader: Loader, slot: Stream, rows: list[tuple[bytes, bytes]]) 
         cached = fold.unpack(slot.kind, checkpoint.inline, loader.recorded(checkpoint.pointed))
         if fold.digests(cached) != fold.digests(state):
             yield Finding("checkpoint", at, f"the checkpoint of {slot.name} is not the fold of its events", CACHE)
-        # A row of a process that did not know of another's may reach back further; it must leave no gap.
+        # A row by a process that did not know another's may reach back further, but it must leave no gap.
         begin = min(kept, checkpoint.since[0] - 1) if checkpoint.since else kept
         since = list(loader.seqs_between(slot, begin, at))
         version = loader.recorded([at])[0].stamp.version

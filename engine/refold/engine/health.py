@@ -1,4 +1,4 @@
-"""The health of an engine: what can be said of it at once, without a walk, a question to a server or a lock."""
+"""The health of an engine, as known at once: without a walk over the log, a request to a server or a lock."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
@@ -38,11 +38,11 @@ _CHECKS: Final[dict[str, Callable[["Engine", float], None]]] = {
     "unwritable": _writable,
     "behind": _near,
 }
-"""Checks by the problems that they find, the worst first: it hides those behind it."""
+"""Checks by the problem that each finds, worst first: a problem hides those after it."""
 
 
 def health(engine: "Engine", max_lag_seconds: float) -> Health:
-    """Return the health of an engine whose copy of a log on a server may be so far behind."""
+    """Return the health of an engine; its copy of a log on a server may be up to ``max_lag_seconds`` behind."""
     problem = message = ""
     for name, check in _CHECKS.items():
         try:

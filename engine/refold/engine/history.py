@@ -1,4 +1,4 @@
-"""Questions to the whole log: hashes, differences, counts, and whether everything is as it should be."""
+"""Queries over the whole log: hashes, differences, ids and counts."""
 
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final, cast
@@ -16,10 +16,10 @@ from refold.text import sha256
 from refold.views.store import SETTINGS, SWITCHES
 from refold.views.table import TABLE, Pointer
 
-# The differences between two states, as paths with what stood there before and after.
+# Differences between two states, as paths with the values before and after.
 
 _ABSENT = object()
-"""The value of a path where there is nothing: not the same as a JSON null."""
+"""The value of a path that does not exist, which is not the same as a JSON null."""
 
 
 def changes_between(
@@ -27,7 +27,7 @@ def changes_between(
 ) -> Iterator[Change]:
     """Return the changes from one plain state to another, view by view, in a fixed order.
 
-    In the views of ``by_order``, dicts with the same keys in another order differ too.
+    In the views of ``by_order``, dicts with the same keys in a different order differ too.
     """
     for view in sorted({*before, *after}):
         sides = before.get(view, {}), after.get(view, {})
@@ -56,7 +56,8 @@ def _differences(
 
 
 def _same(before: object, after: object) -> bool:
-    """Return whether two values are the same JSON: ``1``, ``1.0`` and ``true`` are not, nor ``0.0`` and ``-0.0``."""
+    """Return whether two values are the same JSON; ``1``, ``1.0`` and ``true`` differ, and so do ``0.0`` and ``-0.0``.
+    """
     return type(before) is type(after) and before == after and (type(before) is not float or str(before) == str(after))
 
 
@@ -94,7 +95,7 @@ def ids(
 
 
 def names_with(engine: Engine, text: str) -> list[str]:
-    """Return the names of the streams, of all branches, whose own part holds a text, sorted."""
+    """Return the names of the streams, in all branches, whose part after the kind contains a text, sorted."""
     reader, found = engine.reader, set[str]()
     with reader.state_lock:
         reader.current_head()
@@ -115,7 +116,7 @@ def state_hash(engine: Engine, branch: int, at: int | None) -> str:
 
 
 def replay_hash(engine: Engine, branch: int, at: int | None) -> str:
-    """Return the state hash of a fold from the first event on: no checkpoint row takes part."""
+    """Return the state hash of a fold from the first event on, without any checkpoint row."""
 
     def hashed() -> str:
         until = engine.reader.head if at is None else at
@@ -128,7 +129,7 @@ def replay_hash(engine: Engine, branch: int, at: int | None) -> str:
 
 
 def from_zero(engine: Engine, until: int) -> tuple[Streams, Loader]:
-    """Return streams and loader that know every event up to ``until`` by itself, and no checkpoint."""
+    """Return streams and a loader that know each event up to ``until`` by itself, without checkpoints."""
     checkpoints = Checkpoints(None)
     streams = Streams(engine.reader.log, checkpoints)
     streams.scan_tail(CheckpointGaps(0, {}), until)
@@ -136,13 +137,13 @@ def from_zero(engine: Engine, until: int) -> tuple[Streams, Loader]:
 
 
 def hash_of(streams: Iterable[tuple[str, list[tuple[str, bytes]]]]) -> str:
-    """Return the state hash of streams, of each its name and the digests of its views."""
+    """Return the state hash of streams other than the store's own, given as names with the digests of their views."""
     rows = [(name, view, digest) for name, digests in streams if name != STORE_STREAM for view, digest in digests]
     return sha256(_ENCODE(sorted(rows))).hex()
 
 
 def diff(engine: Engine, a: Side, b: Side) -> list[Change]:
-    """Return the changes from side ``a`` to side ``b``; one without a stream takes the other's, or all."""
+    """Return the changes from side ``a`` to side ``b``; a side without a stream takes the other's, or all."""
     if a.stream is None and b.stream is None:
         pairs = [(name, name) for name in sorted(engine.reader.differing(a, b))]
     else:
@@ -155,7 +156,7 @@ def diff(engine: Engine, a: Side, b: Side) -> list[Change]:
             first, second = _valued(engine, first, second)
         found = list(changes_between(after, first, second))
         if not found:
-            # Of what differs and reads the same, the order of keys differs: of a JSON value, or of facts.
+            # States that differ but read the same differ in the order of keys: of a JSON value, or of facts.
             ours, theirs = (
                 set(engine.reader.read(key, fold.digests, side.seq)) for key, side in zip(keys, (a, b), strict=True)
             )
@@ -166,7 +167,7 @@ def diff(engine: Engine, a: Side, b: Side) -> list[Change]:
 
 
 def _valued(engine: Engine, *sides: dict[str, Any]) -> tuple[dict[str, Any], ...]:
-    """Return the plain states of a table, values in the place of where they are, and ends: those that differ alone."""
+    """Return the plain states of a table, with values and expiry times instead of pointers, for differing keys only."""
     held: list[dict[str, Pointer]] = [side.get(TABLE.name, {}) for side in sides]
     shared = dict(set(held[0].items()) & set(held[1].items()))
     left = [{key: at for key, at in side.items() if key not in shared} for side in held]
@@ -185,8 +186,9 @@ def _valued(engine: Engine, *sides: dict[str, Any]) -> tuple[dict[str, Any], ...
 
 
 def stats(engine: Engine, branch: int, path: str | None, at: int | None) -> Stats:
-    """Return counts of events, of a branch's streams by kind, its named snapshots, and bytes."""
-    from refold.log.ballast import reserved_bytes  # noqa: PLC0415 - loaded only by those who ask
+    """Return the counts of events, of a branch's streams by kind, and of its named snapshots, and the sizes in bytes.
+    """
+    from refold.log.ballast import reserved_bytes  # noqa: PLC0415 - loaded only for statistics
 
     counts = {kind: len(ids(engine, branch, kind, at=at, after=None, limit=None)) for kind in fold.KINDS}
     return Stats(

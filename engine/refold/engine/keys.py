@@ -1,4 +1,4 @@
-"""Decisions on one key of a stream: what they look at is that key, so that they meet nobody who writes another one."""
+"""Decisions on one key of a stream: they look at that key only, so they do not conflict with writers of other keys."""
 
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
@@ -26,7 +26,7 @@ class KeyMap(Struct, Generic[V], frozen=True):
 
 
 class KeyDecision(Struct, frozen=True):
-    """A decision that looks at one key alone; a blind one promises its caller nothing of what was there before."""
+    """A decision that looks at one key only; a blind one promises its caller nothing about the previous value."""
 
     keys: KeyMap[Any]
     key: str
@@ -34,12 +34,12 @@ class KeyDecision(Struct, frozen=True):
     is_blind: bool = False
 
     def __call__(self, state: State) -> Event | None:
-        """Return the event to append, ``None`` where nothing would change."""
+        """Return the event to append, or ``None`` if nothing would change."""
         return self.make(self.keys(state))
 
 
 def setting(keys: KeyMap[V], key: str, value: V, event: Callable[[int, int], Event]) -> KeyDecision:
-    """Return the decision to set a key; ``event(prior, place)`` is made only if the value is another one."""
+    """Return the decision to set a key; it calls ``event(prior, place)`` only if the value changes."""
 
     def make(keyed: Keyed[V]) -> Event | None:
         return None if keyed.values.get(key) == value else event(*keyed.prior(key))
@@ -48,7 +48,7 @@ def setting(keys: KeyMap[V], key: str, value: V, event: Callable[[int, int], Eve
 
 
 def deleting(keys: KeyMap[V], key: str, event: Callable[[int, int], Event]) -> KeyDecision:
-    """Return the decision to delete a key; ``event(prior, place)`` is made only if the key is there."""
+    """Return the decision to delete a key; it calls ``event(prior, place)`` only if the key exists."""
 
     def make(keyed: Keyed[V]) -> Event | None:
         prior, place = keyed.prior(key)
@@ -58,6 +58,6 @@ def deleting(keys: KeyMap[V], key: str, event: Callable[[int, int], Event]) -> K
 
 
 def with_prior(event: E, prior: int, place: int) -> E:
-    """Return an event that points at another value as the one that it replaces."""
+    """Return a copy of an event that points at another value as the one that it replaces."""
     fields = {"prior": prior, "place": place}
     return msgspec.structs.replace(event, **{name: fields[name] for name in fields if hasattr(event, name)})

@@ -1,8 +1,8 @@
 """The loader: events read from the log, and the state of a stream at a seq built from them.
 
-The nearest checkpoint, the events after it, and through base pointers. The same ``fold`` runs here as on a live write.
-A fork or a restore starts from the state of another place; the chain of such places is walked with a list, not by
-recursion, so that it may be of any length.
+A state is built from the nearest checkpoint and the events after it, through base pointers. The same ``fold`` runs here
+as on a live write. A fork or a restore starts from the state of another place. The chain of such places is walked with
+a list, not by recursion, so that it can be of any length.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,42 +46,42 @@ from refold.views.actors import ActorNamed
 from refold.views.store import ERASED_PREFIX, SETTINGS, Branch
 
 _DENSE: Final = 1.25
-"""Events are read whole record by whole record where so many of them at most are read for each that is wanted."""
+"""Whole records are read if that reads at most this many events for each one that is wanted."""
 
 _STRETCH_EVENTS: Final = 32
-"""Events that are read first when looking back for a base pointer."""
+"""Number of events to read first when looking back for a base pointer."""
 
 
 class Lens(Protocol):
-    """Gives the fold of a scenario another event in the place of one in the log."""
+    """Replaces events of the log in the fold of a scenario."""
 
     def shown(self, event: Event, stamp: Stamp) -> Event:
         """Return the event to fold."""
         ...
 
     def has(self, stream: str) -> bool:
-        """Return whether anything of a stream is left in."""
+        """Return whether any event of a stream remains."""
         ...
 
     @property
     def leaves_out(self) -> bool:
-        """Whether it may leave out a message."""
+        """Whether this can leave out a message."""
         ...
 
 
 Numbered: TypeAlias = tuple[int, Event, Stamp]
-"""An event with its stamp, and the number of its stream in front."""
+"""The number of a stream, with an event of it and its stamp."""
 
 
 class _Segment(NamedTuple):
-    """A stretch of one stream that is folded onto what came before it."""
+    """A stretch of one stream that is folded onto the state before it."""
 
     checkpoint: Checkpoint | None
     events: list[tuple[Event, Stamp]]
 
 
 class ActorNames(dict[int, str]):
-    """The names of actors by number; that of one that an event named is read when somebody first asks for it."""
+    """The names of actors by number; a name that an event gave is read on first use."""
 
     def __init__(self, log: Log) -> None:
         super().__init__(enumerate(ACTORS))
@@ -100,7 +100,7 @@ class ActorNames(dict[int, str]):
 
 
 class Loader:
-    """Reads events and builds states; it keeps nothing but what ``Streams`` keeps."""
+    """Reads events and builds states; only ``Streams`` keeps states."""
 
     def __init__(
         self,
@@ -116,12 +116,12 @@ class Loader:
         self._lens = lens
         self.observer = observer
         self.bytes_read = self.events_read = 0
-        """Bytes and events read since the caller set them to 0: the weight of a state that was built from them."""
+        """Bytes and events read since the caller set them to 0, which give the weight of a state built from them."""
         self.actors = ActorNames(log)
         streams.branches = self.branches
 
     def branches(self) -> Sequence[Branch]:
-        """Return the branches of the store, the first of which is branch 1."""
+        """Return the branches of the store; the first one is branch 1."""
         stream = self._streams.find(STORE_STREAM)
         if stream is None:
             return ()
@@ -135,13 +135,13 @@ class Loader:
 
     @reports_damage
     def vectors(self, seqs: Sequence[int]) -> list[bytes]:
-        """Return the vectors that the events at the seqs hold, as raw float32; needs no lock."""
+        """Return the vectors in the events at the seqs, as raw float32; needs no lock."""
         events = self.events(seqs) if self._lens is None else [event for event, _ in self._read(seqs)]
         return [getattr(event, "vector") for event in events]  # noqa: B009 - several kinds of events have one
 
     @reports_damage
     def page(self, after: int, until: int, bounds: Mapping[int, int] | None = None) -> tuple[list[Recorded], int]:
-        """Return the first events behind ``after`` that count within the bounds of branches, and how far they reach."""
+        """Return the first page of events after ``after`` that count within ``bounds``, and the seq that it reaches."""
         page: list[Recorded] = []
         for record in records_of(self._log, after, min(after + PAGE_EVENTS, until)):
             items = self._items(record, after, until, self._streams.name_of, bounds)
@@ -151,7 +151,7 @@ class Loader:
 
     @reports_damage
     def numbered(self, after: int, until: int) -> list[Numbered]:
-        """Return the first events of the whole log behind ``after``, with the numbers of their streams."""
+        """Return the first page of events of the whole log after ``after``, with the numbers of their streams."""
         page: list[Numbered] = []
         for record in records_of(self._log, after, min(after + PAGE_EVENTS, until)):
             page += self._items(record, after, until, self._streams.name_of)
@@ -165,7 +165,7 @@ class Loader:
         names: Callable[[int], str],
         bounds: Mapping[int, int] | None = None,
     ) -> list[Numbered]:
-        """Return the events of a record with ``after < seq <= until`` that count within the bounds of branches."""
+        """Return the events of a record with ``after < seq <= until`` that count within ``bounds``."""
         self.bytes_read += len(record.packed)
         self.events_read += record.count
         items = list(zip(record.numbers, events_of(record), self.stamps(record, names), strict=True))
@@ -199,7 +199,7 @@ class Loader:
         """Return the events at the seqs with their stamps; plain pairs, because most are folded and forgotten."""
         if len(seqs) > 2 * RECORD_EVENTS and 0 < seqs[-1] - seqs[0] < len(seqs) * _DENSE:
             pairs = self._read_between(seqs[0], seqs[-1])
-            with suppress(KeyError):  # Of an order of its own, they need not lie between the first and the last.
+            with suppress(KeyError):  # Seqs in an order of their own need not lie between the first and the last.
                 return [pairs[seq] for seq in seqs]
         found = self._log.events_at(seqs)
         arrays = [each.array for each in found]
@@ -216,7 +216,7 @@ class Loader:
         return list(zip(events, stamps, strict=True))
 
     def _read_between(self, first: int, last: int) -> dict[int, tuple[Event, Stamp]]:
-        """Return all events from one seq to another, by seq."""
+        """Return all events from ``first`` to ``last``, by seq."""
         pairs: dict[int, tuple[Event, Stamp]] = {}
         for record in records_of(self._log, first - 1, last):
             for _, event, stamp in self._items(record, first - 1, last, self._streams.name_of):
@@ -227,9 +227,9 @@ class Loader:
     def replayed(self, until: int, bounds: Mapping[int, int] | None = None) -> dict[int, fold.State]:
         """Return the state of every stream, by number, after folding the log from its first event to ``until``.
 
-        ``bounds`` says up to where the events of which branches count; without it all do. One pass over the log in
-        pages, each decoded in one sweep; no checkpoint takes part if this loader's streams have none. A fork or a
-        restore starts from a state that is folded on the side, from the first event too.
+        ``bounds`` has the seq up to which the events of each branch count; without it, all do. This is one pass over
+        the log in pages, each decoded in one sweep. No checkpoint is used if the streams of this loader have none. A
+        fork or a restore starts from a state that is folded separately, also from the first event.
         """
         states = States(self._streams.name_of)
         apply = fold.fold
@@ -242,7 +242,7 @@ class Loader:
 
     @reports_damage
     def all_numbered(self, until: int, bounds: Mapping[int, int] | None = None) -> Iterator[list[Numbered]]:
-        """Yield the events up to a seq that count within the bounds of branches, record by record."""
+        """Yield the events up to a seq that count within ``bounds``, record by record."""
         for record in records_through(self._log, 0, until):
             yield self._items(record, 0, until, self._streams.name_of, bounds)
 
@@ -259,7 +259,7 @@ class Loader:
             yield from self._streams.own_seqs(stream, after, until)
 
     def last_seq(self, stream: Stream, seq: int) -> int:
-        """Return the seq of the stream's last event at or before ``seq``, 0 where there is none."""
+        """Return the seq of the stream's last event at or before ``seq``, or 0 if there is none."""
         return stream.seq if seq >= stream.seq else self._streams.place(stream, seq)[1]
 
     def base_state(self, base: Event, kind: str) -> fold.State:
@@ -270,7 +270,7 @@ class Loader:
         return self.state_at(self._streams.at_number(base.base_stream), base.base_seq)
 
     def live(self, stream: Stream) -> fold.State:
-        """Return the live state of a stream, loaded if it is not."""
+        """Return the live state of a stream, loading it if it is not in RAM."""
         if stream.state is None:
             self.bytes_read = self.events_read = 0
             state = self.state_at(stream, stream.seq)
@@ -284,7 +284,7 @@ class Loader:
 
     @reports_damage
     def state_at(self, stream: Stream, seq: int) -> fold.State:
-        """Return the state of a stream at a seq, built anew: changing it changes nothing else."""
+        """Return a newly built state of a stream at a seq; changing it changes nothing else."""
         with within(self.observer, READ):
             segments = self._segments(stream, seq)
             count = sum(len(segment.events) for segment in segments)
@@ -300,7 +300,7 @@ class Loader:
     def _segments(self, stream: Stream, seq: int) -> list[_Segment]:
         """Return the stretches to fold, last one first.
 
-        Each but the first begins with a base pointer, or goes on from what a branch inherited.
+        Each except the earliest begins with a base pointer, or continues what a branch inherited.
         """
         segments: list[_Segment] = []
         while True:
@@ -330,10 +330,10 @@ class Loader:
             stream, seq = self._streams.at_number(base.base_stream), base.base_seq
 
     def _since_base(self, seqs: Sequence[int]) -> list[tuple[Event, Stamp]]:
-        """Return the events from the last base pointer on, all of them if there is none.
+        """Return the events from the last base pointer on, or all of them if there is none.
 
-        They are read from the end in stretches that double: in a chain of restores the base is near, and reading all
-        events at every link of the chain would cost the cube of its length.
+        Reads backwards in stretches that double in size: in a chain of restores the base is near, and reading all
+        events at every link would cost the cube of the chain's length.
         """
         events: list[tuple[Event, Stamp]] = []
         end, size = len(seqs), _STRETCH_EVENTS
@@ -368,7 +368,7 @@ class Loader:
         return fold.decode_all([found.array for found in self._log.events_at(seqs)])
 
     def _weigh(self, seqs: Sequence[int]) -> None:
-        """Count events as read that may be read at any time, by the size of the last one."""
+        """Count events that may be read later as read, each with the size of the last one."""
         if seqs:
             self.events_read += len(seqs)
             self.bytes_read += len(seqs) * len(self._log.events_at(seqs[-1:])[0].array)
@@ -379,9 +379,9 @@ class Loader:
 
 
 class States(dict[int, fold.State]):
-    """States by stream number, empty at first sight.
+    """States by stream number, empty on first access.
 
-    The first own event of a branch's stream takes over the state of the stream that it goes on from.
+    The first own event of a branch's stream takes over the state of the stream that it continues.
     """
 
     def __init__(self, name_of: Callable[[int], str], empty: Callable[[str], fold.State] = fold.empty) -> None:
@@ -399,7 +399,7 @@ class States(dict[int, fold.State]):
 
 
 def events_of(record: Record) -> list[Event]:
-    """Return the events of a record: all in one sweep, one by one only where a tag is unknown or bytes are damaged."""
+    """Return the events of a record, decoded in one sweep, or one by one if a tag is unknown or bytes are damaged."""
     try:
         events = fold.decode_known(record.events)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""The interface of those who measure an engine: whoever is given to ``Engine.observe`` is told of its work."""
+"""The interface for measuring an engine: ``Engine.observe`` sets the observer that the engine reports its work to."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final, Protocol
@@ -6,29 +6,29 @@ from typing import Final, Protocol
 COMMIT: Final = "commit"
 READ: Final = "read"
 SEARCH: Final = "search"
-"""The operations: a commit, as its caller waits for it; the building of a state that is not in RAM; a search."""
+"""The operations: a commit, for as long as its caller waits; building a state that is not in RAM; and a search."""
 
 
 class Observer(Protocol):
-    """Who measures. Calls come from the threads that do the work, and must neither raise nor wait."""
+    """An object that measures. The threads that do the work call it, so it must neither raise nor block."""
 
     def operation(self, name: str) -> AbstractContextManager[None]:
-        """Make the context of one operation, which begins and ends with it, in an error too."""
+        """Return a context manager for one operation, which it encloses even if the operation fails."""
         ...
 
     def committed(self, events: int, size_bytes: int) -> None:
-        """Note what a commit wrote: events, and the bytes of their records."""
+        """Record a commit: its number of events and the size of their records in bytes."""
         ...
 
     def folded(self, events: int) -> None:
-        """Note how many events were folded to build a state."""
+        """Record how many events were folded to build a state."""
         ...
 
     def searched(self, rows: int, *, exact: bool) -> None:
-        """Note, within the operation, how many rows a search looked at, and whether its hits are proved to be best."""
+        """Record, within the operation, how many rows a search examined, and whether its hits are provably the best."""
         ...
 
 
 def within(observer: Observer | None, name: str) -> AbstractContextManager[None]:
-    """Return the context of an operation, which is none where nobody measures."""
+    """Return the context manager of an operation, which does nothing without an observer."""
     return nullcontext() if observer is None else observer.operation(name)

@@ -1,4 +1,4 @@
-"""Keys of the rows beside the graphs: of what a process reads in the place of the log before its first search."""
+"""Keys of the rows beside the graphs, which a process reads instead of the log before its first search."""
 
 from typing import Final
 
@@ -7,19 +7,19 @@ from refold.limits import KNOWN_EVENTS_COUNT
 from refold.log.record import SEQ
 
 KNOWN_PREFIX: Final = bytes(NUMBER_BYTES) + b"known"
-"""With this the keys of the terms of messages begin; no stream has the number 0."""
+"""The prefix of the keys for the terms of messages; no stream has the number 0."""
 
 
 def packed_key(number: int) -> bytes:
-    """Return the key of the packed rows of a stream's memories, which lie beside its graph."""
+    """Return the key of the packed rows of a stream's memories, which are stored beside its graph."""
     return number_key(number) + b"rows"
 
 
 def known_key(page: int) -> bytes:
-    """Return the key of the row with the terms of the messages of a page of the log."""
+    """Return the key of the row with the terms of the messages on one page of the log."""
     return KNOWN_PREFIX + SEQ.pack(page)
 
 
 def page_of(seq: int) -> int:
-    """Return the page of the log that an event is on, from 0."""
+    """Return the page of the log that holds an event, counting from 0."""
     return (seq - 1) // KNOWN_EVENTS_COUNT

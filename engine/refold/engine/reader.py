@@ -1,7 +1,7 @@
-"""Reads: what an engine knows of its log, and the state of any stream of any branch, live or at a seq.
+"""Reads: everything that an engine knows of its log, and the state of any stream of any branch, live or at a seq.
 
-States change only where the writer folds, under the state lock, after the log said that the events are durable. Reads
-take the state lock alone, so they never wait for a disk.
+States change only when events are folded, under the state lock, once the log has reported them as durable. Reads take
+only the state lock, so they never wait for a disk.
 """
 
 import threading
@@ -56,11 +56,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# From times to seqs and back: every event of a record has the time of its commit.
+# Times to seqs and back: every event of a record has the time of its commit.
 
 
 def checked_time(time_ns: int) -> int:
-    """Return the time of a clock; ``InvalidInput`` if a record could not hold it."""
+    """Return the time of a clock; raise ``InvalidInput`` if a record cannot hold it."""
     if not -TIME_NS_MAX <= time_ns <= TIME_NS_MAX:
         raise InvalidInput(
             f"clock_ns returned {time_ns}, beyond the 64 bits of a time in nanoseconds; give another clock"
@@ -69,7 +69,7 @@ def checked_time(time_ns: int) -> int:
 
 
 def seq_at_time(log: Log, head: int, time_ns: int) -> int:
-    """Return the last seq that was acknowledged at or before a time, 0 if none was, by bisection."""
+    """Return the last seq that was acknowledged at or before a time, or 0 if there is none, by bisection."""
     low, high = 0, head
     while low < high:
         record = record_at(log, (low + high + 1) // 2)
@@ -81,7 +81,7 @@ def seq_at_time(log: Log, head: int, time_ns: int) -> int:
 
 
 def time_at_seq(log: Log, seq: int) -> int:
-    """Return when the commit that wrote ``seq`` was made, 0 for seq 0."""
+    """Return the time of the commit that wrote ``seq``, or 0 for seq 0."""
     return record_at(log, seq).time_ns if seq else 0
 
 
@@ -105,21 +105,21 @@ def record_at(log: Log, seq: int) -> Record:
 
 
 class Request(NamedTuple):
-    """A caller's request id and what was asked, both as keyed hashes."""
+    """A caller's request id and the content of the request, both as keyed hashes."""
 
     id_hash: bytes
     content_hash: bytes
-    """The hash of the verb, ``VERB_BYTES`` long, then that of all that was asked."""
+    """The hash of the verb, ``VERB_BYTES`` long, followed by that of the whole request."""
     elders: tuple[tuple[bytes, int], ...] = ()
-    """In a branch: the id's hashes in the branches that it goes on from, and up to which seq their answers count."""
+    """In a branch: the hashes of the id in its ancestors, each with the seq up to which answers there count."""
 
     def fits(self, row: bytes) -> bool:
-        """Return whether a request row answers this request; one that forgot its content answers any of its verb."""
+        """Return whether a row answers this request; one that lost its content hash answers any request of its verb."""
         return row[:KEYED_HASH_BYTES] in (self.content_hash, self.content_hash[:VERB_BYTES] + FORGOTTEN)
 
 
 def answer_of(row: bytes) -> tuple[int, int]:
-    """Return the first and the last seq of a request's answer; 0 and the head at that time where nothing changed."""
+    """Return the first and the last seq of a request's answer, or 0 and the head at that time if nothing changed."""
     first, last = (SEQ.unpack_from(row, KEYED_HASH_BYTES + offset)[0] for offset in (0, SEQ.size))
     return first, last
 
@@ -129,25 +129,25 @@ class RequestTaken(InvalidInput):
 
 
 def of_another_request() -> RequestTaken:
-    """Return the error of a request id that is taken."""
+    """Return the error for a request id that is taken."""
     return RequestTaken("this request_id was used for another request; give each request an id of its own")
 
 
 VERB_BYTES: Final = 4
 FORGOTTEN: Final = bytes(KEYED_HASH_BYTES - VERB_BYTES)
-"""The zeros that replace the hash of what was asked once an event of the request is erased."""
+"""The zeros that replace the content hash of a request once one of its events is erased."""
 
 STORE_ID_KEY: Final = b"store_id"
 HASH_KEY: Final = b"hash_key"
 TAGS_KEY: Final = b"tags"
 MOVED_KEY: Final = b"moved"
-"""The row that says where this memory was moved to: it is not written to any more."""
+"""The key of the row that says where this memory was moved to; a moved memory takes no more writes."""
 UNSWEPT_KEY: Final = b"unswept"
-"""The row that says: a server may still hold bytes of what was erased, by the erasure at this seq at last."""
+"""The key of the row that says that a server may still hold erased bytes; it has the seq of the last erasure."""
 
 
 class Reader:
-    """The memory's knowledge of one log, and every read of it."""
+    """Everything that the memory knows of one log, and every read of it."""
 
     def __init__(
         self,
@@ -160,36 +160,36 @@ class Reader:
     ) -> None:
         self.log = log
         self.lens = lens
-        """Of a scenario, what it folds in the place of the log's events."""
+        """In a scenario, gives the events to fold in place of those in the log."""
         self.memory_bytes = memory_bytes
         self.clock_ns = clock_ns
         self.random_bytes = random_bytes
         self.state_lock = threading.RLock()
         self.index = LazyIndex(self._new_index)
         self.closed = ""
-        """Why this log cannot be used any more, empty while it can."""
+        """Why this log can no longer be used; empty while it can."""
         self.new_id = Ids(random_bytes).new
         self.is_writing = False
-        """Whether this process is between the begin of its turn at the log and the fold of what it wrote."""
+        """Whether this process is between the start of its turn at the log and the fold of what it wrote."""
         self.ring: Callable[[], None] | None = None
-        """Called when a commit of this process was folded, ``None`` without subscribers."""
+        """Called after a commit of this process was folded; ``None`` without subscribers."""
         self.follow: Callable[[Iterable[Stream], int], None] | None = None
-        """Called with the streams and stamps of such a commit, ``None`` where nobody asked for them."""
+        """Called with the streams and the first seq of each such commit; ``None`` if nothing follows commits."""
         self.observer: Observer | None = None
         self.more_rows: Callable[[], list[Row]] = list
-        """Called for rows of caches that wait in the layers above; the state lock is held."""
+        """Called for rows of caches that wait in the layers above; the caller holds the state lock."""
         self.restart()
 
     @reports_damage
     def restart(self, uncovered: CheckpointGaps | None = None) -> None:
-        """Read the end of the log: last commit, tail, keys; ``uncovered`` says what an erasure left without rows."""
+        """Read the end of the log: last commit, tail, keys; ``uncovered`` has the events an erasure left uncovered."""
         self.is_torn, self.is_writable = True, False
-        """Whether this was cut off: what is in RAM then is no state, and the next call reads it again."""
+        """Whether a change of RAM was interrupted: RAM then holds no valid state, and the next call reads it again."""
         last_commit = self.log.last_commit()
         self.head = self.log.head()
         self.checkpoints = Checkpoints(self.log)
         self.streams = Streams(self.log, self.checkpoints)
-        # What rows say of seqs and versions is so in every scenario, and the states in them are of none.
+        # The seqs and versions in rows are the same in every scenario; the states in them are valid in none.
         rows = self.checkpoints if self.lens is None else Checkpoints(None)
         self.loader = Loader(self.log, self.streams, rows, self.lens, self.observer)
         self.packer = CheckpointPacker(self.log, self.streams, self.checkpoints, self.loader)
@@ -202,12 +202,12 @@ class Reader:
         self.store_id = self.log.row("meta", STORE_ID_KEY) or b""
         self._hash_key = self.log.row("meta", HASH_KEY) or b""
         self._looked_at: dict[tuple[int, int, int, str], fold.State] = {}
-        """The base that a thread read last, by thread, stream, seq and kind: only that thread folds it on."""
+        """The base that a thread read last, by thread, stream, seq and kind; only that thread folds events onto it."""
         self.head_digests = Digests(self.log, self.streams, self.loader)
         self.index.forget()
         self._read_marks()
         self.last_commit = last_commit
-        """The number of the last commit that is known here: that of another one is another process's."""
+        """The number of the last commit known here; any other in the log was made by another process."""
         self.is_torn = False
 
     def _read_marks(self) -> None:
@@ -222,21 +222,21 @@ class Reader:
         """The event types whose tags are in the store's list of tags."""
         self.unknown_tags = sorted(tag for tag in self.tags if not fold.is_known(tag))
         self.moved = (self.log.row("meta", MOVED_KEY) or b"").decode()
-        """Where this memory was moved to, empty where it was not."""
+        """Where this memory was moved to; empty if it was not moved."""
         self.is_writable = not (self.closed or self.log.readonly or self.unknown_tags or self.moved)
         """Whether events can be appended; ``check_writable`` says why not."""
 
-    # The sources of what is not deterministic.
+    # The sources of nondeterminism.
 
     def now_ns(self) -> int:
         """Return the time that an event appended now would get."""
         return checked_time(max(self.clock_ns(), self.time_ns))
 
     def keyed_hash(self, content: bytes) -> bytes:
-        """Return a hash that says nothing outside this store."""
+        """Return a hash that reveals nothing outside this store."""
         return keyed_hash(self._hash_key, content)
 
-    # Reader.
+    # Reads.
 
     @property
     def is_closed(self) -> bool:
@@ -244,11 +244,11 @@ class Reader:
         return bool(self.closed)
 
     def refuse(self, reason: str) -> None:
-        """Refuse every further use, for a reason: this memory "belongs to another process"."""
+        """Refuse all further use, for a reason that follows "this memory": "belongs to another process"."""
         self.closed, self.is_writable = reason, False
 
     def check_open(self) -> None:
-        """Raise ``Closed`` after ``close``."""
+        """Raise ``Closed`` after ``close``; if RAM holds no valid state, read the log again."""
         if self.closed:
             raise Closed(f"this memory {self.closed}; open the store again with Memory(path)")
         if self.is_torn or self.streams.is_torn:
@@ -257,7 +257,7 @@ class Reader:
                     self.restart()
 
     def check_writable(self) -> None:
-        """Raise unless events can be appended."""
+        """Raise ``Closed`` or ``ReadOnly`` unless events can be appended."""
         self.check_open()
         if self.log.readonly:
             raise ReadOnly("this memory is read-only; open the store without readonly=True to change it")
@@ -293,9 +293,9 @@ class Reader:
             return self.read(name, query, at)
 
     def from_one_file(self, use: Callable[[], T]) -> T:
-        """Return what ``use`` reads, all of it from one file.
+        """Return the result of ``use``, whose reads must all be from one file; otherwise call it again.
 
-        Another handle of this process has a state lock of its own, and its erasure puts another file in the place.
+        Another handle of this process has a state lock of its own, and an erasure through it replaces the file.
         """
         if self.is_writing:
             self._await_fold()
@@ -315,7 +315,7 @@ class Reader:
                 self.is_torn = True
 
     def _relieve(self) -> None:
-        """Let streams leave RAM if there are too many; not while a commit may be writing to one of them."""
+        """Evict streams if too many are in RAM; not while a commit may be writing to one of them."""
         try:
             if self.eviction.is_over and not self.is_writing:
                 self.eviction.trim(EVICTED_COUNT_MIN)
@@ -325,7 +325,7 @@ class Reader:
             raise
 
     def find(self, name: str) -> Stream | None:
-        """Return the stream of a key, ``None`` where there is none."""
+        """Return the stream of a key, or ``None`` if there is none."""
         stream = self.streams.known(name)
         if stream is None:
             with self.state_lock:
@@ -334,7 +334,7 @@ class Reader:
         return stream
 
     def live(self, stream: Stream) -> fold.State:
-        """Return the live state of a stream, loaded if it is not."""
+        """Return the live state of a stream, loading it if it is not in RAM."""
         state = stream.state
         if state is None:
             with self.state_lock:
@@ -348,7 +348,7 @@ class Reader:
         return self.frozen.at(self.streams.at_number(place[0]), place[1])
 
     def _new_index(self) -> "Indexes":
-        from refold.index.index import Indexes, Source  # noqa: PLC0415 - loaded only by those who search
+        from refold.index.index import Indexes, Source  # noqa: PLC0415 - loaded only for a search
 
         return Indexes(
             Source(
@@ -381,7 +381,7 @@ class Reader:
         return self.log.row_read("graphs", packed_key(number), unpack)
 
     def known_messages(self, page: int) -> "KnownMessages | None":
-        """Return what the store has of the messages of a page of the log, ``None`` for nothing that can be read."""
+        """Return the stored terms of the messages on a page of the log, or ``None`` if none can be read."""
         from refold.index.messages import KnownMessages  # noqa: PLC0415 - as above
         from refold.index.packed import UnfitRows  # noqa: PLC0415 - as above
 
@@ -391,7 +391,7 @@ class Reader:
             return None
 
     def _changed(self, number: int, after: int, until: int) -> list[str] | None:
-        """Return the ids of the memories that a stream's events between two seqs changed, ``None`` for too many."""
+        """Return the ids of memories changed by a stream's events between two seqs; ``None`` if too many or unknown."""
         with self.state_lock:
             between = self.loader.seqs_between(self.streams.at_number(number), after, until)
             seqs = list(islice(between, CHANGED_EVENTS_COUNT + 1))
@@ -416,10 +416,10 @@ class Reader:
         return self.index.indexes
 
     def _await_fold(self) -> None:
-        """Let this process's own commit be folded if another one has already committed behind it.
+        """Wait for this process's own commit to be folded if another process has already committed after it.
 
-        Without this a read could miss what another process has acknowledged. It takes microseconds; the bound is for a
-        caller that holds the state lock, for whom the fold has to wait.
+        Otherwise a read could miss events that the other process has acknowledged. The wait takes microseconds. It is
+        bounded because the caller may hold the state lock, which the fold has to wait for.
         """
         tries = SETTLE_COUNT_MAX
         while self.is_writing and tries and self.log.last_commit() != self.last_commit:
@@ -427,9 +427,10 @@ class Reader:
             tries -= 1
 
     def notice(self) -> None:
-        """Fold what other processes have written since this one last looked.
+        """Fold the events that other processes have written since the last call.
 
-        Not while this process writes: no other can then, and the committer folds what it writes.
+        Does nothing while this process writes: no other process can then, and the committing thread folds what it
+        writes.
         """
         with self.state_lock:
             if not self.is_writing and self.log.last_commit() != self.last_commit:
@@ -437,7 +438,7 @@ class Reader:
 
     @reports_damage
     def catch_up(self) -> None:
-        """Fold the events behind the head that is known here, all at once: no read sees half of a commit."""
+        """Fold the events after the head known here, all at once, so that no read sees half of a commit."""
         try:
             self.checkpoints.is_shared = True
             last_commit = self.log.last_commit()
@@ -447,7 +448,7 @@ class Reader:
                     self.loader.bytes_read = 0
                     page = self.loader.numbered(self.head, head)
                     if any(isinstance(event, Erased) for _, event, _ in page):
-                        self.restart()  # Of what was erased nothing is kept.
+                        self.restart()  # Nothing that was erased is kept.
                         return
                     event_bytes = self.loader.bytes_read // len(page)
                     for number, event, stamp in page:
@@ -462,17 +463,17 @@ class Reader:
             raise
 
     def _reach(self, seq: int) -> None:
-        """Catch up with whoever stored a row of a seq that is not known here yet."""
+        """Catch up with the process that stored a row for a seq not known here yet."""
         if seq > self.head:
             self.catch_up()
 
     def is_open(self, name: str) -> bool:
-        """Return whether a conversation is loaded and open; ``False`` says only that this takes a closer look."""
+        """Return whether a conversation is loaded and open; ``False`` means only that a closer look is needed."""
         stream = self.streams.known(name)
         return stream is not None and stream.state is not None and fold.is_open(stream.state)
 
     def slot(self, name: str) -> Stream | None:
-        """Return the head of a stream, ``None`` where there is none."""
+        """Return the head of a stream, or ``None`` if there is none."""
         if self.is_writing:
             self._await_fold()
         with self.state_lock:
@@ -481,12 +482,12 @@ class Reader:
             return self.streams.find(name)
 
     def version(self, name: str) -> int:
-        """Return the version of a stream, 0 where there is none."""
+        """Return the version of a stream, or 0 if there is none."""
         stream = self.slot(name)
         return 0 if stream is None else stream.version
 
     def last_seq(self, name: str, at: int | None) -> int:
-        """Return the seq of a stream's last event at or before ``at``, 0 where there is none."""
+        """Return the seq of a stream's last event at or before ``at``, or 0 if there is none."""
         with self.state_lock:
             stream = self.slot(name)
             if stream is None:
@@ -500,9 +501,9 @@ class Reader:
     def events(
         self, name: str, after: int, until: int | None = None, *, first_page: int = PAGE_EVENTS
     ) -> Iterator[Recorded]:
-        """Return the events of a stream with ``after < seq <= until``, at most those that there are now.
+        """Return the events of a stream with ``after < seq <= until``; without ``until``, up to the current head.
 
-        They are read by pages, the first of which is small for a caller that wants a few.
+        They are read in pages, and a small first page suits a caller that wants only a few.
         """
         return self._events(name, after, self.current_head() if until is None else until, first_page)
 
@@ -520,7 +521,7 @@ class Reader:
             after, count = page[-1].stamp.seq, min(4 * count, PAGE_EVENTS)
 
     def events_back(self, name: str, after: int, until: int) -> Iterator[Recorded]:
-        """Return the events of a stream with ``after < seq <= until``, the last one first."""
+        """Return the events of a stream with ``after < seq <= until``, last one first."""
         with self.state_lock:
             stream = self.slot(name)
             seqs = [] if stream is None else list(self.loader.seqs_between(stream, after, min(until, stream.seq)))
@@ -532,7 +533,7 @@ class Reader:
             yield from reversed(page)
 
     def all_events(self, after: int, until: int | None, branch: int = 0) -> Iterator[Recorded]:
-        """Return all events of a branch with ``after < seq <= until``, at most those that there are now."""
+        """Return all events of a branch with ``after < seq <= until``; without ``until``, up to the current head."""
         return self._all_events(after, self.current_head() if until is None else until, branch)
 
     def _all_events(self, after: int, until: int, branch: int) -> Iterator[Recorded]:
@@ -541,25 +542,25 @@ class Reader:
             yield from page
 
     def bounds(self, branch: int, until: int) -> dict[int, int] | None:
-        """Return up to where the events of which branches count in a branch; ``None`` where there is but one."""
+        """Return, by branch, the seq up to which its events count in ``branch``; ``None`` if there is only one."""
         with self.state_lock:
             self.check_open()
             return self.streams.bounds(branch, until) if branch or self.loader.branches() else None
 
     def digests_of(self, name: str, at: int | None) -> list[tuple[str, bytes]]:
-        """Return the digests of a stream's views, live or at a seq; none where there is no stream."""
+        """Return the digests of a stream's views, live or at a seq; empty if there is no stream."""
         with self.state_lock:
             stream = self.slot(name)
             return [] if stream is None else self.digests(stream, at)
 
     def page(self, after: int, until: int, branch: int = 0) -> tuple[list[Recorded], int]:
-        """Return the first events of a branch with ``after < seq <= until``, at most a page, and how far they reach."""
+        """Return the first page of a branch's events with ``after < seq <= until``, and the seq that it reaches."""
         with self.state_lock:
             self.check_open()
             return self.loader.page(after, until, self.bounds(branch, until))
 
     def digests(self, stream: Stream, at: int | None) -> list[tuple[str, bytes]]:
-        """Return the digests of a stream's views, live or at a seq; those of the head are kept until it moves."""
+        """Return the digests of a stream's views, live or at a seq; those at the head are cached until it moves."""
         if at is not None and at < stream.seq:
             last = self.loader.last_seq(stream, at)
             digests = fold.digests(self._frozen_state(stream, last)) if last else []
@@ -569,7 +570,7 @@ class Reader:
         return digests
 
     def current_head(self) -> int:
-        """Return the seq of the last event, those of another process included."""
+        """Return the seq of the last event, including those of other processes."""
         if self.is_writing:
             self._await_fold()
         with self.state_lock:
@@ -578,18 +579,18 @@ class Reader:
             return self.head
 
     def stored_head(self) -> int:
-        """Return the seq of the last event, those of another process included, and fold nothing.
+        """Return the seq of the last event, including those of other processes, without folding anything.
 
-        Of a closed memory it is the last one that was known.
+        For a closed memory, this is the last seq that was known.
         """
         if self.closed or self.log.last_commit() == self.last_commit:
             return self.head
         return max(self.head, self.log.head())
 
-    # What a commit looks up.
+    # Lookups for a commit.
 
     def answered(self, request: Request) -> Recorded | None:
-        """Return the last event of a request that was answered before; ``LookupError`` if it was not."""
+        """Return the last event of an answered request, ``None`` if nothing changed; ``LookupError`` if unanswered."""
         row = self.log.row("requests", request.id_hash) or self._answered_before(request)
         if row is None:
             raise LookupError
@@ -623,7 +624,7 @@ class Reader:
         return None
 
     def base_state(self, event: Forked | Restored, kind: str) -> fold.State:
-        """Return the state that a fork or a restore starts from: the one looked at last, or else built anew."""
+        """Return the state that a fork or a restore starts from: the one looked at last, or a newly built one."""
         wanted = (threading.get_ident(), event.base_stream, event.base_seq, kind)
         with self.state_lock:
             return self._looked_at.pop(wanted, None) or self.loader.base_state(event, kind)
@@ -638,7 +639,7 @@ class Reader:
     # Branches.
 
     def branches_at(self, at: int | None) -> list[Branch]:
-        """Return the branches that were there at a seq, in the order of their forking."""
+        """Return the branches that existed at a seq, in the order in which they were forked."""
         return self.read(STORE_STREAM, lambda state: list(state.part(SETTINGS).branches), at)
 
     def branch_name(self, branch: int) -> str:
@@ -646,13 +647,13 @@ class Reader:
         return self.read(STORE_STREAM, lambda state: state.part(SETTINGS).branches[branch - 1].name) if branch else ""
 
     def names(self) -> Names:
-        """Return the lookups of the names of numbers in events."""
+        """Return the lookups from numbers in events to names."""
         known = ["", *(branch.name for branch in self.branches_at(None))]
         return Names(self.streams.name_of, known.__getitem__, self.streams.branch_of, self.loader.actors)
 
     @reports_damage
     def differing(self, a: "Side", b: "Side") -> set[str]:
-        """Return the names of the streams that have events on one side only, leaving out the store's own."""
+        """Return the names of the streams that have events on one side only, except the store's own."""
         with self.state_lock:
             bounds = [self.streams.bounds(side.branch, side.seq) for side in (a, b)]
             spans = {
@@ -672,7 +673,7 @@ class Reader:
 
 
 class Side(NamedTuple):
-    """A state: of a whole branch at a seq, or of one of its streams."""
+    """A state to compare: of a whole branch at a seq, or of one of its streams."""
 
     branch: int
     seq: int
@@ -680,12 +681,12 @@ class Side(NamedTuple):
 
 
 def request_prefix(branch: int) -> bytes:
-    """Return the prefix that is hashed with a request's id: the same id in another branch is another request."""
+    """Return the prefix that is hashed with a request's id, so that the same id is another request in each branch."""
     return b"branch" + BRANCH.pack(branch) if branch else b"id"
 
 
 def descends(branches: Sequence[Branch], branch: int, elder: int) -> bool:
-    """Return whether a branch was forked from another one, directly or through others."""
+    """Return whether a branch was forked from another one, directly or indirectly."""
     while branch:
         branch = branches[branch - 1].parent
         if branch == elder:

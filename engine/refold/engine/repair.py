@@ -1,9 +1,9 @@
-"""Repair: a log written anew into an empty store, up to a seq and in order, with the checkpoints that it had.
+"""Repair: a log written anew into an empty store, up to a seq and in order, with its checkpoints rebuilt.
 
-Records come along byte for byte as long as they are in order. From the first place on at which a faulty writer counted
-or linked wrongly, every event is there once, in the order of the log, behind the last one of its stream, and the links
-are made anew; bodies never change. Nothing is deleted: no byte of a later
-event is ever in the new file. What is only a cache stays behind.
+Records are copied byte for byte as long as they are in order. From the first place at which a faulty writer counted or
+linked wrongly, each event is written once, in the order of the log and after the last one of its stream, and the links
+are computed anew; bodies never change. Nothing needs to be deleted: no byte of a later event is ever in the new file.
+Data that is only a cache is not copied.
 """
 
 from bisect import bisect_left, bisect_right
@@ -64,33 +64,33 @@ from refold.log.record import (
 )
 from refold.views.store import Branch
 
-# The seqs and the streams of a log that is written anew, where they are not those of the old one.
+# The seqs and streams of a log that is written anew, where they differ from the old one.
 
 
 class Seqs:
-    """The seqs in the new log, by those in the old one: less by one behind each event that is left out."""
+    """The seqs in the new log by those in the old one: lower by one after each event that is left out."""
 
     def __init__(self) -> None:
         self._left_out: list[int] = []
         self._first: dict[int, int] = {}
-        """The seq of an event that is left out -> the seq of the one that it repeats."""
+        """Seq of an event that is left out -> seq of the event that it repeats."""
 
     def __bool__(self) -> bool:
-        """Return whether any is another one."""
+        """Return whether any seq differs."""
         return bool(self._left_out)
 
     def leave_out(self, seq: int, first: int) -> None:
-        """Take note of an event that is another one once more."""
+        """Record an event that repeats an earlier one."""
         self._left_out.append(seq)
         self._first[seq] = self._first.get(first, first)
 
     def of(self, seq: int) -> int:
-        """Return the seq of an event, for one that is left out that of the other; 0 means none."""
+        """Return the new seq of an event, or of the one that it repeats if it is left out; 0 means none."""
         seq = self._first.get(seq, seq)
         return seq - bisect_left(self._left_out, seq)
 
     def until(self, seq: int) -> int:
-        """Return the seq of the last event at or before a seq."""
+        """Return the new seq of the last event at or before an old seq."""
         return seq - bisect_right(self._left_out, seq)
 
 
@@ -103,23 +103,23 @@ class NewStream(NamedTuple):
 
 
 class StreamNumbers:
-    """Which stream an event is of: that of its number, where a faulty writer has not given two streams the same.
+    """The stream of each event: that of its number, unless a faulty writer gave two streams the same number.
 
-    Then each stream goes on from its own events, and the one that began later gets another number.
+    In that case each stream continues from its own events, and the one that began later gets another number.
     """
 
     def __init__(self, log: Log) -> None:
         self._keys = _keys(log)
         self._known: dict[tuple[int, int], NewStream] = {}
-        """By number in the old log, and place among the streams of that number."""
+        """By number in the old log and place among the streams of that number."""
         self._shared: dict[int, tuple[list[int], list[int]]] = {}
-        """Of a number that two streams have: the seqs of its events, and the place of the stream that each is of."""
+        """Number shared by two streams -> the seqs of its events, and the place of the stream of each."""
         given = int.from_bytes(log.row("meta", NEXT_NUMBER_KEY) or b"", "big")
         self._next_number = max(given, 1, *(number + 1 for number in self._keys))
         for number, count in _begun(log, {number for number, keys in self._keys.items() if len(keys) > 1}).items():
             if count == 1:
-                del self._keys[number][:-1]  # A name under which nothing ever began.
-            elif len(self._keys[number]) == 2:  # noqa: PLR2004 - of more it is unknown which began when
+                del self._keys[number][:-1]  # Names under which no stream ever began.
+            elif len(self._keys[number]) == 2:  # noqa: PLR2004 - with more, it is unknown which began when
                 self._shared[number] = ([], [])
             else:
                 names = ", ".join(map(name_of, self._keys[number]))
@@ -128,11 +128,11 @@ class StreamNumbers:
                 )
 
     def __bool__(self) -> bool:
-        """Return whether two streams have one number anywhere."""
+        """Return whether any two streams share a number."""
         return bool(self._shared)
 
     def of(self, seqs: Sequence[int], head: StreamHead) -> NewStream:
-        """Return the stream of the events at the seqs, which have a head in one record; call it in their order."""
+        """Return the stream of the events at the seqs, which share a head in one record; call it in their order."""
         if head.number not in self._shared:
             return self._stream(head.number, 0)
         known, places = self._shared[head.number]
@@ -144,7 +144,7 @@ class StreamNumbers:
         return self._stream(head.number, place)
 
     def number(self, number: int, seq: int) -> int:
-        """Return the number of the stream that had a number at a seq."""
+        """Return the new number of the stream that had a number at a seq."""
         if number not in self._shared:
             return number
         seqs, places = self._shared[number]
@@ -166,7 +166,7 @@ class StreamNumbers:
         return rows_of([Stream(number, name, branch) for number, branch, name in self._known.values()])
 
     def repairs(self) -> Iterator[str]:
-        """Say which streams have another number."""
+        """Yield a message for each stream that gets another number."""
         for (number, place), stream in self._known.items():
             if place:
                 other = self._known[number, 0].name
@@ -174,13 +174,13 @@ class StreamNumbers:
 
 
 def _keys(log: Log) -> dict[int, list[str]]:
-    """Return the keys of the streams of each number, the one that was given it last at the end."""
+    """Return the keys of the streams of each number; the stream that got the number last comes last."""
     keys: dict[int, list[str]] = {}
     for number, packed in scan(log, "streams", b"", PAGE_EVENTS):
         try:
             name, branch = place_in(packed)
         except StoreCorrupt:
-            continue  # Then the row of the name says it.
+            continue  # The row of its name then gives the key.
         keys[int.from_bytes(number, "big")] = [key_of(branch, name)]
     known = {own for (own,) in keys.values()}
     for packed, number in scan(log, "names", b"", PAGE_EVENTS):
@@ -191,7 +191,7 @@ def _keys(log: Log) -> dict[int, list[str]]:
 
 
 def _begun(log: Log, numbers: set[int]) -> Counter[int]:
-    """Return how often events of streams with these numbers go on from none of the events before them."""
+    """Return, by stream number, how often events continue from none of the events before them."""
     begun = Counter[int]()
     seqs: dict[int, set[int]] = {number: set() for number in numbers}
     for record in records_through(log, 0, log.head() if numbers else 0):
@@ -204,11 +204,11 @@ def _begun(log: Log, numbers: set[int]) -> Counter[int]:
     return begun
 
 
-# Folding a log that has no checkpoint rows, and storing those that its writers would have stored.
+# Folding a log that has no checkpoint rows, and storing the rows that its writers would have stored.
 
 
 class Rebuild:
-    """One fold of a whole log, page by page; streams leave RAM on the way as they do while a store is written to."""
+    """One fold of a whole log, page by page; it evicts streams on the way, as a store does while it is written."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -222,7 +222,7 @@ class Rebuild:
         )
 
     def run(self) -> None:
-        """Store every row; the engine knows of them afterwards. A program that does not know all events stores none."""
+        """Store every row and reload the engine; do nothing if the log has events that this program does not know."""
         if self._engine.reader.unknown_tags:
             return
         head, seq = self._log.head(), 0
@@ -241,7 +241,7 @@ class Rebuild:
     def _fold(self, number: int, event: Event, stamp: Stamp, event_bytes: int) -> None:
         slot = self._streams.at_number(number)
         if not slot.seq and slot.base is not None:
-            slot.set_head(0, slot.base[1])  # The first event of a branch's stream goes on from what that inherited.
+            slot.set_head(0, slot.base[1])  # The first event of a branch's stream continues what it inherited.
         is_base = stamp.flags & FLAG_BASE
         slot.state = self._loader.base_state(event, slot.kind) if is_base else self._loader.live(slot)
         fold.fold(slot.state, stamp, event)
@@ -252,7 +252,7 @@ class Rebuild:
             self._packer.rebased(slot)
 
     def _tidy_up(self, seq: int, count: int) -> None:
-        """Keep RAM within its bound, and store what waits."""
+        """Keep RAM within its bound, and store waiting rows."""
         if self._eviction.is_over:
             self._eviction.trim(max(EVICTED_COUNT_MIN, 2 * count))
             self._eviction.relieve()
@@ -271,7 +271,7 @@ _WRITTEN: Final[frozenset[Table]] = frozenset(("derived", "meta", "names", "requ
 
 
 def check_end(log: Log, seq: int) -> None:
-    """Raise ``InvalidInput`` unless a command ends at a seq: what was written at once is there whole or not at all."""
+    """Raise ``InvalidInput`` unless a command ends at a seq: a command is kept whole or not at all."""
     if not 0 < seq < log.head():
         return
     last = end_of_command(log, seq)
@@ -285,12 +285,12 @@ def check_end(log: Log, seq: int) -> None:
 
 
 def seeds(log: Log) -> dict[bytes, bytes]:
-    """Return the rows of ``meta`` that are drawn when a store is made: the new one is the same store."""
+    """Return the rows of ``meta`` that are drawn when a store is made; the new store is the same one."""
     return {key: log.row("meta", key) or b"" for key in _SEED_KEYS}
 
 
 class Repair:
-    """One pass over a log without writers; ``into`` is the log of the new store, which is empty."""
+    """One pass over a log that does not change meanwhile; ``into`` is the log of the new store, which is empty."""
 
     def __init__(self, log: Log, into: Log, seq: int) -> None:
         self._log, self._into, self._until = log, into, seq
@@ -302,26 +302,26 @@ class Repair:
         """The seq of the last event in the new log."""
         self._link, self._time_ns = NO_LINK, -TIME_NS_MAX
         self._commands: dict[int, int] = {}
-        """Where the last command began in the old log, and where it begins in the new one."""
+        """Seq at which the last command began in the old log -> seq at which it begins in the new one."""
         self._copied: set[int] = set()
-        """The records, by the seqs of their last events, that were erased from and are what they were."""
+        """Records with erased bodies that were copied unchanged, by the seqs of their last events."""
         self._tags: set[int] = set()
         self._bare: set[int] = set()
         """The seqs, in the new log, of events whose bodies are gone."""
         self._erased: set[int] = set()
-        """Those that ``Erased`` events name."""
+        """Seqs that ``Erased`` events name."""
         self._recounted: dict[str, list[int]] = {}
-        """By key of a stream: where it is counted anew from, by seq and versions, and how many events these are."""
+        """Key of a stream -> seq, old and new version from which it is recounted, and the number of its events."""
         self._left_out: dict[str, list[int]] = {}
-        """By key of a stream: the seqs of the events that are left out."""
+        """Key of a stream -> seqs of its events that are left out."""
         self._relinked = self._redated = 0
-        """The first seqs from which on links and times are others."""
+        """The first seqs from which links and times differ from the old log."""
         self._records: list[Sealed] = []
         self._bytes = 0
         self._rows: list[Row] = []
 
     def run(self) -> Erased | None:
-        """Write everything; return what is to say of bodies that an event behind the end erased that they are gone."""
+        """Write everything; return the event that accounts for bodies erased after the end, or ``None``."""
         for record in records_through(self._log, 0, self._until):
             self._record(record, min(record.count, self._until - record.first_seq + 1))
         self._rows += [*self._streams.rows(), *self._requests(), *self._marks()]
@@ -345,7 +345,7 @@ class Repair:
         return found if found.seqs or found.digests else None
 
     def repairs(self) -> tuple[str, ...]:
-        """Say what is other than it was; seqs and versions are those of the old log."""
+        """Return a message for each change, with the seqs and versions of the old log."""
         changes = list(self._streams.repairs())
         for key, (seq, old, new, count) in self._recounted.items():
             changes.append(f"{name_of(key)}: version {old} at seq {seq} is version {new}, and so on: {count} events")
@@ -362,7 +362,7 @@ class Repair:
     # The log.
 
     def _record(self, record: Record, count: int) -> None:
-        """Write a record's first events, byte for byte where nothing of it is other than it was."""
+        """Write a record's first ``count`` events, byte for byte if nothing about them changes."""
         events, columns = events_of(record)[:count], record.unpacked()
         repeats = self._marks_seen.repeats(self._log, record, events)
         self._seen.note(record, events)
@@ -395,9 +395,9 @@ class Repair:
                 [occurred[place] for place in kept] if columns.occurred else (),
                 [self._array(columns.arrays[place], events[place]) for place in kept],
             )
-            # What the chain covered before is gone with what is other now: the link is of what is there.
+            # The old content that the chain covered is gone with this change, so the link covers the new content.
             command = first if marks[0] & MARK_COMMAND else before[record.commands[kept[0]]]
-            # Another salt: under the same one, what is left out here could be guessed once it is erased there.
+            # A different salt: under the same one, events left out here could be guessed once they are erased there.
             content = encode(Head(first, time_ns, command, keyed_hash(record.salt, SEQ.pack(first))), part)
             covered = digest_of(content)
         self._note(first, [events[place] for place in kept], marks)
@@ -407,9 +407,9 @@ class Repair:
             self._relinked = self._relinked or record.first_seq
 
     def _heads(self, record: Record, repeats: Mapping[int, int], count: int) -> dict[int, StreamHead]:
-        """Return the head of each stream in a record, by its place there, behind the last one of the stream.
+        """Return the head of each stream before a record, by the stream's place in it, as the new log has it.
 
-        Records their heads after the record, and what is left out. The head of the log moves on.
+        Also records the heads after the record and the events that are left out, and advances the head of the new log.
         """
         seqs_of: dict[int, list[int]] = {}
         heads: dict[int, StreamHead] = {}
@@ -438,7 +438,7 @@ class Repair:
         return heads
 
     def _marks_of(self, record: Record, kept: Sequence[int]) -> list[int]:
-        """Return the marks of the events that are kept: a command begins with the first of it that is."""
+        """Return the marks of the kept events; a command begins with the first of its events that is kept."""
         marks: list[int] = []
         commands, flags = record.commands, record.flags
         for seq, place in enumerate(kept, self.head + 1 - len(kept)):
@@ -449,7 +449,7 @@ class Repair:
         return marks
 
     def _array(self, packed: bytes, event: Event) -> bytes:
-        """Return an event's array with the seqs and the streams that it names as they are in the new log."""
+        """Return an event's array with the seqs and streams that it names replaced by those of the new log."""
         if not (self._seqs or self._streams):
             return packed
         if isinstance(event, fold.Unknown):
@@ -460,7 +460,7 @@ class Repair:
         return packed[:1] + fold.encode(moved)[1 : fold.body_begin(moved)] + packed[fold.body_begin(event) :]
 
     def _note(self, first: int, events: Sequence[Event], marks: Sequence[int]) -> None:
-        """Take note of what other rows have to say of events."""
+        """Collect the data of events that other rows record."""
         for seq, (event, mark) in enumerate(zip(events, marks, strict=True), first):
             if mark & FLAG_ERASED:
                 self._bare.add(seq)
@@ -476,7 +476,7 @@ class Repair:
                 self._positions.forks.append(Branch(event.name, event.base_branch, self._seqs.until(event.base_seq)))
 
     def _named(self, event: Event) -> dict[str, Any]:
-        """Return the fields of an event that name seqs or a stream, as they are in the new log."""
+        """Return the fields of an event that name seqs or a stream, with their values in the new log."""
         found: dict[str, Any] = {}
         for field in event.__struct_fields__:
             value = getattr(event, field)
@@ -497,11 +497,11 @@ class Repair:
             self._write()
 
     def _write(self) -> None:
-        """Write what waits in transactions that are not too long."""
+        """Write the waiting records and rows; callers call this often enough to keep transactions short."""
         write(self._into, self._records, self._rows)
         self._records, self._rows, self._bytes = [], [], 0
 
-    # The rows beside it.
+    # The rows beside the log.
 
     def _requests(self) -> Iterator[Row]:
         """Return the requests that were answered by the end."""
@@ -512,7 +512,7 @@ class Repair:
                 yield "requests", key, row[:KEYED_HASH_BYTES] + SEQ.pack(self._seqs.of(first)) + SEQ.pack(last)
 
     def _vectors(self) -> Iterator[Row]:
-        """Return the vectors of messages that are there: who pays for them pays once."""
+        """Yield the vectors of the kept messages, so that no embedding is paid for twice."""
         for key, value in scan(self._log, "vectors", b"", PAGE_EVENTS):
             vector = vectors.opened(key, value)
             seq = self._seqs.of(int.from_bytes(key[: SEQ.size], "big"))
@@ -520,14 +520,14 @@ class Repair:
                 yield vectors.moved(key, seq, vector)
 
     def _marks(self) -> Iterator[Row]:
-        """Return the rows about the store itself; a load that was cut off does not resume where seqs have changed."""
+        """Yield the rows about the store itself; an interrupted load does not resume if seqs have changed."""
         yield "meta", TAGS_KEY, msgspec.msgpack.encode(sorted(self._tags)) if self._tags else None
         if not self._seqs:
             yield transfer.joined_until(self._log, self._until)
             yield transfer.loaded_until(self._log, self._until)
 
     def _erased_behind(self) -> tuple[set[int], dict[int, bytes]]:
-        """Return the seqs of bodies that events behind the end erased, and what they say is left of records."""
+        """Return the seqs of bodies that events after the end erased, and the digests that they give of records."""
         seqs, digests = set[int](), dict[int, bytes]()
         for record in records_through(self._log, self._until, self._log.head()):
             for seq, packed in enumerate(record.arrays, record.first_seq):

@@ -1,6 +1,6 @@
-"""A scan of the log for the few events that somebody asks for: by what their bytes hold, or by their types.
+"""A scan of the log for a few events, by the content of their bytes, by their types or by their flags.
 
-Records are searched as bytes, at a third of a microsecond per event; only what is found is decoded.
+Records are searched as bytes, at a third of a microsecond per event; only matches are decoded.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,16 +15,16 @@ from refold.limits import PAGE_EVENTS
 from refold.log.record import Record
 
 _SCANNED_EVENTS = 4 * PAGE_EVENTS
-"""Events that are read at a time: a read costs more than the search in what it returns."""
+"""Number of events to read at a time: a read costs more than the search in its result."""
 
 _SPARSE = 25
-"""Where a stream has but one of so many events, each of its own is read, which takes that much longer."""
+"""If a stream has fewer than one in this many events, each is read alone, which takes that much longer per event."""
 
 
 class Sought(NamedTuple):
-    """Events that are looked for: those that hold one of the texts, are of one of the types, or have one of the flags.
+    """The events to look for: those that contain one of the texts, are of one of the types, or have one of the flags.
 
-    Without any of these they are all events.
+    Without any of these, all events match.
     """
 
     texts: Sequence[bytes] = ()
@@ -33,7 +33,7 @@ class Sought(NamedTuple):
 
 
 class Start(NamedTuple):
-    """A state from which a stream went on: the seq of the event that says so, the key of whose state it is, its seq."""
+    """A state that a stream continued from: the seq of the event that says so, the key of its base, and its seq."""
 
     seq: int
     key: str
@@ -41,7 +41,7 @@ class Start(NamedTuple):
 
 
 def starts_of(reader: Reader, recorded: Recorded) -> Iterator[Start]:
-    """Yield the state from which a stream goes on by an event, if it does: of another one, or its own."""
+    """Yield the state that an event lets a stream continue from, if it does: of another stream, or its own."""
     event = recorded.event
     if isinstance(event, (Forked, Restored)) and event.base_stream:
         names = reader.names()
@@ -59,7 +59,7 @@ def events_with(
     until: int | None = None,
     backwards: bool = False,
 ) -> Iterator[Recorded]:
-    """Yield the events that are sought of a branch, or of one stream there, with ``after < seq <= until``, in order."""
+    """Yield the matching events of a branch, or of one stream there, with ``after < seq <= until``, in order."""
     end = reader.current_head() if until is None else until
     if sought.types and not (sought.texts or sought.flags) and reader.types_written.isdisjoint(sought.types):
         return
@@ -80,7 +80,7 @@ def events_with(
         own = _own(reader, key, first, last) if key else range(first + 1, last + 1)
         if not own:
             continue
-        # What lies before and behind the stream's own events is of others.
+        # Events before and after the stream's own are of other streams.
         seqs = _page(reader, sought, tags, numbers, bounds, own[0] - 1, own[-1])
         with reader.state_lock:
             reader.check_open()
@@ -97,7 +97,7 @@ def _own(reader: Reader, key: str, after: int, until: int) -> list[int]:
 def _sparse(
     reader: Reader, slot: Stream, sought: Sought, tags: AbstractSet[int], after: int, until: int, *, backwards: bool
 ) -> Iterator[Recorded]:
-    """Yield the events that are sought of a stream, each read by itself: the records between hold those of others."""
+    """Yield the matching events of a stream, each read alone, because the records in between hold other streams."""
     with reader.state_lock:
         seqs = list(reader.loader.seqs_between(slot, after, min(until, slot.seq)))
         if any(sought):
@@ -130,7 +130,7 @@ def _page(
     after: int,
     until: int,
 ) -> list[int]:
-    """Return the seqs of what is sought with ``after < seq <= until``."""
+    """Return the seqs of the matching events with ``after < seq <= until``."""
     seqs: list[int] = []
     is_all = not any(sought)
     for record in records_of(reader.log, after, until):
@@ -151,7 +151,7 @@ def _page(
 
 @reports_damage
 def seqs_with(reader: Reader, sought: Sought, *, after: int = 0) -> list[int]:
-    """Return the seqs of the events that are sought, in every branch and behind a seq."""
+    """Return the seqs of the matching events after a seq, in every branch."""
     tags = frozenset(fold.TAGS[event_type] for event_type in sought.types)
     return [
         record.first_seq + place
@@ -176,7 +176,7 @@ def _places(record: Record, own: Sequence[int], texts: Sequence[bytes], tags: Ab
 
 
 def events_before(reader: Reader, seq: int) -> Iterator[tuple[int, Event]]:
-    """Yield the seqs and the events of a stream before one of its events, the nearest first, by their backlinks."""
+    """Yield the seqs and the events of a stream before one of its events, nearest first, along their backlinks."""
     record = record_at(reader.log, seq)
     while True:
         place = seq - record.first_seq

@@ -1,7 +1,7 @@
-"""The streams of a store: their numbers and names, and the head, state and checkpoints of each that was touched.
+"""The streams of a store: their numbers and names, and the head, state and checkpoints of each that was used.
 
-A name is interned once: the log's headers carry numbers. What is known of a stream without reading its events is its
-last checkpoint row plus the tail, the events after ``applied_seq`` whose headers were scanned at opening.
+A name is interned once, and the headers of the log carry numbers. Without reading its events, a stream is known by its
+last checkpoint row plus the tail: the events after ``applied_seq``, whose headers were scanned at opening.
 """
 
 import re
@@ -38,14 +38,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 UNREADABLE: Final = (ArithmeticError, AssertionError, AttributeError, LookupError, StructError, TypeError, ValueError)
-"""The errors of decoding, unpacking or folding damaged bytes; msgspec's and UTF-8's are a ``ValueError``.
+"""The errors that decoding, unpacking or folding damaged bytes raises; those of msgspec and UTF-8 are ``ValueError``.
 
-No ``MemoryError``: a process that is short of memory must not report a damaged store.
+``MemoryError`` is left out: a process that is short of memory must not report a damaged store.
 """
 
 
 def reports_damage(function: Callable[P, T]) -> Callable[P, T]:
-    """Return the function, for which ``StoreCorrupt`` is raised where the bytes that it reads make no sense."""
+    """Wrap a function to raise ``StoreCorrupt`` if the bytes that it reads make no sense."""
 
     @wraps(function)
     def reporting(*arguments: P.args, **options: P.kwargs) -> T:
@@ -63,7 +63,7 @@ def reports_damage(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def records_of(log: Log, after: int, until: int) -> list[Record]:
-    """Return the records with the events behind ``after`` up to ``until``; ``StoreCorrupt`` if one is missing."""
+    """Return the records of the events with ``after < seq <= until``; ``StoreCorrupt`` if one is missing."""
     records = [Record(packed) for _, packed in log.read(after, until)]
     reached = min(after, records[0].first_seq - 1) if records else after
     for record in records:
@@ -76,7 +76,7 @@ def records_of(log: Log, after: int, until: int) -> list[Record]:
 
 
 def records_through(log: Log, after: int, until: int) -> Iterator[Record]:
-    """Yield the records with the events behind ``after`` up to ``until``, read in pages."""
+    """Yield the records of the events with ``after < seq <= until``, read in pages."""
     while after < until:
         for record in records_of(log, after, min(after + PAGE_EVENTS, until)):
             yield record
@@ -112,10 +112,10 @@ class Ids:
             return first
 
 
-# Keys: what the engine knows a stream by, which is its name and, in a fork of the memory, the number of the branch.
+# Keys: the engine knows a stream by its name and, in a fork of the memory, the number of the branch.
 #
-# In the main line the key is the name itself. Names begin with the letters of their kind, so the digits in front of
-# another branch's keys tell them apart.
+# In the main line, the key is the name itself. Names begin with the letters of their kind, so keys of other branches
+# are recognized by their leading digits.
 
 
 def key_of(branch: int, name: str) -> str:
@@ -147,38 +147,37 @@ def session_board(session: str) -> str:
 
 
 class Names(NamedTuple):
-    """The names of the numbers in events."""
+    """Lookups from the numbers in events to names."""
 
     stream: Callable[[int], str]
     branch: Callable[[int], str]
     branch_of: Callable[[int], int]
-    """The branch of a stream."""
+    """The branch of a stream, by the number of the stream."""
     actors: Mapping[int, str]
 
 
-# Checkpoint rows: cached states of streams, as pointers and small values, never needed for an answer.
+# Checkpoint rows: cached states of streams, as pointers and small values; no answer depends on them.
 #
-# There is a *kept* row at every 256th event of a stream (or after as many events as its window holds messages, so that
-# the cost of packing stays a constant per event); ``at`` starts from it. A *floating* row is written when a store is
-# closed or its tail has grown too long, and replaced by the next row. Rows wait in RAM and travel with the next
-# commit.
+# A stream gets a *kept* row every 256 events, or less often if its last row was large, so that the cost of packing
+# stays constant per event; ``at`` starts from it. A *floating* row is written when a store is closed or its tail has
+# grown too long, and is replaced by the next row. Rows wait in RAM and are written with the next commit.
 #
 # Every row names the events since a kept one, not always the last: several processes write rows, each from what it
-# knows. So a kept row stays for ever, and a row in RAM that would take its place is not written.
+# knows. A kept row therefore stays forever, and a row in RAM that would replace it is not written.
 
 _LAST_SEQ: Final = b"\xff" * 8
 APPLIED_KEY: Final = bytes(12)
-"""The key of no stream: the row is among the checkpoint rows that it describes, and goes with them."""
+"""The key of no stream: the row is among the checkpoint rows that it describes, and shares their fate."""
 
 
 def covered_seq(log: Log) -> int:
-    """Return the seq up to which checkpoint rows are said to cover every event."""
+    """Return the seq up to which checkpoint rows cover every event, as the store records it."""
     row = log.row("checkpoints", APPLIED_KEY)
     return 0 if row is None else int(SEQ.unpack(row)[0])
 
 
 class Checkpoint(NamedTuple):
-    """A cached state: the stream's version at a seq, what ``fold.pack`` gave, and the seqs since the last kept row."""
+    """A cached state: the stream's version at a seq, the result of ``fold.pack``, and seqs since the last kept row."""
 
     seq: int
     version: int
@@ -189,7 +188,7 @@ class Checkpoint(NamedTuple):
 
     @property
     def due(self) -> int:
-        """Return how many events may follow before the next kept row."""
+        """The number of events after which the next kept row is due."""
         return max(CHECKPOINT_EVENTS, len(self.pointed) // 2, len(self.inline) // CHECKPOINT_EVENT_BYTES)
 
 
@@ -210,37 +209,37 @@ def _key(number: int, seq: int) -> bytes:
 
 
 def number_of(key: bytes) -> int:
-    """Return the stream whose checkpoint row has the key."""
+    """Return the number of the stream to which a checkpoint row's key belongs."""
     return int.from_bytes(key[:4], "big")
 
 
 class Checkpoints:
-    """The rows of all streams: those stored, and those waiting for the next commit; none at all without a log."""
+    """The rows of all streams: those stored, if there is a log, and those waiting for the next commit."""
 
     def __init__(self, log: Log | None) -> None:
         self._log = log
         self.waiting: list[Row] = []
-        """The rows that the next commit is to carry."""
+        """The rows that the next commit will carry."""
         self.is_shared = False
-        """Whether other processes were seen to write: what is known here of the stored rows may be old."""
+        """Whether other processes have written, so that what is known here of stored rows may be outdated."""
         self._fresh: dict[int, dict[int, Checkpoint]] = {}
 
     def put(self, number: int, row: Checkpoint, *, replaces: int) -> None:
-        """Let a row wait for the next commit; it takes the place of the floating row at ``replaces``."""
+        """Queue a row for the next commit; it replaces the floating row at ``replaces``."""
         self._fresh.setdefault(number, {})[row.seq] = row
         packed = _ENCODE(_Stored(row.version, row.kept, row.inline, row.pointed, row.since))
         self.waiting.append(("checkpoints", _key(number, row.seq), packed))
         if replaces and replaces != row.seq:
-            # Behind its successor: rows may be written in several transactions, and a stream must never be without.
+            # After its successor: rows may be written in several transactions, and a stream must never be without one.
             self.waiting.append(("checkpoints", _key(number, replaces), None))
             self._fresh[number].pop(replaces, None)
 
     def keep(self, row: Row) -> None:
-        """Let a row of another cache wait for the next commit."""
+        """Queue a row of another cache for the next commit."""
         self.waiting.append(row)
 
     def allowed(self, rows: Sequence[Row]) -> Sequence[Row]:
-        """Return the rows without those that would take the place of another process's kept row; call it in a turn."""
+        """Return the rows without those that would replace another process's kept row; call it in a turn."""
         return [row for row in rows if not self._unkeeps(row)] if self.is_shared else rows
 
     def _unkeeps(self, row: Row) -> bool:
@@ -253,7 +252,7 @@ class Checkpoints:
         return stored is not None and checkpoint_of(key, stored).kept
 
     def written(self) -> None:
-        """Forget the waiting rows: they are stored now."""
+        """Forget the waiting rows, which are stored now."""
         self.waiting = []
         self._fresh = {}
 
@@ -294,11 +293,11 @@ def checkpoint_of(key: bytes, packed: bytes) -> Checkpoint:
         ) from error
 
 
-# Slots: the head of one stream, and what of it is in RAM.
+# Slots: the head of one stream, and its part in RAM.
 
 
 class Stream:
-    """One stream: its head, its folded state if loaded, and what its next checkpoint covers.
+    """One stream: its head, its folded state if loaded, and the events for its next checkpoint.
 
     A stream that a branch has only inherited has the number 0 until its first event there.
     """
@@ -330,7 +329,7 @@ class Stream:
         self.key = key_of(branch, name)
         self.kind = kind_of(name)
         self.base: tuple[int, int] | None = None
-        """The event that a branch's stream goes on from: the number of the stream that holds it, and its seq."""
+        """The event that a branch's stream continues from: the number of the stream that holds it, and its seq."""
         self.version = 0
         self.seq = 0
         self.state: fold.State | None = None
@@ -339,20 +338,20 @@ class Stream:
         self.seqs: list[int] = []
         """The seqs of the stream's events since its last kept checkpoint row."""
         self.due = 0
-        """How many events may come before the next kept row; 0 is the default of ``Checkpoints``."""
+        """Number of events after which the next kept row is due; 0 means ``CHECKPOINT_EVENTS``."""
         self.floating = 0
-        """The seq of the row that the next one replaces, 0 where there is none."""
+        """The seq of the row that the next one replaces, or 0 if there is none."""
         self.digest: tuple[int, list[tuple[str, bytes]]] | None = None
         """The digests of the views at a seq, if they were computed."""
         self.is_used = True
-        """Whether the stream was touched since it was last asked to leave."""
+        """Whether the stream was used since eviction last considered it."""
         self.held = 0
-        """How many events the weight counts."""
+        """Number of events that the weight counts."""
         self.weight = STREAM_OVERHEAD_BYTES
-        """The stream's share of RAM, roughly, in bytes."""
+        """The estimated size of the stream in RAM, in bytes."""
 
     def weigh(self, inline_bytes: int, events: int) -> int:
-        """Count only so many of the events from now on; return by how much the weight changed."""
+        """Count only ``events`` events from now on, and return the change in weight."""
         each = (self.weight - STREAM_OVERHEAD_BYTES) // self.held if self.held else EVENT_OVERHEAD_BYTES
         before, self.held = self.weight, events
         self.weight = STREAM_OVERHEAD_BYTES + inline_bytes + each * events
@@ -372,10 +371,10 @@ class Stream:
 
 
 def notify(slot: Stream, stamp: Stamp, event: Event) -> None:
-    """Bring the rows of a stream, if it has any, up to an event that was folded into its state.
+    """Bring the index rows of a stream, if it has any, up to an event that was folded into its state.
 
-    They are a cache: whatever goes wrong there must not undo a commit. They go, and the next search fills others, or
-    raises what is wrong.
+    They are a cache, so an error there must not undo a commit. The rows are dropped, and the next search builds new
+    ones or raises the error.
     """
     if slot.index is None:
         return
@@ -383,7 +382,7 @@ def notify(slot: Stream, stamp: Stamp, event: Event) -> None:
         assert slot.state is not None, slot.name
         slot.index.apply(slot.state, stamp, event)
     except Exception:
-        import logging  # noqa: PLC0415 - only a failure needs it
+        import logging  # noqa: PLC0415 - needed only after a failure
 
         logger = logging.getLogger("refold")
         logger.exception("the rows of %s could not follow seq %d; they are filled anew", slot.name, stamp.seq)
@@ -407,7 +406,7 @@ def name_key(branch: int, name: str) -> bytes:
 
 
 def key_named(packed: bytes) -> str:
-    """Return the key of the stream that a row of names is of."""
+    """Return the key of the stream to which a row of names belongs."""
     return key_of(BRANCH.unpack_from(packed)[0], packed[BRANCH.size :].decode())
 
 
@@ -434,7 +433,7 @@ def rows_of(born: Sequence[Stream]) -> Iterator[Row]:
 
 
 class CheckpointGaps(NamedTuple):
-    """Events that no checkpoint row covers although they are at or before ``applied_seq``: what an erasure leaves."""
+    """Events at or before ``applied_seq`` that no checkpoint row covers, as an erasure leaves them."""
 
     applied_seq: int
     tails: Mapping[int, tuple[int, list[int]]]
@@ -443,7 +442,7 @@ class CheckpointGaps(NamedTuple):
 
 @reports_damage
 def _name_in(key: bytes) -> str:
-    """Return the name that a row of names is of."""
+    """Return the name in the key of a row of names."""
     name = key[BRANCH.size :].decode()
     if kind_of(name) not in fold.KINDS:
         raise StoreCorrupt(f"a stream is named {name!r}, which is of no known kind; run `refold verify`")
@@ -451,11 +450,11 @@ def _name_in(key: bytes) -> str:
 
 
 def _stay(_seq: int) -> None:
-    """Take the known heads as complete: there is no other writer."""
+    """Do nothing: there is no other writer, so the known heads are complete."""
 
 
 class _StreamNames(dict[int, str]):
-    """The names of streams by number; one that is not known yet is met."""
+    """The names of streams by number; an unknown one is read from the log."""
 
     def __init__(self, meet: Callable[[int], tuple[str, int]]) -> None:
         super().__init__()
@@ -466,7 +465,7 @@ class _StreamNames(dict[int, str]):
 
 
 class Streams:
-    """All streams of a log, loaded as they are touched."""
+    """All streams of a log, loaded as they are used."""
 
     def __init__(self, log: Log, checkpoints: Checkpoints) -> None:
         self._log = log
@@ -478,32 +477,32 @@ class Streams:
         """Returns the name of a stream, given its number."""
         self._branch_of: dict[int, int] = {}
         self.reach: Callable[[int], None] = _stay
-        """Makes the events up to a seq known, where other processes may have written them."""
+        """Makes the events up to a seq known, in case other processes wrote them."""
         self.branches: Callable[[], Sequence[Branch]] = tuple
-        """The branches that there are; the loader, which can fold, says which."""
+        """Returns the branches of the store; set by the loader, which can fold."""
         self._tail: dict[int, tuple[int, list[int]]] = {}
         """Number -> (version, seqs) of the events in the tail, for streams that are not loaded yet."""
         self.dirty: dict[int, int] = {}
         """Number -> seq of the first event that no checkpoint row covers, in the order of that seq."""
         self.bytes = 0
-        """The weight of all streams in RAM together."""
+        """Total weight of the streams in RAM, in bytes."""
         self.traffic = 0
-        """How often a stream came into RAM or left it."""
+        """Number of times that a stream was loaded or evicted."""
         self.events_loaded = 0
-        """How many events all loads have read together."""
+        """Total number of events that loads have read."""
         self.queue: deque[Stream] = deque()
-        """The streams in RAM, in the order in which they are asked to leave."""
+        """The streams in RAM, in the order in which eviction considers them."""
         self._places: dict[tuple[str, int], tuple[int, int]] = {}
-        """Where streams stood at earlier seqs, those that were asked last."""
+        """Positions of streams at earlier seqs, those looked up last."""
         self.next_number = 1
         self.is_torn = False
-        """Whether a change of what is in RAM was cut off: then none of it is a state, and the log is read again."""
+        """Whether a change of RAM was interrupted: RAM then holds no valid state, and the log is read again."""
         self.renumber()
 
     def renumber(self) -> None:
-        """Read which number the next new stream gets: never one that has been given out, whatever is stored.
+        """Read the number that the next new stream gets: never one already assigned, whatever is stored.
 
-        What is stored is read last, since others may write between the two.
+        The stored number is read last, because other processes may write between the two reads.
         """
         last = self._log.rows("streams", b"\xff" * NUMBER_BYTES, 1, backwards=True)
         stored = self._log.row("meta", NEXT_NUMBER_KEY)
@@ -529,17 +528,17 @@ class Streams:
         seqs.append(seq)
 
     def known(self, key: str) -> Stream | None:
-        """Return the slot of a stream that was touched before; needs no lock."""
+        """Return the slot of a stream in RAM, or ``None``; needs no lock."""
         return self._by_key.get(key)
 
     def find(self, key: str) -> Stream | None:
-        """Return the slot of a stream, ``None`` where no event was ever written under the name."""
+        """Return the slot of a stream, or ``None`` if no event was ever written under the name."""
         slot = self._by_key.get(key)
         if slot is None:
             branch, name = split_key(key)
             packed = self._log.row("names", name_key(branch, name))
             number = 0 if packed is None else int.from_bytes(packed, "big")
-            # A number that is not given out yet, as far as is known here: its commit is durable, and not folded yet.
+            # A number not assigned yet, as far as is known here, is of a commit that is durable but not folded yet.
             if 0 < number < self.next_number:
                 self._check_named(number, name, branch)
                 slot = self._load(number, name, branch)
@@ -548,7 +547,7 @@ class Streams:
         return slot
 
     def ready(self, key: str) -> Stream | None:
-        """Return a stream to which events can be added as it is; needs no lock."""
+        """Return a stream that can take events as it is, or ``None``; needs no lock."""
         slot = self._by_key.get(key)
         return slot if slot is not None and slot.number and slot.state is not None else None
 
@@ -567,7 +566,7 @@ class Streams:
         return self._meet(number)[1] if branch is None else branch
 
     def _check_named(self, number: int, name: str, branch: int) -> None:
-        """Raise ``StoreCorrupt`` unless a name and a number belong to each other."""
+        """Raise ``StoreCorrupt`` unless a name and a number belong together."""
         if (self.name_of(number), self.branch_of(number)) != (name, branch):
             raise StoreCorrupt(f"{name!r} has stream number {number}, which has another name; run `refold verify`")
 
@@ -579,17 +578,17 @@ class Streams:
         self._names[number], self._branch_of[number] = place_in(packed)
         return self._names[number], self._branch_of[number]
 
-    # What a branch inherits.
+    # Inheritance between branches.
 
     def branch(self, number: int) -> Branch:
-        """Return where a branch was forked from."""
+        """Return a branch, with the point that it was forked from."""
         branches = self.branches()
         if not 0 < number <= len(branches) or not 0 <= branches[number - 1].parent < number:
             raise StoreCorrupt(f"branch {number} was never forked; run `refold verify` and restore a backup")
         return branches[number - 1]
 
     def bounds(self, branch: int, until: int) -> dict[int, int]:
-        """Return up to which seq the events of each branch count in one of them at a seq: its own and its elders'."""
+        """Return, by branch, the seq up to which events count in a branch at a seq: its own and its ancestors'."""
         bounds: dict[int, int] = {}
         while branch:
             bounds[branch] = until
@@ -600,7 +599,7 @@ class Streams:
 
     @reports_damage
     def _inherit(self, name: str, branch: int) -> Stream | None:
-        """Return a slot at the stream's head when the branch was forked, ``None`` if it was not there."""
+        """Return a slot at the stream's head when the branch was forked, or ``None`` if it did not exist then."""
         base = self._base_of(name, branch)
         if base is None:
             return None
@@ -621,7 +620,7 @@ class Streams:
         return base if base[1] else None
 
     def holder(self, slot: Stream, seq: int) -> Stream:
-        """Return the stream, of the branch or of an elder one, among whose own events a seq would be."""
+        """Return the stream that would hold a seq among its own events: of the branch, or of an ancestor."""
         while slot.base is not None and seq <= slot.base[1]:
             slot = self.at_number(slot.base[0])
         return slot
@@ -630,7 +629,7 @@ class Streams:
         """Return a stream's last event at or before a seq: the number of the stream that holds it, and its seq or 0."""
         if seq >= slot.seq:
             return self._place(slot, seq)
-        # What was before the stream's last event never changes; looking for it reads rows that name thousands of seqs.
+        # History before the stream's last event never changes, and searching it reads rows that name thousands of seqs.
         found = self._places.get((slot.key, seq))
         if found is None:
             found = self._places[slot.key, seq] = self._place(slot, seq)
@@ -644,7 +643,7 @@ class Streams:
         return slot.base if not last and slot.base is not None else (slot.number, last)
 
     def numbers(self, slot: Stream) -> Iterator[int]:
-        """Return the numbers of a stream's events: its own, then those that its branch inherited."""
+        """Yield the numbers of a stream's events: its own, then those that its branch inherited."""
         while True:
             if slot.number:
                 yield slot.number
@@ -699,20 +698,20 @@ class Streams:
         return slot
 
     def add(self, slot: Stream) -> None:
-        """Make a slot known."""
+        """Register a slot."""
         self._by_number[slot.number] = slot
         self._names[slot.number], self._branch_of[slot.number] = slot.name, slot.branch
         self._enter(slot)
 
     def _enter(self, slot: Stream) -> None:
-        """Make a slot known by its key, in the place of one that was only inherited."""
+        """Register a slot by its key, replacing one that was only inherited."""
         self._supersede(slot.key)
         self._by_key[slot.key] = slot
         self.bytes += slot.weight
         self.queue.append(slot)
 
     def _supersede(self, key: str) -> None:
-        """Drop a slot that was only inherited; what is left of it in the queue weighs nothing."""
+        """Drop a slot that was only inherited; its entry in the queue weighs nothing."""
         slot = self._by_key.pop(key, None)
         if slot is not None:
             assert not slot.number, f"{slot.key} is in RAM twice"
@@ -720,7 +719,7 @@ class Streams:
             slot.weight, slot.state = 0, None
 
     def forget(self, slot: Stream) -> None:
-        """Drop a stream from RAM: its rows and the tail bring it back."""
+        """Drop a stream from RAM; its rows and the tail bring it back."""
         assert slot.number not in self.dirty, f"{slot.name} leaves with events that no row covers"
         if self._by_key.get(slot.key) is slot:
             del self._by_key[slot.key]
@@ -734,22 +733,22 @@ class Streams:
             slot.index.detach()
 
     def loaded_from(self, slot: Stream, record_bytes: int, events: int) -> None:
-        """Take note of what a stream's state was loaded from."""
+        """Record the size of the data that a stream's state was loaded from."""
         self.traffic += 1
         if self._by_key.get(slot.key) is not slot:
-            return  # It was asked to leave while somebody held it: the state goes with whoever asked for it.
+            return  # It was evicted while a caller held it; the state lives only with that caller.
         self.events_loaded += events
         before, slot.held = slot.weight, events
         slot.weight = STREAM_OVERHEAD_BYTES + record_bytes + events * EVENT_OVERHEAD_BYTES
         self.bytes += slot.weight - before
 
     def names(self, branch: int, prefix: str = "", after: str = "") -> Iterator[str]:
-        """Yield the names of a branch's streams that begin with ``prefix`` and come behind ``after``, sorted."""
+        """Yield the names of a branch's streams that begin with ``prefix`` and sort after ``after``, in order."""
         if not branch:
             yield from self._names_in(0, prefix, after)
             return
         last = ""
-        from heapq import merge  # noqa: PLC0415 - loaded only by those who list names
+        from heapq import merge  # noqa: PLC0415 - loaded only to list names
 
         for name in merge(*(self._names_in(elder, prefix, after) for elder in self.bounds(branch, 0))):
             if name != last and self.find(key_of(branch, name)) is not None:
@@ -763,11 +762,11 @@ class Streams:
             yield _name_in(key)
 
     def applied_seq(self, head: int) -> int:
-        """Return the seq up to which every event is covered by a checkpoint row."""
+        """Return the seq up to which checkpoint rows cover every event."""
         return next(iter(self.dirty.values())) - 1 if self.dirty else head
 
     def advance(self, slot: Stream, stamps: Sequence[Stamp], record_bytes: int) -> None:
-        """Move a stream on to the last of some events that were folded into its state."""
+        """Move a stream to the last of some events that were folded into its state."""
         last, added_bytes = stamps[-1], record_bytes + EVENT_OVERHEAD_BYTES * len(stamps)
         slot.version, slot.seq = last.version, last.seq
         slot.seqs += [stamp.seq for stamp in stamps]
@@ -778,10 +777,10 @@ class Streams:
         self.dirty.setdefault(slot.number, stamps[0].seq)
 
     def fold_foreign(self, number: int, event: Event, stamp: Stamp, record_bytes: int) -> None:
-        """Take note of an event that another process wrote, and fold it if its stream is loaded here."""
+        """Record an event that another process wrote, and fold it if its stream is loaded here."""
         slot = self._by_number.get(number)
         if slot is None:
-            # What a branch had only inherited is the branch's own from now on.
+            # A stream that a branch had only inherited is the branch's own from now on.
             self._supersede(key_of(self.branch_of(number), stamp.stream))
             self._note_tail(number, stamp.version, stamp.seq)
             return

@@ -1,8 +1,8 @@
-"""Transactions: the events of one caller, decided on the state that it sees, and the group of them that is committed.
+"""Transactions: the events of one caller, decided on the state that it sees, and the groups that are committed.
 
-A caller is admitted to a group whole or not at all. Where its decision depends on a stream that an earlier caller of
-the same group changes, it waits for the next commit: then that stream's state is known. A decision on one key does not
-wait: what the group has done to the key is known at once.
+A caller is admitted to a group whole or not at all. If its decision depends on a stream that an earlier caller of the
+same group changes, it waits for the next commit, because only then is the state of that stream known. A decision on one
+key does not wait: the group's changes to the key are known at once.
 """
 
 from abc import ABC, abstractmethod
@@ -56,13 +56,13 @@ from refold.views.store import SETTINGS
 
 _new: Callable[..., Any] = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 _recorded: Final[Callable[[tuple[Event, Stamp]], Recorded]] = partial(_new, Recorded)
-"""Makes a pair of an event and its stamp, in half the time that its class takes."""
+"""Makes a pair of an event and its stamp in half the time that a call of the class takes."""
 
 Decide: TypeAlias = Callable[[fold.State], Event | None]
-"""Looks at a stream's state and returns the event to append, or ``None`` where nothing would change."""
+"""Looks at a stream's state and returns the event to append, or ``None`` if nothing would change."""
 
 KeyOf: TypeAlias = tuple[str, KeyMap[Any], str]
-"""A stream, a map in its state, and a key of that."""
+"""A stream, a map in its state, and a key of that map."""
 
 
 class Mutation(NamedTuple):
@@ -72,22 +72,22 @@ class Mutation(NamedTuple):
     """The key of the stream."""
     make: Event | Decide
     opening: Event | None = None
-    """The event that opens the stream where it is not open."""
+    """The event that opens the stream if it is not open."""
     origin: Origin = BY_HOST
     expected: object = ANY
     request: Request | None = None
 
 
 make_mutation: Final[Callable[[tuple[Any, ...]], Mutation]] = partial(_new, Mutation)
-"""Makes a mutation of its fields, in half the time that its class takes."""
+"""Makes a mutation from its fields in half the time that a call of the class takes."""
 
 
 class Deferred(Exception):
-    """The decision needs a state that this very group is about to change."""
+    """Raised if a decision needs a state that its own group is about to change."""
 
 
 def place_of(provisional_seq: int) -> int:
-    """Return the place in its transaction of a provisional seq."""
+    """Return the place that a provisional seq has in its transaction."""
     return -provisional_seq - 1
 
 
@@ -97,17 +97,18 @@ _FLAGS: Final = {event_type: FLAG_BASE if event_type in fold.BASE_TYPES else 0 f
 class Draft(ABC):
     """Events to be written, in columns, each with its stamp; the seq of a stamp is provisional, -1 for the first.
 
-    The stamp is the event's one and only: whoever holds it sees the engine fill in what is known once it is durable.
+    Each event has a single stamp object: every holder of it sees the values that the engine fills in once the event is
+    durable.
     """
 
     command = 0
-    """The place at which the command begins that was added last."""
+    """The place at which the last command begins."""
     is_dated = False
-    """Whether somebody said of an event when it happened."""
+    """Whether the caller gave the time of an event."""
     is_citing = False
     """Whether an event may name another one."""
     is_torn = False
-    """Whether an interrupt cut off a mutation, so that the columns may not fit each other: it is not written."""
+    """Whether an interrupt cut off a mutation, so that the columns may be inconsistent; such a draft is not written."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
@@ -115,23 +116,23 @@ class Draft(ABC):
         self.events: list[Event] = []
         self.stamps: list[Stamp] = []
         self.places: dict[str, list[int]] = {}
-        """Stream -> places of its events, in the order of their first ones."""
+        """Stream -> places of its events; the streams are in the order of their first events."""
         self.opened: set[str] = set()
-        """Streams that need no opening any more, as far as is known here."""
+        """Streams that need no opening event any more, as far as is known here."""
         self.requests: dict[bytes, tuple[Request, range]] = {}
         """Requests by the hash of their id, each with the places of its events."""
         self.overlays: dict[str, fold.State] = {}
-        """Stream -> its state with these events, for streams that were read after they were written to."""
+        """Stream -> its state with these events, for streams that were read after being written to."""
         self.parts: dict[tuple[str, View[Any]], tuple[fold.State, int]] = {}
-        """Stream and view -> its state of that view alone, and how many of these events it has been given."""
+        """Stream and view -> the state of that view alone, and how many of these events were folded into it."""
         self.starts: list[int] = []
-        """Places at which a command begins, what is written whole or not at all; none where all events are one."""
+        """Places at which commands begin, each written whole or not at all; empty if all events are one command."""
 
     def __len__(self) -> int:
         """Return the number of events."""
         return len(self.events)
 
-    # What differs where the events are collected, and where they are written.
+    # What differs between collecting events and writing them.
 
     @abstractmethod
     def version(self, key: str) -> int:
@@ -143,31 +144,31 @@ class Draft(ABC):
 
     @abstractmethod
     def decide(self, key: str, make: Decide) -> Event | None:
-        """Return what a decision on a stream with these events makes."""
+        """Return the event that a decision makes on a stream with these events, or ``None``."""
 
     @abstractmethod
     def open(self, key: str, opening: Event, origin: Origin) -> None:
-        """Add the event that opens a stream, unless it is open; a fork that was dropped is opened anew."""
+        """Add the event that opens a stream, unless it is open; a dropped fork is opened again."""
 
     @abstractmethod
     def name(self, actor: str) -> None:
-        """Take note of an actor without a fixed number, whose event is about to be added."""
+        """Record an actor without a fixed number, whose event is about to be added."""
 
     @abstractmethod
     def begin(self, key: str) -> list[int]:
-        """Make ready for the first event of a stream, or for one too many; return the places of those it has."""
+        """Prepare for a stream's first event, or for one beyond the limit; return the places of the stream's events."""
 
     @abstractmethod
     def cite(self, place: int) -> None:
-        """Take note of an event that may name others."""
+        """Record an event that may name others."""
 
-    # What does not.
+    # What is the same for both.
 
     def apply(self, mutation: Mutation) -> Recorded | None:
-        """Add a mutation, behind what opens its stream, decided on the state with the events so far.
+        """Add a mutation, decided on the state with the events so far, after the event that opens its stream if needed.
 
-        Returns its event, ``None`` where nothing changes. Raises ``WrongVersion`` if the stream is not at the expected
-        version, and whatever the decision raises.
+        Returns its event, or ``None`` if nothing changes. Raises ``WrongVersion`` if the stream is not at the expected
+        version, and any error of the decision.
         """
         key, make, opening, origin, expected, request = mutation
         self.command = begin = len(self.events)
@@ -197,7 +198,7 @@ class Draft(ABC):
         return _recorded((event, stamp))
 
     def _remember(self, request: Request | None) -> None:
-        """Take note of the events that answer a request, if there is one."""
+        """Record the events that answer a request, if there is one."""
         if request is not None:
             self.requests[request.id_hash] = (request, range(self.command, len(self.events)))
 
@@ -237,7 +238,7 @@ class Draft(ABC):
         return self.stamps[place]
 
     def part(self, key: str, view: View[Any]) -> fold.State:
-        """Return a stream's state with these events, of which one view counts; this is no read of the stream."""
+        """Return a stream's state with these events, valid for one view; it does not count as a read of the stream."""
         own = self.places.get(key)
         state, count = self.parts.get((key, view)) or (None, 0)
         if state is None:
@@ -253,7 +254,7 @@ class Draft(ABC):
         return state
 
     def truncate(self, length: int) -> None:
-        """Take back what was added from place ``length`` on: what added it failed."""
+        """Remove the events from place ``length`` on, because the operation that added them failed."""
         self.parts.clear()
         for key in set(self.keys[length:]):
             own = self.places[key]
@@ -268,7 +269,7 @@ class Draft(ABC):
 
 
 class Transaction(Draft):
-    """The events of one caller, and what they depend on.
+    """The events of one caller, and the reads that they depend on.
 
     A batch keeps one open while user code runs. Its later events can name earlier ones by their provisional seqs.
     """
@@ -278,36 +279,36 @@ class Transaction(Draft):
         self.named: set[str] = set()
         """The actors without a fixed number."""
         self.messages: list[tuple[int, Message]] = []
-        """Messages that were handed out with an event that names others of this transaction, by place."""
+        """Messages handed out with an event that names others of this transaction, each with its place."""
         self.entries: list[Entry] = []
-        """Memories that were handed out before their seqs and times were known."""
+        """Memories handed out before their seqs and times were known."""
         self.callbacks: list[tuple[int, Callable[[Stamp], None]]] = []
-        """Callbacks that take the stamp of an event, by its provisional seq."""
+        """Callbacks that take the stamp of an event, each with the provisional seq of the event."""
         self.notes: list[tuple[int, Note]] = []
-        """Journal notes that were handed out before their time was known, by place."""
+        """Journal notes handed out before their time was known, each with its place."""
         self.openings: dict[str, int] = {}
-        """Stream -> place of the event that opens it, left out if somebody else opens the stream first."""
+        """Stream -> place of its opening event, which is left out if another caller opens the stream first."""
         self.provisional: list[int] = []
-        """Places of events that name a seq of this very transaction."""
+        """Places of events that name a seq of this transaction."""
         self.reads: dict[str, int] = {}
         """Stream -> version at which its state was first read."""
         self.key_reads: dict[KeyOf, tuple[int, int]] = {}
-        """Key -> seq and place of the value that it had when it was first read, of streams that were not."""
+        """Key -> seq and place of the value at its first read, for keys of streams that were not read as a whole."""
         self.changed: dict[KeyOf, int] = {}
         """Key -> place of the first event that changes it, whose ``prior`` is settled at the commit."""
         self._decided: tuple[Event, KeyOf] | None = None
         """The event of the last decision on a key, which is about to be added."""
         self.erased_count: int | None = None
-        """How many events had been erased when it first read something; ``None`` where no erasure matters."""
+        """Number of events erased by the time of the first read; ``None`` if no erasure matters."""
         self.is_current: Callable[[], bool] | None = None
-        """Whether what was read of a whole memory still holds, asked just before the commit."""
+        """Returns whether reads of a whole memory still hold; called immediately before the commit."""
 
     def insert(self, key: str, event: Event) -> None:
         """Add an event with the origin of the context."""
         self.add(key, event, origin_in(self._reader))
 
     def begin(self, key: str) -> list[int]:
-        """Make ready for the first event of a stream; ``LimitExceeded`` for one too many."""
+        """Prepare for the first event of a stream; ``LimitExceeded`` if the transaction is full."""
         if len(self.events) >= BATCH_EVENTS_MAX:
             raise LimitExceeded(
                 f"a batch of more than BATCH_EVENTS_MAX = {BATCH_EVENTS_MAX} events; commit in several batches"
@@ -315,11 +316,11 @@ class Transaction(Draft):
         return self.places.setdefault(key, [])
 
     def name(self, actor: str) -> None:
-        """Take note of an actor without a fixed number, whose event is about to be added."""
+        """Record an actor without a fixed number, whose event is about to be added."""
         self.named.add(actor)
 
     def cite(self, place: int) -> None:
-        """Take note of an event that may name others."""
+        """Record an event that may name others."""
         self.is_citing, event = True, self.events[place]
         if fold.is_provisional(event):
             self.provisional.append(place)
@@ -327,9 +328,9 @@ class Transaction(Draft):
             self.changed[self._decided[1]] = place
 
     def answered(self, request: Request) -> range:
-        """Return the places of the events of a request that was made before; ``InvalidInput`` of another one.
+        """Return the places of the events of a repeated request; ``InvalidInput`` if its id belongs to another one.
 
-        ``Deferred`` where that request is a command of its own: what it will be answered is known once it is written.
+        ``Deferred`` if that request is a command of its own, because its answer is known only once it is written.
         """
         known, places = self.requests[request.id_hash]
         if known.content_hash != request.content_hash:
@@ -339,9 +340,9 @@ class Transaction(Draft):
         return places
 
     def open(self, key: str, opening: Event, origin: Origin) -> None:
-        """Add the event that opens a stream, unless it is open; a fork that was dropped is opened anew."""
+        """Add the event that opens a stream, unless it is open; a dropped fork is opened again."""
         if key in self.places:
-            # Restored or dropped here: what is open now is what this transaction itself sees.
+            # Restored or dropped here: whether it is open is decided by the state that this transaction sees.
             if not fold.is_open(self.state(key)):
                 self.add(key, opening, origin)
         else:
@@ -352,13 +353,13 @@ class Transaction(Draft):
         self.opened.add(key)
 
     def finds_open(self, key: str) -> bool:
-        """Return whether events rely on a stream that was open before this transaction: the first does not open it."""
+        """Return whether events rely on a stream that was already open: the first of them does not open it."""
         if key not in self.opened or key in self.openings or key not in self.places:
             return False
         return not isinstance(self.events[self.places[key][0]], fold.OPENING)
 
     def _read(self, key: str) -> Stream | None:
-        """Return a stream, and remember that it was read as it is now."""
+        """Return a stream, and record that it was read at its current version."""
         self._reader.notice()
         stream = self._reader.find(key)
         if key not in self.reads and self.finds_open(key):
@@ -371,12 +372,12 @@ class Transaction(Draft):
         return stream
 
     def version(self, key: str) -> int:
-        """Return a stream's version with the events of this transaction, and remember that it was read."""
+        """Return a stream's version with the events of this transaction, and record the read."""
         stream = self._read(key)
         return (0 if stream is None else stream.version) + len(self.places.get(key, ()))
 
     def state(self, key: str) -> fold.State:
-        """Return a stream's state with the events of this transaction, and remember that it was read."""
+        """Return a stream's state with the events of this transaction, and record the read."""
         reader = self._reader
         with reader.state_lock:
             stream = self._read(key)
@@ -388,28 +389,28 @@ class Transaction(Draft):
         return state
 
     def look(self, key: str, view: View[Any]) -> fold.State:
-        """Return a stream's state with the events of this transaction, of which one view counts; it is no read of it.
+        """Return a stream's state with the events of this transaction, valid for one view, without recording a read.
 
-        It is of one moment with what was read of the stream, if that was. The caller holds the state lock.
+        If the stream was read before, the state is consistent with that read. The caller holds the state lock.
         """
         self._reader.notice()
         return self.state(key) if key in self.reads else self.part(key, view)
 
     def value(self, key: str, keys: KeyMap[Any], name: str) -> Any:
-        """Return the value of a key of a stream, ``None`` where there is none, and remember that it was read."""
+        """Return the value of a key of a stream, or ``None`` if there is none, and record the read."""
         with self._reader.state_lock:
             state = self.look(key, keys.view)
             self._read_key((key, keys, name), state)
             return keys(state).values.get(name)
 
     def _read_key(self, what: KeyOf, state: fold.State) -> None:
-        """Remember that a key was read, unless its stream was, or the value is of this very transaction."""
+        """Record that a key was read, unless its stream was, or this transaction changed the key."""
         key, keys, name = what
         if key not in self.reads and what not in self.changed:
             self.key_reads.setdefault(what, keys(state).prior(name))
 
     def decide(self, key: str, make: Decide) -> Event | None:
-        """Return what a decision makes; one on a key reads that key alone, and only if its caller is promised more."""
+        """Return the event of a decision; one on a key records that read alone, a blind one only if nothing changes."""
         if not isinstance(make, KeyDecision):
             return make(self.state(key))
         with self._reader.state_lock:
@@ -422,7 +423,7 @@ class Transaction(Draft):
             return event
 
     def state_before(self, key: str, end: int) -> fold.State:
-        """Return a stream's state with the events of this transaction in front of a place, and remember the read."""
+        """Return a stream's state with the events of this transaction before a place, and record the read."""
         stream = self._read(key)
         state = fold.empty(kind_of(key)) if stream is None else self._copied(stream)
         for place in self.places.get(key, ()):
@@ -431,7 +432,7 @@ class Transaction(Draft):
         return state
 
     def _copied(self, stream: Stream) -> fold.State:
-        # A copy where there can be one: a large project is built from its rows in seconds, and copied in milliseconds.
+        # Copy if possible: building a large project from its rows takes seconds, copying it milliseconds.
         reader = self._reader
         return fold.copied(reader.live(stream)) or reader.loader.state_at(stream, stream.seq)
 
@@ -440,17 +441,17 @@ class Transaction(Draft):
         return _recorded((self.events[place], self.stamps[place]))
 
     def truncate(self, length: int) -> None:
-        """Take back what was added from place ``length`` on: the verb that added it failed."""
+        """Remove the events from place ``length`` on, because the verb that added them failed."""
         super().truncate(length)
         self.openings = {key: place for key, place in self.openings.items() if place < length}
         self.provisional = [place for place in self.provisional if place < length]
         self.changed = {what: place for what, place in self.changed.items() if place < length}
 
     def resolved(self, places: Sequence[int], first_seq: int, settled: Mapping[int, Event]) -> list[Event]:
-        """Return the events at ``places``, provisional seqs replaced by those that they are about to get.
+        """Return the events at ``places``, with provisional seqs replaced by those that they are about to get.
 
-        ``settled`` has those that point at another value by now. The transaction keeps its own: where the log turns out
-        to have moved, they are settled and resolved once more.
+        ``settled`` has the events that point at another value by now. The transaction keeps the originals: if the log
+        turns out to have moved, they are settled and resolved again.
         """
         if len(places) == len(self.events) and not settled:
             events = self.events
@@ -466,7 +467,7 @@ class Transaction(Draft):
         ]
 
     def settle(self, places: Sequence[int], events: Sequence[Event]) -> None:
-        """Complete the results that were handed out: their stamps are, of those at ``places`` the events are given."""
+        """Complete the results that were handed out, given the events at ``places``; their stamps are complete."""
         stamps = self.stamps
         if self.messages:
             event_of = dict(zip(places, events, strict=True))
@@ -481,30 +482,30 @@ class Transaction(Draft):
 
 
 def erased_count(reader: Reader) -> int:
-    """Return how many events were erased: what was read when they were fewer may hold what is gone."""
+    """Return the number of erased events: data that was read when it was lower may hold erased events."""
     with reader.state_lock:
         stream = reader.find(STORE_STREAM)
         return 0 if stream is None else len(reader.live(stream).part(SETTINGS).erased)
 
 
-# A group: the events of one commit in columns, those of several callers, each caller's a command of its own.
+# A group: the events of one commit in columns, from several callers, each caller's a command of its own.
 
 
 class Group(Draft):
-    """The events to write, in order; they were checked before, so that encoding them cannot fail."""
+    """The events to write, in order; all of them were checked, so that encoding them cannot fail."""
 
     def __init__(self, reader: Reader) -> None:
         super().__init__(reader)
         self.streams: dict[str, Stream] = {}
         """The streams of the events, by key: each has a number, and its state is loaded."""
         self.named: dict[str, int] = {}
-        """Actors without a fixed number -> the number that they have, or get in this group."""
+        """Actor without a fixed number -> the number that it has, or gets in this group."""
         self.new_streams: dict[str, Stream] = {}
-        """Streams by key that have no number yet in the store."""
+        """Streams that have no number in the store yet, by key."""
 
     def stream(self, key: str) -> Stream:
         """Return a stream; one that does not exist yet gets its number with its first event."""
-        # Those of the group first: a branch finds its parent's stream until it has one of its own.
+        # Streams of the group first: the reader returns a parent's stream until the branch has one of its own.
         stream = self.new_streams.get(key) or self._reader.find(key)
         if stream is None:
             branch, name = split_key(key)
@@ -513,7 +514,7 @@ class Group(Draft):
         return stream
 
     def _ready(self, key: str, stream: Stream) -> Stream:
-        """Return a stream to which events can be added: numbered if it is new, with its state loaded if it is not."""
+        """Return a stream that can take events: numbered if it is new, otherwise with its state loaded."""
         if stream.number:
             if stream.state is None:
                 self._reader.live(stream)
@@ -532,13 +533,13 @@ class Group(Draft):
         return self.stream(key).version + len(self.places.get(key, ()))
 
     def decide(self, key: str, make: Decide) -> Event | None:
-        """Return what a decision makes; ``Deferred`` if the group changes the stream on which it looks as a whole."""
+        """Return the event of a decision; ``Deferred`` if it looks at a whole stream that the group changes."""
         if key in self.places and isinstance(make, KeyDecision):
             return make(self.part(key, make.keys.view))
         return make(self.state(key))
 
     def stamp(self, place: int) -> Stamp:
-        """Return the stamp with which an event is folded before it is written: with the seq that it is about to get."""
+        """Return the stamp with which an event is folded before it is written, with the seq that it is about to get."""
         return replace(self.stamps[place], seq=self._reader.head + 1 + place)
 
     def state(self, key: str) -> fold.State:
@@ -548,7 +549,7 @@ class Group(Draft):
         return self._reader.live(self.stream(key))
 
     def open(self, key: str, opening: Event, origin: Origin) -> None:
-        """Add the event that opens a stream, unless it is open; a fork that was dropped is opened anew."""
+        """Add the event that opens a stream, unless it is open; a dropped fork is opened again."""
         if key in self.places:
             raise Deferred
         stream = self._reader.streams.ready(key)
@@ -561,19 +562,19 @@ class Group(Draft):
         self.opened.add(key)
 
     def begin(self, key: str) -> list[int]:
-        """Make ready for the first event of a stream."""
+        """Prepare for the first event of a stream."""
         if key not in self.streams:
             self.streams[key] = self._reader.streams.ready(key) or self._ready(key, self.stream(key))
         return self.places.setdefault(key, [])
 
-    def cite(self, place: int) -> None:  # noqa: ARG002 - any of them may
-        """Take note of an event that may name others."""
+    def cite(self, place: int) -> None:  # noqa: ARG002 - any of them may name others
+        """Record an event that may name others."""
         self.is_citing = True
 
     def name(self, actor: str) -> None:
-        """Give an actor a number, unless it has one, by an event of its own in front of the command.
+        """Give an actor a number, unless it has one, by a separate event before the command.
 
-        No caller requested that event: it is part of no request, and of no answer.
+        No caller requested that event, so it is part of no request and of no answer.
         """
         if actor in self.named:
             return
@@ -591,9 +592,9 @@ class Group(Draft):
         self.named[actor] = NAMED_ACTORS_FROM + seq
 
     def adopt(self, transaction: Transaction) -> Sequence[int]:
-        """Add a transaction as one command; return those of its places that are written.
+        """Add a transaction as one command, and return the places of its events that are written.
 
-        Raises ``WrongVersion`` if a stream or a key moved that it read, or a stream was closed that it found open.
+        Raises ``WrongVersion`` if a stream or a key that it read has moved, or a stream that it found open was closed.
         """
         reader, own = self._reader, transaction.places
         if self.places:
@@ -639,7 +640,8 @@ class Group(Draft):
             starts = [bisect_left(places, start) for start in starts]
         self.starts += [begin, *([begin + start for start in starts] if begin else starts)]
         for id_hash, (request, wanted) in transaction.requests.items():
-            # Both are in order, and a batch has as many requests as events where each of an import's has its own.
+            # Both are sorted. If each event of an import has a request of its own, a batch has as many requests as
+            # events.
             first, end = bisect_left(places, wanted.start), bisect_left(places, wanted.stop)
             self.requests[id_hash] = (request, range(begin + first, begin + end))
         return places
@@ -650,7 +652,7 @@ class Group(Draft):
         return keys(self.part(key, keys.view)).prior(name)
 
     def _settled(self, transaction: Transaction) -> dict[int, Event]:
-        """Return those events of a transaction, by place, that replace another value than it saw.
+        """Return, by place, the corrected events of a transaction, if they replace another value than it saw.
 
         Raises ``WrongVersion`` if a key that it read has another value.
         """
@@ -672,7 +674,7 @@ class Group(Draft):
         return settled
 
     def truncate(self, length: int) -> None:
-        """Take back what was added from place ``length`` on: the command that it belongs to was refused."""
+        """Remove the events from place ``length`` on, because their command was refused."""
         super().truncate(length)
         self.streams = {key: stream for key, stream in self.streams.items() if key in self.places}
         self.new_streams = {key: stream for key, stream in self.new_streams.items() if key in self.places}
@@ -682,16 +684,16 @@ class Group(Draft):
 
 
 def _check_current(reader: Reader, transaction: Transaction, streams: dict[str, Stream]) -> None:
-    """Raise ``WrongVersion`` where something that a transaction relies on is not so any more."""
+    """Raise ``WrongVersion`` if anything that a transaction relies on no longer holds."""
     check_requests(reader, (request for request, _ in transaction.requests.values()))
     if transaction.is_current is not None and not transaction.is_current():
         raise WrongVersion("the memory moved on while it was looked at; look again", expected=EXISTS, actual=0)
-    # A stream that was found open for an event that was then refused is no part of the batch.
+    # A stream that was found open only for an event that was then refused is no part of the batch.
     check_open(reader, [streams[key] for key in filter(transaction.finds_open, streams)])
     check_reads(reader, transaction.reads, streams)
     before = transaction.erased_count
     if before is not None and (count := erased_count(reader)) != before:
-        # An erasure moves no version of the streams that it blanks.
+        # An erasure does not change the version of a stream that it blanks.
         raise WrongVersion(
             "events were erased while a batch was open that may have read them; run the batch again",
             expected=before,
@@ -702,7 +704,7 @@ def _check_current(reader: Reader, transaction: Transaction, streams: dict[str, 
 def _places(
     reader: Reader, transaction: Transaction, streams: dict[str, Stream], opened: AbstractSet[str]
 ) -> Sequence[int]:
-    """Return the places to write: all but openings of streams that somebody else has opened meanwhile."""
+    """Return the places to write: all except openings of streams that another caller has opened meanwhile."""
     places: Sequence[int] = range(len(transaction.events))
     moot = {
         place
@@ -712,11 +714,11 @@ def _places(
     return [place for place in places if place not in moot] if moot else places
 
 
-# The commit of a group: its records, and the rows that go beside them.
+# The commit of a group: its records, and the rows beside them.
 
 
 class CommitSeed(NamedTuple):
-    """Time and random bytes of a commit: drawn before the turn, so that no caller's code runs in it."""
+    """Time and random bytes of a commit, drawn before the turn so that no caller's code runs during it."""
 
     time_ns: int
     salt: bytes
@@ -724,7 +726,7 @@ class CommitSeed(NamedTuple):
 
 
 class Commit(Struct, frozen=True, eq=False):
-    """A group as the log takes it, and where each of its streams was before."""
+    """A group in the form that the log takes, with the previous head of each stream."""
 
     group: Group
     first_seq: int
@@ -734,14 +736,14 @@ class Commit(Struct, frozen=True, eq=False):
     heads: list[StreamHead]
     """The streams, in the order of ``Draft.places``."""
     sizes: list[int]
-    """The bytes of each event."""
+    """The size of each event, in bytes."""
     rows: list[Row]
-    """The rows of a commit besides its records: of sources, and of requests."""
+    """The rows of a commit beside its records: of sources, and of requests."""
 
     def settle(self) -> None:
-        """Complete the stamps, once the events are durable; it may be done again where it was cut off.
+        """Complete the stamps once the events are durable; this can be repeated if it was interrupted.
 
-        The seq comes last: whoever sees that it is one sees the rest as well.
+        The seq is set last, so that code that sees a final seq sees the rest as well.
         """
         stamps, time_ns, first_seq = self.group.stamps, self.time_ns, self.first_seq
         for head, places in zip(self.heads, self.group.places.values(), strict=True):
@@ -758,8 +760,8 @@ _CAUSE, _ACTOR, _FLAGS_OF = map(attrgetter, ("cause", "actor", "flags"))
 
 
 def build_commit(group: Group, seed: CommitSeed, *, first_seq: int, after_ns: int, link: bytes) -> Commit:
-    """Return the commit of a group's events, from ``first_seq`` on and not before ``after_ns``."""
-    # By columns, each made in one sweep: for a batch that is half the work of going from event to event.
+    """Return the commit of a group's events, starting at ``first_seq`` and dated no earlier than ``after_ns``."""
+    # By columns, each built in one sweep: for a batch, half the work of going event by event.
     stamps, time_ns = group.stamps, max(seed.time_ns, after_ns)
     arrays = list(map(fold.encode, group.events))
     streams = [group.streams[key] for key in group.places]
@@ -774,7 +776,7 @@ def build_commit(group: Group, seed: CommitSeed, *, first_seq: int, after_ns: in
         if start < len(marks):
             marks[start] |= MARK_COMMAND
     occurred: Sequence[int] = ()
-    if group.is_dated:  # What was not said is the time of the commit.
+    if group.is_dated:  # An event without a time of its own gets that of the commit.
         occurred = [stamp.occurred_ns if stamp.flags & FLAG_OCCURRED else time_ns for stamp in stamps]
     actors, causes = list(map(numbers.__getitem__, map(_ACTOR, stamps))), list(map(_CAUSE, stamps))
     columns = Columns(heads, owners, marks, actors, causes, occurred, arrays)

@@ -1,7 +1,7 @@
-"""The vectors of messages in the store: what an embedder made of each, kept so that nothing is embedded twice.
+"""The vectors of messages in the store, each made by an embedder and kept so that nothing is embedded twice.
 
-A row is of one message by one embedder. All of them are a cache: without its row a message is found by its words until
-it is embedded again.
+A row is for one message and one embedder. All rows are a cache: a message without one is found by its words until it is
+embedded again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,14 +18,14 @@ _KEY: Final = Struct(f">QI{_HASH_BYTES}s")
 
 
 class Model(NamedTuple):
-    """An embedder as rows name it, and how many numbers its vectors have."""
+    """An embedder as rows name it, with the number of dimensions of its vectors."""
 
     hash: bytes
     dimensions: int
 
     @classmethod
     def of(cls, name: str, dimensions: int) -> "Model":
-        """Return the embedder of a name and a dimension."""
+        """Return the embedder with a name and a number of dimensions."""
         return cls(blake2b(f"{dimensions} {name}".encode(), digest_size=_HASH_BYTES).digest(), dimensions)
 
 
@@ -44,7 +44,7 @@ def _row(key: bytes, vector: bytes) -> Row:
 
 
 def opened(key: bytes, value: bytes) -> bytes | None:
-    """Return the packed vector of a row, ``None`` where its checksum is wrong."""
+    """Return the packed vector of a row, or ``None`` if its checksum is wrong."""
     vector = value[_HASH_BYTES:]
     return vector if value[:_HASH_BYTES] == _digest(key, vector) else None
 
@@ -54,14 +54,14 @@ def _digest(key: bytes, vector: bytes) -> bytes:
 
 
 def any_stored(log: Log) -> bool:
-    """Return whether there is a row of any message."""
+    """Return whether any vector is stored."""
     return bool(log.rows("vectors", b"", 1))
 
 
 def stored(log: Log, model: Model, keys: Sequence[tuple[int, int]], *, is_dense: bool) -> dict[tuple[int, int], bytes]:
-    """Return the packed vectors by a model that are stored of messages, given by seq and place, in order.
+    """Return the stored vectors by a model of messages, which are given by seq and place, in order.
 
-    ``is_dense`` says that most messages between the first and the last of them are among them.
+    ``is_dense`` means that these are most of the messages between the first and the last.
     """
     if not any_stored(log):
         return {}
@@ -84,7 +84,7 @@ def _between(log: Log, first: int, last: int) -> Iterator[tuple[bytes, bytes | N
 
 
 def by_others(log: Log, model: Model) -> Iterator[list[Row]]:
-    """Yield the deletions of all rows that are not by a model, in pages."""
+    """Yield deletions of all rows by other models, in pages."""
     page: list[Row] = []
     for key, _ in scan(log, "vectors", b"", PAGE_EVENTS):
         if not key.endswith(model.hash):
@@ -96,7 +96,7 @@ def by_others(log: Log, model: Model) -> Iterator[list[Row]]:
 
 
 def rows_of(log: Log, seqs: Sequence[int]) -> Iterator[tuple[bytes, bytes]]:
-    """Return keys and values of the rows of events."""
+    """Return the keys and values of the rows of events."""
     if any_stored(log):
         for seq in seqs:
             yield from scan(log, "vectors", SEQ.pack(seq), PAGE_EVENTS)

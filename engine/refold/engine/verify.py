@@ -1,4 +1,4 @@
-"""Verification: every promise of the log checked against its bytes, and every cache against the fold."""
+"""Verification: every guarantee of the log checked against its bytes, and every cache against the fold."""
 
 import os
 from collections import Counter
@@ -44,7 +44,7 @@ from refold.log.protocol import Log, scan
 from refold.log.record import SEQ
 from refold.results import CACHE, DAMAGE, WRITER, Finding, Report
 
-# The rows beside the log, held against what a walk over it has seen: names, erasures, sources, requests, meta.
+# The rows beside the log, compared with what a walk over it has seen: names, erasures, sources, requests, meta.
 
 _REQUEST_BYTES: Final = KEYED_HASH_BYTES + 2 * SEQ.size
 _SIZES: Final = ((STORE_ID_KEY, STORE_ID_BYTES), (HASH_KEY, HASH_KEY_BYTES))
@@ -84,7 +84,7 @@ def check_names(log: Log, seen: Seen) -> Iterator[Finding]:
 
 
 def check_erasures(_: Log, seen: Seen) -> Iterator[Finding]:
-    """Check that the bodies that are gone are those that an event says were erased."""
+    """Check that the missing bodies are exactly those that events name as erased."""
     for seq in sorted(seen.marked - seen.erased):
         yield Finding("erasure", seq, "the body is gone, and no event says that it was erased")
     for seq in sorted(seen.erased - seen.marked):
@@ -92,7 +92,7 @@ def check_erasures(_: Log, seen: Seen) -> Iterator[Finding]:
 
 
 def check_derived(log: Log, seen: Seen) -> Iterator[Finding]:
-    """Check that the index of sources is that of the events."""
+    """Check that the index of sources matches the events."""
     stored = {key for key, _ in scan(log, "derived", b"", PAGE_EVENTS)}
     for key in sorted(stored ^ seen.derived):
         source, seq = SEQ.unpack(key[:8])[0], SEQ.unpack(key[8:])[0]
@@ -120,7 +120,7 @@ def check_requests(log: Log, seen: Seen) -> Iterator[Finding]:
 
 
 def check_meta(log: Log, seen: Seen) -> Iterator[Finding]:
-    """Check what the store says of itself: its id, the key of its hashes, the tags that an older program must know."""
+    """Check the store's own data: its id, the key of its hashes, and the tags that an older program must know."""
     for key, size in _SIZES:
         found = log.row("meta", key)
         if found is None or len(found) != size:
@@ -133,9 +133,9 @@ def check_meta(log: Log, seen: Seen) -> Iterator[Finding]:
 
 
 def check_graphs(log: Log, seen: Seen) -> Iterator[Finding]:
-    """Check that each stored graph, and each project's packed rows, are of a stream that has events, and intact."""
+    """Check that each stored graph or block of packed rows is intact and belongs to a stream that has events."""
     for key, blob in scan(log, "graphs", b"", GRAPHS_READ_COUNT):
-        from refold.index import hnsw, packed  # noqa: PLC0415 - load numpy, where a project has a graph
+        from refold.index import hnsw, packed  # noqa: PLC0415 - they load numpy, needed only with a graph
 
         if key.startswith(KNOWN_PREFIX):
             yield from _check_known(key, blob, seen)
@@ -152,7 +152,7 @@ def check_graphs(log: Log, seen: Seen) -> Iterator[Finding]:
 
 
 def _check_known(key: bytes, blob: bytes, seen: Seen) -> Iterator[Finding]:
-    """Check that a row with the terms of messages is intact, of events that are there, and of none that was erased."""
+    """Check that a row with the terms of messages is intact, and covers only events that exist and are not erased."""
     from refold.index import packed  # noqa: PLC0415 - as above
 
     head, first = len(seen.commands), int.from_bytes(key[len(KNOWN_PREFIX) :], "big") * KNOWN_EVENTS_COUNT + 1
@@ -170,7 +170,7 @@ def _check_known(key: bytes, blob: bytes, seen: Seen) -> Iterator[Finding]:
 
 
 def check_vectors(log: Log, seen: Seen) -> Iterator[Finding]:
-    """Check that each stored vector is of an event that has a body, and is what was stored."""
+    """Check that each stored vector is intact and belongs to an event that has a body."""
     head = len(seen.commands)
     for key, value in scan(log, "vectors", b"", PAGE_EVENTS):
         seq = int.from_bytes(key[: SEQ.size], "big")
@@ -189,16 +189,16 @@ ROW_CHECKS: Final = (
     ("graphs", check_graphs, CACHE),
     ("vectors", check_vectors, CACHE),
 )
-"""The checks of any log, by the name of the finding for a row that cannot be read, and its fault."""
+"""The checks for any log, each with the name and the fault of the finding for a row that cannot be read."""
 
 
-# Verification: every promise of the log checked against its bytes, and every cache against the fold.
+# Verification: every guarantee of the log checked against its bytes, and every cache against the fold.
 
 
 class Inspection:
-    """One walk over a log and its rows; ``findings`` says what is wrong.
+    """One walk over a log and its rows; ``findings`` yields the problems.
 
-    With several ``jobs``, as many processes look first, each at a part; one alone says what is wrong.
+    With several ``jobs``, that many processes first check a part each; only a single process reports problems.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -217,11 +217,11 @@ class Inspection:
 
     @property
     def streams(self) -> int:
-        """How many streams have events, those of all branches together."""
+        """Number of streams that have events, over all branches."""
         return len(self._seen.heads)
 
     def findings(self, progress: Callable[[int, int], None], jobs: int) -> Iterator[Finding]:
-        """Yield the flaws of the file, the chain and the records; without any, those of rows and states."""
+        """Yield the flaws of the file, the records and most rows; if there are none, those of requests and states."""
         if jobs > 1 and self._is_sound_in_parts(progress, jobs):
             return
         broken = False
@@ -234,8 +234,8 @@ class Inspection:
     def _is_sound_in_parts(self, progress: Callable[[int, int], None], jobs: int) -> bool:
         reader = self._engine.reader
         if not isinstance(reader.log, LmdbLog) or reader.log.files.verify():
-            return False  # No other process can open it, or none should.
-        from refold.engine import workers  # noqa: PLC0415 - loaded only by those who ask
+            return False  # No other process can open it, or should.
+        from refold.engine import workers  # noqa: PLC0415 - loaded only for several jobs
 
         found = workers.answers(self._engine, reader.log.files.path, jobs, progress)
         if found is None:
@@ -254,7 +254,7 @@ class Inspection:
         log, head = self._engine.reader.log, self._engine.reader.head
         problems = log.files.verify()
         if problems:
-            # LMDB would follow the pointers of a damaged file, and take the process with it.
+            # LMDB would follow the pointers of a damaged file and crash the process.
             yield from (Finding("file", 0, problem) for problem in problems)
             return
         try:
@@ -289,13 +289,13 @@ class Inspection:
         yield from self._fold_check.finish({number: head[1:3] for number, head in self._seen.heads.items()})
 
     def _between(self) -> Iterator[Finding]:
-        """Yield the flaws of what ties a sound log to its rows, and its streams to each other."""
+        """Yield the flaws in the links between a sound log and its rows, and between its streams."""
         yield from readable("requests", check_requests(self._engine.reader.log, self._seen))
         yield from readable("order", self._inherited())
         yield from readable("checkpoint", self._applied(), CACHE)
 
     def _inherited(self) -> Iterator[Finding]:
-        """Check that each stream of a branch goes on from the last event that it inherited."""
+        """Check that each stream of a branch continues from the last event that it inherited."""
         for number, (seq, version, last) in self._seen.begins.items():
             streams, loader = self._zero
             base = streams.at_number(number).base
@@ -305,7 +305,7 @@ class Inspection:
                 yield Finding("order", seq, f"stream {number} {found} at seq {inherited[1]}", WRITER)
 
     def _applied(self) -> Iterator[Finding]:
-        """Check that what says how far the checkpoint rows reach does not reach behind the head."""
+        """Check that the recorded reach of the checkpoint rows does not exceed the head."""
         applied = covered_seq(self._engine.reader.log)
         if applied > self._engine.reader.head:
             problem = (
@@ -315,7 +315,7 @@ class Inspection:
 
 
 def readable(check: str, findings: Iterator[Finding], fault: str = DAMAGE) -> Iterator[Finding]:
-    """Return the findings; damaged bytes fail to be read in many ways, and each of them is a finding too."""
+    """Yield the findings, and turn any error of reading damaged bytes into a finding too."""
     try:
         yield from findings
     except UNREADABLE as error:
@@ -323,7 +323,7 @@ def readable(check: str, findings: Iterator[Finding], fault: str = DAMAGE) -> It
 
 
 def unreadable(check: str, error: Exception, fault: str = DAMAGE) -> Finding:
-    """Return an error that reading damaged bytes has raised as a finding."""
+    """Return a finding for an error that reading damaged bytes has raised."""
     return Finding(check, 0, f"what is stored cannot be read: {type(error).__name__}: {error}", fault)
 
 
@@ -336,8 +336,8 @@ def verify(
 ) -> Report:
     """Check the log, its rows and the live states, and return the report; writers of this process wait meanwhile.
 
-    All branches are looked at, whichever one's hash is in the report. The log is held against the ``witness``, or
-    against that of the engine. So many processes look at it as there are ``jobs``; the report does not depend on them.
+    All branches are checked, whichever branch's hash is in the report. The log is compared with the ``witness``, or
+    else with the engine's own. ``jobs`` is the number of processes that check it; the report does not depend on it.
     """
     with engine.exclusive(), engine.reader.state_lock:
         engine.reader.check_open()
@@ -355,7 +355,7 @@ def _verified(
 
 
 def _state_hash(engine: Engine, branch: int, digests: Mapping[int, list[tuple[str, bytes]]]) -> str:
-    """Return the state hash of a branch whose streams were folded anew; a fork inherits some of them."""
+    """Return the state hash of a branch from the folded streams; a fork, which inherits some, hashes its states."""
     if branch:
         return history.state_hash(engine, branch, None)
     streams = engine.reader.streams
@@ -370,16 +370,16 @@ def _witnessed(engine: Engine, path: str | None) -> Sequence[Finding]:
         path = engine.witness.path
     if path is None:
         return ()
-    from refold.engine import witness  # noqa: PLC0415 - loaded only by those who ask
+    from refold.engine import witness  # noqa: PLC0415 - loaded only with a witness
 
     return witness.findings(engine.reader, path)
 
 
 def report_of(path: str, reason: StoreError, progress: Callable[[int, int], None] | None = None) -> Report:
-    """Return the report on a store whose opening has raised ``reason``, the first finding; it is never sound.
+    """Return the report on a store whose opening raised ``reason``, the first finding; it is never sound.
 
-    States are not looked at: those are held against a log that is sound. Raises the reason where that is no damage:
-    there never was a store, or it is of a newer format.
+    States are not checked, because only a sound log can vouch for them. Raises ``reason`` if it is not damage: there
+    never was a store, it has a newer format, or its file may not be read.
     """
     is_forbidden = holds_store(path) and not os.access(Path(path, DATA_FILE), os.R_OK)
     if is_forbidden or not (isinstance(reason, StoreCorrupt) or was_store(path)):
@@ -389,7 +389,7 @@ def report_of(path: str, reason: StoreError, progress: Callable[[int, int], None
     try:
         log = LmdbLog(directory_at(path, readonly=True, seed={}))
     except StoreError:
-        # It is the file itself that LMDB must not be let near.
+        # The file itself is damaged, and LMDB must not open it.
         found += readable("file", _file_findings(path))
         if not found and not isinstance(reason, StoreCorrupt):
             raise reason from None
@@ -400,18 +400,18 @@ def report_of(path: str, reason: StoreError, progress: Callable[[int, int], None
             events, streams = walk.head, len(walk.seen.heads)
         finally:
             log.close()
-    # Where the log is sound and still cannot be opened, what is kept beside it is at fault.
+    # If the log is sound but cannot be opened, the rows beside it are at fault.
     concluded = Report.of(found, events=events, streams=streams, state_hash="")
     opening = Finding("opening", 0, str(reason), concluded.fault or (CACHE if streams else DAMAGE))
     return Report.of([opening, *found], events=events, streams=streams, state_hash="")
 
 
 MANIFEST_FILE: Final = "backup.json"
-"""The file of a backup with its description."""
+"""The file of a backup that describes it."""
 
 
 def was_store(path: str) -> bool:
-    """Return whether a store was at a path, whatever its file holds now: somebody wrote to it, or it is a backup."""
+    """Return whether there was a store at a path, whatever its file holds now: it was written to, or is a backup."""
     with suppress(PermissionError):
         return any(Path(path, name).exists() for name in (WRITER_LOCK, MANIFEST_FILE))
     return False
@@ -437,7 +437,7 @@ def _log_findings(log: LmdbLog, walk: Walk, progress: Callable[[int, int], None]
 
 
 def _forward(progress: Callable[[int, int], None]) -> Callable[[int, int], None]:
-    """Return the same progress, which waits where a second look begins anew."""
+    """Return a progress callback that waits while a second pass repeats what the first has covered."""
     furthest = 0
 
     def forward(done: int, whole: int) -> None:

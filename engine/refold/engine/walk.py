@@ -21,7 +21,7 @@ from refold.log.record import HEAD_BEGIN, MARK_COMMAND, NO_LINK, SEQ, Record, St
 from refold.results import WRITER, Finding
 from refold.views.actors import ActorNamed
 
-# What one walk over the log has seen: what the rows beside the log are held against.
+# What one walk over the log has seen, for comparison with the rows beside the log.
 
 
 if TYPE_CHECKING:
@@ -31,35 +31,35 @@ else:
 
 
 class Seen(msgspec.Struct):
-    """The heads of streams, the bodies that are gone, the rows that have to be there; all from records alone."""
+    """The heads of streams, the missing bodies, and the rows that must exist; all from records alone."""
 
     heads: dict[int, StreamHead] = {}
     """Number of a stream -> version and seq of its last event, and its branch."""
     begins: dict[int, tuple[int, int, int]] = {}
-    """Number of a stream -> seq of its first event, and version and seq that it says it goes on from.
+    """Number of a stream -> seq of its first event, and the version and seq that it says it continues from.
 
-    Of those of branches; of a walk over a part of the log, of all.
+    Only for streams of branches; in a walk over a part of the log, for all streams.
     """
     marked: set[int] = set()
     """Seqs of the events whose marks say that the body was erased."""
     erased: set[int] = set()
     """Seqs that ``Erased`` events name."""
     left: dict[int, bytes] = {}
-    """The records that were erased from, by the seqs of their last events, and their digests."""
+    """Seq of the last event of a record with erased bodies -> digest of the record."""
     proved: dict[int, bytes] = {}
-    """The digests of such records, as the last ``Erased`` event that names one has it."""
+    """Seq of the last event of such a record -> digest in the last ``Erased`` event that names it."""
     derived: set[bytes] = set()
-    """The keys that the index of sources has to hold."""
+    """The keys that the index of sources must hold."""
     tags: set[int] = set()
     commands: Seqs = field(default_factory=partial(array, "Q"))
-    """For each event the first seq of the command that it belongs to."""
+    """For each event, the first seq of its command."""
     actors: set[int] = field(default_factory=lambda: set(range(len(ACTORS))))
-    """The numbers of the actors that have a name so far."""
+    """Numbers of the actors that have a name so far."""
     strangers: set[int] = set()
-    """The numbers of actors that a walk over a part of the log met before it met their names."""
+    """Numbers of actors that a walk over a part of the log met before it met their names."""
 
     def note(self, record: Record, events: Sequence[Event]) -> None:
-        """Take note of a record's events."""
+        """Take in a record's events."""
         first, marks = record.first_seq, record.marks
         if any(mark & FLAG_ERASED for mark in set(marks)):
             seqs = range(first, first + record.count)
@@ -83,11 +83,11 @@ class Seen(msgspec.Struct):
         self.commands.extend(record.commands)
 
     def unproved(self) -> Iterator[int]:
-        """Return the last seqs of records that were erased from, and are not what the erasure left."""
+        """Yield the last seqs of records with erased bodies that are not as the erasure left them."""
         return (last for last, digest in self.left.items() if self.proved.get(last) != digest)
 
     def goes_on(self, later: "Seen") -> bool:
-        """Return whether the part of the log behind this one goes on from it."""
+        """Return whether the next part of the log continues from this one."""
         for number, (_, version, seq) in later.begins.items():
             branch = later.heads[number].branch
             if number not in self.heads:
@@ -98,7 +98,7 @@ class Seen(msgspec.Struct):
         return later.strangers <= self.actors
 
     def take(self, later: "Seen") -> None:
-        """Take what was seen of the part behind this one."""
+        """Take in what was seen of the next part of the log."""
         fresh = {n: begin for n, begin in later.begins.items() if n not in self.heads and later.heads[n].branch}
         self.begins |= fresh
         self.heads |= later.heads
@@ -123,15 +123,16 @@ Mark: TypeAlias = bytes | tuple[int, str]
 
 
 class Marks:
-    """The marks of the last events, with their seqs."""
+    """The marks of recent events, with their seqs."""
 
     def __init__(self) -> None:
         self._marks: dict[Mark, int] = {}
         self._elder_marks: dict[Mark, int] = {}
-        """Those of the events before; both together reach back at least ``RECENT_EVENTS_COUNT`` events."""
+        """The marks of the events before; both together reach back at least ``RECENT_EVENTS_COUNT`` events."""
 
     def repeats(self, log: Log, record: Record, events: Sequence[Event]) -> dict[int, int]:
-        """Take note of a record's first events; return those that repeat one of the last before them, seq -> seq."""
+        """Record the marks of a record's first events; return those that repeat a recent event, as seq -> earlier seq.
+        """
         first, taken = record.first_seq, len(events)
         numbers: Sequence[int] = record.numbers[:taken]
         seqs: Sequence[int] = range(first, first + taken)
@@ -143,7 +144,7 @@ class Marks:
         places = [first, *seqs]
         fresh = dict(zip(marks, places, strict=True))
         found: dict[int, int] = {}
-        # Views, of which the shorter one is gone through; a dict would be gone through whole.
+        # Key views, so that the shorter one is iterated; a dict would be iterated as a whole.
         is_new = fresh.keys().isdisjoint(self._marks.keys()) and fresh.keys().isdisjoint(self._elder_marks.keys())
         if len(fresh) < len(marks) or not is_new:
             known = (self._marks, self._elder_marks)
@@ -161,7 +162,7 @@ class Marks:
 
 
 def _same(log: Log, elder: int, seq: int, count: int) -> dict[int, int]:
-    """Return those of some events in a row that hold what the elder ones hold, byte for byte, in the same stream."""
+    """Return the events in a run that equal earlier ones of the same stream byte for byte, as seq -> earlier seq."""
     pairs = [(elder + place, seq + place) for place in range(count) if elder + place < seq]
     events = log.events_at([each for pair in pairs for each in pair])
     both = zip(events[::2], events[1::2], strict=True)
@@ -180,14 +181,14 @@ class Page(NamedTuple):
 
 
 _READ_EVENTS: Final = 4 * PAGE_EVENTS
-"""Events that are read at a time: their records are large, and a read costs more than what one page takes of it."""
+"""Number of events to read at a time: records are large, and a read costs more than one page is worth."""
 
 
 class Walk:
-    """One walk over the records behind a seq up to a head; ``seen`` is what it met on the way.
+    """One walk over the records after a seq up to a head; ``seen`` collects what it meets.
 
-    Every sound record is handed to ``take``, up to the first that is not. A walk over a part of the log, which is the
-    one behind ``after``, leaves to its caller what only a look at other parts can tell: ``Seen.goes_on``.
+    Every sound record is passed to ``take``, up to the first that is not sound. A walk over a part of the log, the one
+    after ``after``, leaves to its caller the check that needs other parts: ``Seen.goes_on``.
     """
 
     def __init__(self, log: Log, head: int, take: Callable[[Page], None] | None, after: int | None = None) -> None:
@@ -199,15 +200,15 @@ class Walk:
         self._after = after or 0
         self._marks = Marks()
         self._command = 0
-        """Where the command of the last event began."""
+        """The seq at which the command of the last event began."""
         self._links = bytearray(NO_LINK)
-        """The links of the records so far, from the one before the first on."""
+        """The links of the records so far, starting with the one before the first."""
         self._stale_links = STALE_LINKS_COUNT
         self._time_ns: int | None = None
         self._is_sound = True
 
     def findings(self, progress: Callable[[int, int], None]) -> Iterator[Finding]:
-        """Walk the records: they must follow one another, each link be that of what it covers, and each be sound."""
+        """Walk the records and yield findings: each must follow the last, fit its link, and be sound."""
         after = self._after
         if after:
             self._begin(after)
@@ -229,7 +230,7 @@ class Walk:
             yield Finding("erasure", last, problem)
 
     def _begin(self, after: int) -> None:
-        """Read what the first record goes on from."""
+        """Read the records that the first one continues from."""
         for record in records_through(self._log, max(after - RECENT_EVENTS_COUNT, 0), after):
             self._marks.repeats(self._log, record, events_of(record))
             self._links = bytearray(record.link)
@@ -274,7 +275,7 @@ class Walk:
             yield Finding("chain", record.first_seq, f"{problem} does not fit what is in it")
 
     def _is_stale(self, covered: bytes, link: bytes) -> bool:
-        """Return whether a link goes on from an earlier record, the latest ones first."""
+        """Return whether a link continues from an earlier record, trying the latest ones first."""
         for begin in range(len(self._links) - 2 * HASH_BYTES, -1, -HASH_BYTES):
             self._stale_links -= 1
             if self._stale_links < 0:
@@ -284,7 +285,7 @@ class Walk:
         return False
 
     def _order(self, record: Record) -> Iterator[Finding]:
-        """Check that streams, commands and causes go on from what came before."""
+        """Check that streams and commands continue from the records before."""
         seen, first, heads = self.seen, record.first_seq, record.heads
         owners, known_heads = record.owners, self.seen.heads
         is_single = len(heads) == record.count

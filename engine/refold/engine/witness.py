@@ -1,8 +1,8 @@
-"""Witnessing: a file away from the store records how far the log came, and the log is compared with it.
+"""Witnessing: a file away from the store records how far the log has come, and the log is compared with it.
 
-The chain of commit rows gives each seq at which a commit ended one link, which covers everything before it. So a log
-that holds the witnessed seq with the witnessed link is the one that was seen, or goes on from it; one that was cut
-off, rolled back or rewritten is not. The file follows the log on a thread of its own: no writer ever waits for it.
+The chain of commit rows gives each seq that ends a commit one link, which covers everything before it. A log that holds
+the witnessed seq with the witnessed link is therefore the log that was seen, or continues it; a log that was cut off,
+rolled back or rewritten is not. The file follows the log on its own thread, so no writer ever waits for it.
 """
 
 from functools import partial
@@ -23,7 +23,7 @@ _REMEDY: Final = "restore a backup; if it is meant, remove the witness, and the 
 
 
 class Witness:
-    """The witness of an open memory: compared at its opening, extended with its log from then on."""
+    """The witness of an open memory: compared when the memory opens, and advanced with its log from then on."""
 
     def __init__(self, reader: Reader, path: str) -> None:
         self.path = path
@@ -31,12 +31,12 @@ class Witness:
         self._stop = Bell()
         self._thread: Worker | None = None
         self._failure = ""
-        """The last failure that was logged, so that it is logged once."""
+        """The last failure that was logged, so that it is logged only once."""
 
     def begin(self) -> None:
-        """Compare the log with the witness, make one where there is none, and follow the log from here on.
+        """Compare the log with the witness, creating one if there is none, and follow the log from now on.
 
-        A read-only memory only compares, and raises ``NotFound`` where there is nothing to compare with.
+        A read-only memory only compares, and raises ``NotFound`` if there is no witness to compare with.
         """
         reader = self._reader
         if not reader.log.readonly and witness.read(self.path) is None:
@@ -49,11 +49,12 @@ class Witness:
                 raise StoreError(f"the witness {self.path} cannot follow the log: {NO_THREAD}")
 
     def advance(self) -> None:
-        """Let the file say how far the log is durable; what it said before has to be in the log.
+        """Record in the file how far the log is durable; the log must hold what the file recorded before.
 
-        No lock of the memory is held while the file is read or written, and no transaction is open. Raises
-        ``StoreCorrupt`` where the log is not the one that was seen, ``StoreFull``, ``StoreBusy`` or ``StoreError``
-        where the file cannot be written. It never goes back, and stays where it is once an I/O error stopped a writer.
+        No lock of the memory is held and no transaction is open while the file is read or written. Raises
+        ``StoreCorrupt`` if the log is not the one that was seen, and ``StoreFull``, ``StoreBusy`` or ``StoreError`` if
+        the file cannot be written. The witness never goes back, and stays where it is once an I/O error has stopped a
+        writer.
         """
         reader = self._reader
         for _ in range(RETRIES_COUNT_MAX):
@@ -66,7 +67,7 @@ class Witness:
                 _refuse(reader, known, self.path)
                 reader.notice()
                 if reader.log.durability.is_suspect:
-                    return  # What the log shows since the disk failed, a loss of power may take.
+                    return  # Events that the log shows since the disk failed may be lost in a power loss.
                 seen = _seen(reader)
             if seen.seq <= known.seq or witness.replace(self.path, known, seen):
                 return
@@ -75,7 +76,7 @@ class Witness:
         )
 
     def keep_up(self) -> None:
-        """Advance; say in the log of the program what fails, once: the next flush or close raises it."""
+        """Advance the witness and log a failure, once; the next flush or close raises it."""
         try:
             self.advance()
         except Exception as error:  # noqa: BLE001 - whatever it is, the thread tries again
@@ -86,14 +87,14 @@ class Witness:
             self._failure = ""
 
     def stop(self) -> None:
-        """End the thread; a second call does nothing."""
+        """Stop the thread; a second call does nothing."""
         self._stop.ring()
         if self._thread is not None:
             self._thread.join()
 
 
 def prepare(path: str, *, has_store: bool, readonly: bool) -> None:
-    """Raise what can be known of a witness before its store is opened, or created."""
+    """Raise any error of a witness that can be detected before its store is opened or created."""
     known = witness.read(path)
     if known is None:
         if readonly:
@@ -104,8 +105,8 @@ def prepare(path: str, *, has_store: bool, readonly: bool) -> None:
 
 
 def check(reader: Reader, path: str) -> None:
-    """Raise ``StoreCorrupt`` unless the log is the one that the witness saw, ``NotFound`` where there is none."""
-    known = witness.read(path)  # Before the log: others may move both on.
+    """Raise ``StoreCorrupt`` unless the log is the one that the witness saw, ``NotFound`` if there is no witness."""
+    known = witness.read(path)  # Before the log, as other processes may advance both.
     if known is None:
         raise NotFound(_missing(path))
     _refuse(reader, known, path)
@@ -134,7 +135,7 @@ def _refuse(reader: Reader, known: Witnessed, path: str) -> None:
 
 
 def _problem(reader: Reader, known: Witnessed, path: str) -> tuple[int, str] | None:
-    """Return how a log is not the one that was seen, with the first seq that is known to be wrong."""
+    """Return the first seq known to be wrong and how the log differs from the one seen, or ``None`` if it does not."""
     if known.store_id != reader.store_id:
         other = f"the witness {path} is of store {known.store_id.hex()}, and this is {reader.store_id.hex()}"
         return 0, f"{other}: give each store a witness of its own; if this one was replaced, {_REMEDY}"
@@ -149,21 +150,21 @@ def _problem(reader: Reader, known: Witnessed, path: str) -> tuple[int, str] | N
 
 
 def _seen(reader: Reader) -> Witnessed:
-    """Return the last commit that a loss of power leaves, as a witness records it.
+    """Return the last commit that would survive a power loss, as a witness records it.
 
-    What is not folded yet may be a commit that is about to fail.
+    It is at most the folded head, because a commit that is not folded yet may be about to fail.
     """
     seq = reader.log.durability.durable_until(reader.head)
     return Witnessed(reader.store_id, seq, _link_at(reader.log, seq) if seq else NO_LINK)
 
 
 def _link_at(log: Log, seq: int) -> bytes:
-    """Return the link of the record that ends at a seq; no bytes where none does."""
+    """Return the link of the record that ends at a seq; empty if none does."""
     return next((Record(packed).link for last, packed in log.read(seq - 1, seq) if last == seq), b"")
 
 
 def _follow(followed: "ref[Witness]", stop: Bell) -> None:
-    """Keep a witness up until it is closed, or gone with a memory that was never closed."""
+    """Keep a witness up to date until it is stopped, or collected with a memory that was never closed."""
     while not stop.wait(WITNESS_MS / 1_000):
         kept = followed()
         if kept is None:
@@ -173,6 +174,6 @@ def _follow(followed: "ref[Witness]", stop: Bell) -> None:
 
 
 def _report(error: Exception) -> None:
-    import logging  # noqa: PLC0415 - only a failure needs it
+    import logging  # noqa: PLC0415 - needed only after a failure
 
     logging.getLogger("refold").error("the witness was not written; flush and close raise this", exc_info=error)

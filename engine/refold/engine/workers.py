@@ -1,7 +1,7 @@
-"""Verification by several processes: each walks its part of the records, and folds its part of the streams.
+"""Verification by several processes: each walks its part of the records and folds its part of the streams.
 
-A worker says what it has seen, and never what is wrong. Where a part is not sound, or cannot be looked at by itself,
-the whole log is left to one process: so a report does not depend on how many worked on it.
+A worker reports what it has seen, never what is wrong. If a part is not sound, or cannot be checked by itself, one
+process checks the whole log, so a report does not depend on the number of workers.
 """
 
 import os
@@ -24,7 +24,7 @@ from refold.errors import RefoldError
 
 
 class Part(msgspec.Struct, frozen=True):
-    """What a worker looks at: the records from one seq to another, and every n-th stream."""
+    """The share of a worker: the records from one seq to another, and every n-th stream."""
 
     path: str
     memory_bytes: int
@@ -43,14 +43,15 @@ class Folded(NamedTuple):
 
 
 class Answer(msgspec.Struct):
-    """What a worker has seen in a sound part."""
+    """The results of a worker for a sound part."""
 
     seen: Seen
     folded: dict[int, Folded]
-    """Its streams by their numbers."""
+    """The worker's streams, by number."""
 
 
-# What a worker sends: messages behind their lengths. They say how many events it walked, and at the end its answer.
+# The output of a worker: messages, each after its length. They hold the number of events walked so far and, at the end,
+# the answer.
 
 _LENGTH: Final = Layout("<Q")
 _ENCODE: Final = msgspec.msgpack.Encoder(enc_hook=bytes).encode
@@ -68,22 +69,22 @@ def _send(message: object) -> None:
 
 
 def _received(pipe: IO[bytes], kind: Any) -> Any:
-    """Return the next message; ``None`` where whoever sends is gone."""
+    """Return the next message, or ``None`` if the sender is gone."""
     head = pipe.read(_LENGTH.size)
     size = _LENGTH.unpack(head)[0] if len(head) == _LENGTH.size else -1
     packed = pipe.read(size) if size >= 0 else b""
     return msgspec.msgpack.decode(packed, type=kind, dec_hook=_array) if len(packed) == size else None
 
 
-# The process that verifies.
+# The verifying process.
 
 _PROGRAM: Final = "import sys; sys.path[:] = sys.argv[2:]; from refold.engine.workers import main; main(sys.argv[1])"
 
 
 def answers(engine: Engine, path: str, count: int, progress: Callable[[int, int], None]) -> Answer | None:
-    """Return the answer of all workers over the whole log; ``None`` where they cannot say that it is sound.
+    """Return the answer of all workers for the whole log, or ``None`` if they cannot establish that it is sound.
 
-    The workers read files: what is to be seen has to be durable.
+    Workers read files, so they see only what is durable.
     """
     parts = list(_parts(engine, path, count))
     whole = Answer(Seen(), {})
@@ -101,7 +102,7 @@ def answers(engine: Engine, path: str, count: int, progress: Callable[[int, int]
 
 
 def _parts(engine: Engine, path: str, count: int) -> Iterator[Part]:
-    """Cut the log between records into parts of about as many events."""
+    """Split the log between records into parts of about the same number of events."""
     reader = engine.reader
     wanted = {reader.head * place // count for place in range(1, count)} - {0}
     ends = {last for seq in wanted for last, _ in reader.log.read(seq - 1, seq)}
@@ -111,10 +112,10 @@ def _parts(engine: Engine, path: str, count: int) -> Iterator[Part]:
 
 
 def _started(part: Part, stack: ExitStack) -> IO[bytes]:
-    """Start a worker, which ends with the stack, and return what it answers through.
+    """Start a worker, which ends with the stack, and return the pipe for its answers.
 
-    It is a new program: a copy of a process with threads may wait for ever for what a thread of the other one holds.
-    A Ctrl-C reaches this process alone, which then ends it.
+    It is a new program: a forked copy of a process with threads can wait forever for something that a thread of the
+    original holds. Ctrl-C reaches this process alone, which then ends the worker.
     """
     command = [sys.executable, "-c", _PROGRAM, msgspec.json.encode(part).decode(), *sys.path]
     silence, pipe = subprocess.DEVNULL, subprocess.PIPE
@@ -132,12 +133,12 @@ def _started(part: Part, stack: ExitStack) -> IO[bytes]:
 
 
 def main(argument: str) -> None:
-    """Answer for the part that the argument holds."""
+    """Verify the part that the argument describes, and send the answer."""
     part = msgspec.json.decode(argument, type=Part)
     engine = open_engine(
         part.path,
         readonly=True,
-        clock_ns=int,  # It reads and dates nothing.
+        clock_ns=int,  # A worker only reads, so it dates nothing.
         random_bytes=os.urandom,
         memory_bytes=part.memory_bytes,
         delayed=False,
@@ -145,7 +146,7 @@ def main(argument: str) -> None:
     try:
         answer = engine.reader.log.in_snapshot(lambda: _answer(engine, part))
     except UNREADABLE:
-        answer = None  # It is damaged; one process says how.
+        answer = None  # The part is damaged; the verifying process finds out how.
     _send(answer)
 
 
@@ -153,7 +154,7 @@ def _answer(engine: Engine, part: Part) -> Answer | None:
     reader = engine.reader
     reader.notice()
     if reader.head != part.head:
-        return None  # Others write meanwhile.
+        return None  # Another process is writing.
     check = FoldCheck(engine, lambda: history.from_zero(engine, part.head), part.place, part.count)
     heads: dict[int, tuple[int, int]] = {}
 

@@ -1,7 +1,8 @@
 """The writer: the queue of callers, groups to records, records to the log, and, once durable, events to states.
 
-The first caller that finds no other thread at work leads and commits what waits, its own among it, as one transaction;
-the others sleep until their part is done. A lone caller commits at once, on its own thread.
+The first caller that finds no other thread at work becomes the leader and commits everything that waits, including its
+own request, as one transaction; the followers sleep until their part is done. A lone caller commits at once, on its own
+thread.
 """
 
 import threading
@@ -56,39 +57,39 @@ class Claim(Struct, frozen=True):
 
 
 class Ticket(Struct, eq=False):
-    """One caller's place in the queue: what it wants written, and what became of it."""
+    """One caller's place in the queue, with its request and the outcome."""
 
     request: Mutation | Transaction
     is_done: bool = False
     claim: Claim | None = None
-    """The events that the log holds if the ticket was written; set before it is."""
+    """The events that the log holds if the ticket was written; set before the write."""
     error: Exception | None = None
     places: Sequence[int] = ()
-    """The places in a transaction of the events that are written."""
+    """The places of the written events in the transaction."""
     recorded: Recorded | None = None
-    """A mutation's event with its stamp, which is complete once it is durable; ``None`` where nothing changes."""
+    """A mutation's event with its stamp, which is complete once it is durable; ``None`` if nothing changes."""
     bell: Any = None
-    """A lock that the caller of a queued ticket sleeps on until it is done, or until it is its turn to lead."""
+    """A lock that the caller of a queued ticket sleeps on until the ticket is done, or until it must lead."""
 
     def ring(self) -> None:
-        """Wake the caller; a second ring before it woke changes nothing."""
+        """Wake the caller; a second ring before it wakes has no effect."""
         with suppress(RuntimeError):
             self.bell.release()
 
 
 class Writer:
-    """Writes what callers submit: what it acknowledges is durable, and folded from what was written.
+    """Writes the requests of callers; acknowledged events are durable, and folded in their written form.
 
-    One thread at a time leads, and does so while it holds ``_lead``, a lock that knows its owner: who gives it back
-    needs no note of having taken it, which a signal might have kept from being written.
+    One thread at a time is the leader: the one that holds ``_lead``. The lock records its owner, so releasing it does
+    not depend on a flag that a signal could have prevented from being set.
     """
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self.server = ""
-        """The address of the log, where that is on a server."""
+        """The address of the log, if it is on a server."""
         self._streams: Streams = reader.streams
-        """The streams that the turn under way began with: where they were read again since, it may not go on."""
+        """The streams with which the current turn began; if they were read again since, the turn must not go on."""
         self._seeds = b""
         """Random bytes that no commit has used yet."""
         self._is_crowded = False
@@ -96,19 +97,20 @@ class Writer:
         self._queue: deque[Ticket] = deque()
         self._lead = threading.RLock()
         self._leads: Callable[[], bool] = self._lead._is_owned  # type: ignore[attr-defined]  # noqa: SLF001
-        """Whether this thread leads: it must not wait for itself."""
+        """Returns whether this thread is the leader, which must not wait for itself."""
         self._callers = 0
-        """How many callers are about to write: those that wait, and those that were just answered."""
+        """Number of callers about to write: those that wait, and those that were just answered."""
         self._commit_ns = 0
-        """What the last group took."""
+        """Duration of the last group commit, in nanoseconds."""
         self._late_count = 0
-        """For how many groups nobody is waited for, as the callers came back too late."""
+        """Number of groups left to commit without lingering, because callers last returned too late."""
         self._late_count_next = 1
 
     def submit(self, request: Mutation | Transaction, *, is_exclusive: bool = False) -> Recorded | None:
-        """Write a request durably and fold it; return a mutation's event with its stamp, ``None`` for no change.
+        """Write a request durably and fold it; return a mutation's event with its stamp, ``None`` if nothing changes.
 
-        ``is_exclusive`` is for the thread that keeps every other commit out. Raises what went wrong with the request.
+        ``is_exclusive`` is for the thread that keeps every other commit out. Raises the error of the request, if it
+        failed.
         """
         ticket = Ticket(request)
         if self._leads():
@@ -117,7 +119,7 @@ class Writer:
                     "a mutation was called from inside a commit (a clock, a signal handler?); call it afterwards"
                 )
             self.write([ticket])
-        # Who leads alone writes alone: not where others are about to write too, or where turns are waited for.
+        # Lead alone and write alone, unless others are about to write too or turns at the log have to be waited for.
         elif (
             self._queue
             or self._is_crowded
@@ -130,7 +132,7 @@ class Writer:
         return ticket.recorded
 
     def observe(self) -> None:
-        """Let the reader's observer measure each ``submit`` from here on."""
+        """Let the reader's observer measure each ``submit`` from now on."""
         submit, reader = self.submit, self._reader
 
         def observed(request: Mutation | Transaction, *, is_exclusive: bool = False) -> Recorded | None:
@@ -141,13 +143,13 @@ class Writer:
         self.submit = observed  # type: ignore[method-assign]
 
     def exclusive(self) -> AbstractContextManager[object]:
-        """Keep every commit out while something else writes; the same thread may enter again."""
+        """Return a context manager that keeps every commit out while something else writes; it is reentrant."""
         return self._lead
 
     def store(self, rows: Sequence[Row], is_current: Callable[[], bool] = lambda: True) -> bool:
         """Write rows of a cache in a turn of their own, if they still hold then; return whether they do.
 
-        It waits for those who lead, and keeps nobody from queuing up behind it.
+        Waits for the current leader; other threads can still queue.
         """
         if not rows:
             return is_current()
@@ -184,14 +186,15 @@ class Writer:
         try:
             return use() if lead.acquire(blocking=False) else None
         finally:
-            try:  # A signal may end a Python function before its first line, and this is none.
+            try:  # Not a function: a signal can end a Python function before its first line.
                 lead.release()
             except RuntimeError:
-                # Another thread leads. If this one is the next in the queue, a ring would be its own, and it would
-                # look again and again instead of sleeping: 16 threads wrote at a quarter of the rate of one.
+                # Another thread leads. If this one is next in the queue, ringing would wake itself, and it would poll
+                # again and again instead of sleeping: 16 threads wrote at a quarter of the rate of one.
                 pass
             else:
-                # After the release: whoever queued up before it sleeps, whoever comes after it takes the lead himself.
+                # After the release: a caller that queued before it is asleep, and one that comes after it takes the
+                # lead itself.
                 if self._queue:
                     with suppress(IndexError):
                         self._queue[0].ring()
@@ -206,7 +209,7 @@ class Writer:
             while not ticket.is_done:
                 if self._as_leader(partial(self._write_queue, ticket)) is not None:
                     until = time.monotonic() + COMMIT_WAIT_SECONDS_MAX
-                # A leader that was cut off wakes no follower, so followers sleep only briefly.
+                # A leader that was interrupted wakes no follower, so followers sleep only briefly.
                 elif not ticket.bell.acquire(timeout=BELL_SECONDS) and time.monotonic() > until:
                     self._give_up(ticket)
         except BaseException:
@@ -215,7 +218,7 @@ class Writer:
             raise
 
     def _give_up(self, ticket: Ticket) -> None:
-        """Raise if no leader has taken the ticket up; one that is being written is waited for."""
+        """Raise if no leader has taken the ticket; if one is writing it, keep waiting."""
         with suppress(ValueError):
             self._queue.remove(ticket)
             since = f"nothing was committed for COMMIT_WAIT_SECONDS_MAX = {COMMIT_WAIT_SECONDS_MAX} s, so this is not"
@@ -224,10 +227,10 @@ class Writer:
             raise StoreBusy(f"{since} written; see which process holds the store, and call again")
 
     def _linger(self) -> None:
-        """Give the callers that were just answered a moment to come back: without it, threads commit in halves.
+        """Wait a moment for the callers that were just answered: otherwise each commit takes only half of the threads.
 
-        It pays where they are back sooner than a commit takes. Where they were not, it is not tried for some groups,
-        each time for twice as many.
+        This pays off if they come back sooner than a commit takes. If they do not, it is skipped for some groups, twice
+        as many each time.
         """
         callers = min(self._callers, GROUP_COUNT_MAX)
         if callers < LINGER_CALLERS_COUNT_MIN or len(self._queue) >= callers:
@@ -246,9 +249,9 @@ class Writer:
         self._late_count_next = 1
 
     def _write_queue(self, own: Ticket) -> int:
-        """Write what waits as one group; return how many callers that are."""
+        """Write the waiting tickets as one group, and return how many there were."""
         if own not in self._queue:
-            # A leader that was cut off had taken it.
+            # A leader that was interrupted had taken it.
             if own.is_done or self._settle(own):
                 return 1
             self._queue.appendleft(own)
@@ -258,10 +261,10 @@ class Writer:
         begin_ns = time.perf_counter_ns()
         try:
             deferred = self.write(tickets, self._queue)
-        except Exception as error:  # noqa: BLE001 - it is raised to every caller of the group
+        except Exception as error:  # noqa: BLE001 - every caller of the group gets it
             for ticket in tickets:
                 if not ticket.is_done and not self._settle(ticket):
-                    # An exception of its own for each: tracebacks are not shared between threads.
+                    # A separate exception for each, because threads must not share tracebacks.
                     ticket.error = type(error)(*error.args) if isinstance(error, RefoldError) else error
                     ticket.is_done = True
         finally:
@@ -276,10 +279,10 @@ class Writer:
     # A group.
 
     def write(self, tickets: list[Ticket], queue: deque[Ticket] | None = None) -> list[Ticket]:
-        """Write what the tickets request as one durable commit; return those that have to wait for the next one.
+        """Write the requests of the tickets as one durable commit; return those that have to wait for the next one.
 
-        The caller leads. What is wrong with one ticket is noted on it and keeps no other from being written. Where
-        the turn at the log had to be waited for, tickets of the queue that came meanwhile are added to ``tickets``.
+        The caller is the leader. An error of one ticket is recorded on it and does not keep others from being written.
+        If the turn at the log had to be waited for, tickets that were queued meanwhile are added to ``tickets``.
         """
         reader = self._reader
         if not reader.is_writable:
@@ -290,9 +293,9 @@ class Writer:
         until, lost_count = 0.0, 0
         while True:
             if not self._seeds:
-                # Drawn ahead: each draw lets go of the interpreter, and beside a busy thread that costs 5 ms.
+                # Drawn ahead: each draw releases the GIL, which costs 5 ms when another thread is busy.
                 self._seeds = reader.random_bytes(SEED_BYTES * SEEDS_COUNT)
-            # An interrupt between two of these steps loses a seed: none is ever used twice.
+            # An interrupt between two of these steps loses a seed; none is ever used twice.
             drawn, self._seeds = self._seeds[:SEED_BYTES], self._seeds[SEED_BYTES:]
             time_ns = reader.clock_ns()
             seed = CommitSeed(time_ns if -TIME_NS_MAX <= time_ns <= TIME_NS_MAX else checked_time(time_ns), drawn)
@@ -316,7 +319,7 @@ class Writer:
             with reader.state_lock:
                 if reader.is_torn or reader.streams.is_torn or not reader.is_writable:
                     reader.check_open()
-                # Until the turn ends no other process writes, and no read need look for it.
+                # No other process writes until the turn ends, so reads need not look for new commits.
                 if self._is_crowded:
                     reader.catch_up()
                     _join(tickets, queue)
@@ -336,18 +339,18 @@ class Writer:
                         ticket.places = group.adopt(request)
                     elif request.request is None or not self._is_answered(ticket, request.request):
                         if request.request is not None and request.request.id_hash in group.requests:
-                            raise Deferred  # noqa: TRY301 - as where a decision waits for the next group
+                            raise Deferred  # noqa: TRY301 - as when a decision waits for the next group
                         ticket.recorded = group.apply(request)
                         group.starts.append(group.command)
                 except Deferred:
                     group.truncate(begin)
                     deferred.append(ticket)
-                except Exception as error:  # noqa: BLE001 - it is raised to the one caller that it concerns
+                except Exception as error:  # noqa: BLE001 - raised to the one caller that it concerns
                     group.truncate(begin)
                     ticket.error = error
                     refused.append(ticket)
                 else:
-                    first = max(begin, group.command)  # What names an actor is not the command's.
+                    first = max(begin, group.command)  # An event that names an actor is not part of the command.
                     admitted.append((ticket, first, len(group.events)))
             if group.events or group.requests:
                 self._commit(turn, group, seed, admitted)
@@ -355,14 +358,15 @@ class Writer:
                 raise TurnLost("another machine wrote meanwhile; nothing was written, call again")
             for ticket, _, _ in admitted:
                 self._answer(ticket)
-            for ticket in refused:  # Not before: it may be because of what is written only now, or never.
+            # Only now: the refusal may depend on events of this group, which might never have been written.
+            for ticket in refused:
                 ticket.is_done = True
             return deferred
         finally:
             reader.is_writing = False
 
     def _is_answered(self, ticket: Ticket, request: Request) -> bool:
-        """Whether a request was answered before; then the ticket gets that answer."""
+        """Return whether a request was answered before; if so, give the ticket that answer."""
         try:
             ticket.recorded = self._reader.answered(request)
         except LookupError:
@@ -370,14 +374,14 @@ class Writer:
         return True
 
     def _settle(self, ticket: Ticket) -> bool:
-        """Answer a ticket whose commit was cut off, if the log says that it was written; else it may be written again.
+        """Answer a ticket whose commit was interrupted, if the log has it; otherwise it can be written again.
 
-        The caller leads, so no commit is under way.
+        The caller is the leader, so no commit is underway.
         """
         claim = ticket.claim
         if claim is None:
             return False
-        # Its seqs may be those of another process, which wrote when this one could not.
+        # Its seqs may be those of another process that wrote when this one could not.
         last = claim.commit.records[-1:]
         if claim.begin == claim.end or self._reader.log.read(last[0][0] - 1, last[0][0]) != last:
             ticket.claim = ticket.recorded = None
@@ -403,7 +407,7 @@ class Writer:
         try:
             commit = build_commit(group, seed, first_seq=reader.head + 1, after_ns=reader.time_ns, link=reader.link)
             types = set(map(type, group.events))
-            # A fork's state is built when somebody asks for it.
+            # The state of a fork is built on demand.
             bases = (
                 {}
                 if types.isdisjoint(fold.BASE_TYPES)
@@ -431,7 +435,7 @@ class Writer:
             try:
                 reader.last_commit = turn.write(commit.records, rows)
             except StoreError:
-                # What the store could not write is durable for no caller, whatever the log shows.
+                # Events that the store failed to write are durable for no caller, whatever the log shows.
                 for ticket, _, _ in admitted:
                     ticket.claim = None
                 raise
@@ -440,7 +444,8 @@ class Writer:
             with reader.state_lock:
                 is_read_again = reader.streams is not self._streams or self._streams.is_torn
                 if is_read_again or (group.events and reader.head >= commit.first_seq):
-                    # Somebody else wrote behind this commit, and a read that had to know of that found ours as well.
+                    # Another process wrote after this commit, and a read that had to catch up with it folded ours as
+                    # well.
                     reader.restart()
                     return
                 if new_tags or waiting or group.new_streams:
@@ -455,12 +460,12 @@ class Writer:
         except TurnLost:
             raise  # Nothing was written, and nothing folded.
         except BaseException:
-            # Whatever cut this off, an interrupt included: what is durable is what the log says.
+            # Whatever ended this, an interrupt included, the log alone tells which events are durable.
             reader.is_torn = True
             raise
 
     def _fold(self, commit: Commit, bases: dict[int, fold.State | None]) -> None:
-        """Fold what is durable now into the states; only here do live states change. The state lock is held."""
+        """Fold the events of a commit, now durable, into the live states; the caller holds the state lock."""
         reader, group = self._reader, commit.group
         commit.settle()
         is_cut = False
@@ -473,11 +478,11 @@ class Writer:
                 sizes = [commit.sizes[place] for place in places]
             is_cut |= self._fold_run(group.streams[key], stamps, events, sizes, bases)
         if is_cut and len(group.places) > 1:
-            # What came behind a row of one stream was noted before the first events of the next stream.
+            # Uncovered events behind a row of one stream were recorded before the first events of the next stream.
             reader.packer.order()
         count = len(commit.sizes)
         reader.head, reader.link, reader.time_ns = commit.first_seq + count - 1, commit.link, commit.time_ns
-        # Both RAM and the tail of the log are longer now, and are kept within their bounds.
+        # RAM and the tail of the log have both grown; keep them within their bounds.
         eviction, packer = reader.eviction, reader.packer
         if reader.streams.bytes > eviction.share_bytes and eviction.is_over:
             eviction.trim(max(EVICTED_COUNT_MIN, 2 * count))
@@ -500,9 +505,9 @@ class Writer:
         sizes: Sequence[int],
         bases: dict[int, fold.State | None],
     ) -> bool:
-        """Fold the events of one stream, all those at once between which nothing else is to be done.
+        """Fold the events of one stream, in runs between which nothing else has to be done.
 
-        Returns whether a row of its state was begun in between.
+        Returns whether a row of its state was started in between.
         """
         packer, begin, count, is_cut = self._reader.packer, 0, len(events), False
         while begin < count:
@@ -510,7 +515,7 @@ class Writer:
             if count > 1:
                 end = begin + 1
                 if not bases and stream.index is None:
-                    # Its next row is to be of the event at which one is due, unless one is being packed.
+                    # A run ends at the event for which the next row is due, unless a row is being packed.
                     room = (
                         count
                         if stream.number in packer.underway
@@ -539,6 +544,6 @@ class Writer:
 
 
 def _join(tickets: list[Ticket], queue: deque[Ticket] | None) -> None:
-    """Let tickets of a queue come along, as many as there is room for."""
+    """Add tickets from a queue, as many as there is room for."""
     while queue and len(tickets) < GROUP_COUNT_MAX:
         tickets.append(queue.popleft())

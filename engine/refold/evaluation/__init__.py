@@ -1,1 +1,1 @@
-"""Evaluation of retrieval and eviction on public sets and on one's own store; reports, never state."""
+"""Evaluation of retrieval and eviction on public datasets and on your own store; it reports and changes no state."""

@@ -1,8 +1,8 @@
-"""Evaluation of the default path: recorded conversations go through it, and then their questions are asked.
+"""Evaluation of the default path: recorded conversations are played through it, then their questions are asked.
 
-Each session is a conversation of one project, held by an `AgentLoop` with the default hooks; a question is the first
-message of a new one, which knows nothing of other questions. Evidence is there if the text of a message that answers
-the question, or of a memory that was made of it, is in what the model is sent.
+Each session is a conversation of one project, held by an `AgentLoop` with the default hooks. A question is the first
+message of a new conversation, which knows nothing of other questions. Evidence counts as present if the model's input
+contains the text of a message that answers the question, or of a memory made from that message.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,36 +28,36 @@ from refold.memory.conversation import Conversation
 from refold.text import ByteClassCounter
 
 BUDGETS: Final = (1_000, 2_000, 5_500)
-"""The tokens of the contexts that are compared: of all that a model is sent but the schemas of tools."""
+"""Token budgets of the contexts that are compared, covering everything sent to the model except tool schemas."""
 
 SYSTEMS: Final = ("context", "window", "messages", "memories")
-"""The default path, and the baselines of the same budget.
+"""The default path, and the baselines with the same budget.
 
-`window` has the newest messages of all sessions, `messages` the best of an exact search over all of them, `memories`
-the best of an exact search over the memories.
+`window` takes the newest messages of all sessions, `messages` the best results of an exact search over all messages,
+and `memories` the best results of an exact search over the memories.
 """
 
-_INDENT: Final = "  "  # Of the lines of an earlier message behind its first one.
+_INDENT: Final = "  "  # For the lines of an earlier message after its first one.
 _COUNT: Final = ByteClassCounter().count
 _RANKING: Final = System(name=DEFAULT, ranking=RANKINGS[DEFAULT])
 
 
 class Fact(Struct, frozen=True):
-    """A fact that an extraction made of a conversation: a text, and the places of the items that it was made of."""
+    """A fact that an extraction made from a conversation: its text, and the places of the items it was made from."""
 
     text: str
     places: frozenset[int]
 
 
 class Recording(Struct, frozen=True):
-    """A conversation with its questions, and what an extraction made of it."""
+    """A conversation with its questions, and the facts that an extraction made from it."""
 
     case: Case
     facts: tuple[Fact, ...]
 
 
 class Sent(Struct, frozen=True):
-    """A system's context for one question: the part of the evidence in it, and its tokens."""
+    """A system's context for one question: the share of the evidence in it, and its tokens."""
 
     system: str
     budget: int
@@ -67,10 +67,10 @@ class Sent(Struct, frozen=True):
 
 
 class Presence(Struct, frozen=True):
-    """How much of the evidence is put before a model within a budget: means over the questions of a category.
+    """How much of the evidence reaches a model within a budget: means over the questions of a category.
 
-    `share` is the part of a question's evidence that is there, `full` the part of the questions with all of it, and
-    `tokens` what was sent.
+    `share` is the share of a question's evidence that is present, `full` the share of questions with all of it, and
+    `tokens` the number of tokens sent.
     """
 
     system: str
@@ -84,7 +84,7 @@ class Presence(Struct, frozen=True):
 
 
 def recordings_of(path: Path, progress: Callable[[int, int], None] | None = None) -> list[Recording]:
-    """Read the conversations of a file that have questions with evidence; raises as `cases_of` does."""
+    """Read the conversations of a file that have questions with evidence; raises the same errors as `cases_of`."""
     with memory_of(path, progress) as memory:
         found = [Recording(labelled(*source), tuple(_facts(*source[1:]))) for source in conversations(memory)]
     return [each for each in found if any(question.evidence for question in each.case.questions)]
@@ -94,7 +94,7 @@ _Observations: TypeAlias = dict[str, dict[str, list[tuple[str, str | list[str]]]
 
 
 def _facts(items: Sequence[Item], source: dict[str, Any]) -> Iterator[Fact]:
-    """Yield LoCoMo's own observations; of other sets, the messages of the user."""
+    """Yield LoCoMo's own observations; for other datasets, the messages of the user."""
     if "observation" not in source:
         for place, item in enumerate(items):
             if item.role == "user":
@@ -113,7 +113,7 @@ def _facts(items: Sequence[Item], source: dict[str, Any]) -> Iterator[Fact]:
 
 
 def _rules(items: Sequence[Item]) -> Iterator[Fact]:
-    """Yield what the user asks to remember, as the default hooks store it: that need not be the message's very text."""
+    """Yield what users ask to remember, as the default hooks store it; that can differ from the message text."""
     for place, item in enumerate(items):
         command = detect_memory_command(item.text) if item.role == "user" else None
         if isinstance(command, RememberCommand):
@@ -121,14 +121,14 @@ def _rules(items: Sequence[Item]) -> Iterator[Fact]:
 
 
 class _Piece(NamedTuple):
-    """A text that may be sent: its tokens, and the places that are known from it."""
+    """A text that can be sent: its tokens, and the places that are known from it."""
 
     tokens: int
     places: list[frozenset[int]]
 
 
 class _Record:
-    """What was said and learned in a conversation, in the place of both models of the default path."""
+    """The text and facts of a conversation, which stand in for both models of the default path."""
 
     def __init__(self, recording: Recording) -> None:
         self.answer = ""
@@ -136,12 +136,12 @@ class _Record:
         items = recording.case.items
         self._facts = [(fact, items[max(fact.places)].text) for fact in recording.facts]
 
-    def reply(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Reply:  # noqa: ARG002 - as asked
+    def reply(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Reply:  # noqa: ARG002 - protocol
         self.sent = "\n\n".join(message["content"] for message in messages)
         return Reply(self.answer)
 
     def learn(self, messages: list[dict[str, Any]], *_: object) -> dict[str, Any]:
-        """Answer the question of an extraction with what was learned of the messages in it."""
+        """Answer an extraction with the facts learned from the messages in its prompt."""
         page = messages[-1]["content"]
         facts = [fact for fact, text in self._facts if text in page]
         self._facts = [(fact, text) for fact, text in self._facts if text not in page]
@@ -149,7 +149,7 @@ class _Record:
 
 
 class Agent:
-    """An agent that has lived through a recorded conversation, to be asked its questions."""
+    """An agent that has lived through a recorded conversation, ready to answer its questions."""
 
     def __init__(self, recording: Recording, embedder: Embedder | None = None) -> None:
         self.recording = recording
@@ -157,7 +157,7 @@ class Agent:
         self._questions_count = 0
         self._lines = [(line_of(fact.text), fact.places) for fact in (*recording.facts, *_rules(recording.case.items))]
         quotes = [(quoted(item.text, _INDENT), frozenset({place})) for place, item in enumerate(recording.case.items)]
-        # As a message that begins with it, or in one that was joined of several.
+        # At the start of a message, or within one that was joined from several.
         self._quotes = [
             (tuple(f"{before}{text}\n" for before in ("user: ", "assistant: ", f"\n{_INDENT}")), places)
             for text, places in quotes
@@ -197,7 +197,7 @@ class Agent:
         return self.memory.conversation(name, project=self.recording.case.name)
 
     def ask(self, question: Question, budget: int) -> Sent:
-        """Ask a question at the beginning of a new session, and return what the model is sent."""
+        """Ask a question at the start of a new session, and return what the model is sent."""
         self._questions_count += 1
         self._record.answer = ""
         # Forks of one conversation do not see each other.
@@ -207,7 +207,7 @@ class Agent:
         return _sent(SYSTEMS[0], budget, question, self._known_from(text), _COUNT(text))
 
     def ranked(self, question: Question) -> list[_Piece]:
-        """List the memories for a question, the best first."""
+        """List the memories for a question, best first."""
         project = self.memory.project(self.recording.case.name)
         lines = [
             memory_line(hit.entry) for hit in project.search(question.text, top_k=max(project.count(), 1), floor=0)
@@ -229,7 +229,7 @@ def _sent(system: str, budget: int, question: Question, there: Sequence[frozense
 
 
 def _packed(system: str, budget: int, question: Question, pieces: Sequence[_Piece]) -> Sent:
-    """Take the pieces that fit beside a question, the first ones first."""
+    """Take the pieces that fit beside a question, in the given order."""
     left = budget - _COUNT(question.text)
     there: list[frozenset[int]] = []
     for piece in pieces:
@@ -245,7 +245,7 @@ def sent(
     embedder: Embedder | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Sent]:
-    """Ask every question that has evidence, of the default path and of each baseline, within each budget."""
+    """Ask the default path and each baseline every question that has evidence, within each budget."""
     results: list[Sent] = []
     for done, recording in enumerate(recordings, 1):
         agent = Agent(recording, embedder)

@@ -1,4 +1,4 @@
-"""Cases of an evaluation: conversations and questions with labelled evidence, out of files or a store."""
+"""Cases of an evaluation: conversations and questions with labelled evidence, from files or a store."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -21,14 +21,14 @@ WEEK_NS: Final = 7 * 86_400 * 10**9
 
 
 MEMORIES: Final = "memories"
-"""The origin of a case whose items are the memories of a project: they are searched, and in no window."""
+"""The origin of a case whose items are the memories of a project: they are searched, but are in no window."""
 
 IMPORTANCE: Final = 0.5
-"""Messages have no importance, so all have the same."""
+"""Messages have no importance, so all get the same."""
 
 
 class Item(Struct, frozen=True):
-    """A message, or a memory, as it is searched and evicted; labels cite it by ``key``."""
+    """A message or a memory, as it is searched and evicted; labels cite it by ``key``."""
 
     seq: int
     key: str
@@ -48,7 +48,7 @@ class Item(Struct, frozen=True):
 class Question(Struct, frozen=True):
     """A question, the number of items that arrived before it, and the places of the items that answer it.
 
-    ``own_places`` are those of messages that are the question itself: they do not compete with its answers.
+    ``own_places`` are the places of messages that are the question itself: they do not compete with its answers.
     """
 
     text: str
@@ -61,8 +61,8 @@ class Question(Struct, frozen=True):
 class Case(Struct, frozen=True):
     """One conversation with its questions.
 
-    ``units`` is the number of the session of each item where whole sessions are to be found, else ``None``. Questions
-    without evidence are in the source's order and are not counted.
+    ``units`` gives the session number of each item if whole sessions are to be found, else ``None``. Questions without
+    evidence stay in the source's order and are not counted.
     """
 
     origin: str
@@ -73,7 +73,7 @@ class Case(Struct, frozen=True):
 
 
 def item_of(message: Message) -> Item:
-    """Return a message as an item; the speaker's name goes before the text, as models are shown it."""
+    """Return a message as an item; the speaker's name precedes the text, as shown to models."""
     event, stamp = message.event, message.stamp
     text = "\n".join(countable(message.content, message.tool_calls))
     metadata = message.metadata or {}
@@ -94,7 +94,7 @@ def item_of(message: Message) -> Item:
 
 
 def entry_item(entry: Entry) -> Item:
-    """Return a project's memory as an item."""
+    """Return a memory of a project as an item."""
     return Item(
         entry.body_seq,
         entry.id,
@@ -110,9 +110,9 @@ def entry_item(entry: Entry) -> Item:
 
 
 def conversations(memory: Memory) -> Iterator[tuple[str, tuple[Item, ...], dict[str, Any]]]:
-    """Return the conversations of a memory that have messages, in the order in which they began.
+    """Yield the conversations of a memory that have messages, in the order they began.
 
-    Each with its id, its items, and the other fields of its source.
+    Each comes with its id, its items, and the other fields of its source.
     """
     transcripts = ((name, list(transcript(memory, name))) for name in memory.conversations())
     for name, messages in sorted((pair for pair in transcripts if pair[1]), key=lambda pair: pair[1][0].seq):
@@ -121,7 +121,7 @@ def conversations(memory: Memory) -> Iterator[tuple[str, tuple[Item, ...], dict[
 
 
 def projects(memory: Memory) -> Iterator[tuple[str, tuple[Item, ...]]]:
-    """Return the projects of a memory with those of their memories that are searched, in the order of their adding."""
+    """Yield the projects of a memory, each with its searchable memories in the order they were added."""
     for name in memory.projects():
         yield name, tuple(map(entry_item, memory.project(name).list(status=ACTIVE)))
 
@@ -135,12 +135,12 @@ def places(items: Sequence[Item]) -> dict[str, int]:
     return {item.key: place for place, item in enumerate(items)}
 
 
-# Labels of public sets, and of an agent's own calls: the names, numbers and dates in the arguments of a call were
-# mentioned before, and the last message that has one of them is the evidence.
+# Labels of public datasets, and of an agent's own calls: the names, numbers and dates in the arguments of a call were
+# mentioned before, and the last message that contains one of them is the evidence.
 
 _DIALOGUE: Final = re.compile(r"D(\d+):(\d+)")
 _UNANSWERABLE: Final = "5"
-"""LoCoMo's adversarial questions have no answer in the conversation, so nothing that is found is right."""
+"""The category of LoCoMo's adversarial questions: the conversation has no answer to them, so no result is right."""
 
 _SPAN_WEEKS: Final = 26
 _VALUE_CHARS_MIN: Final = 5
@@ -148,7 +148,7 @@ _DIGIT: Final = re.compile(r"\d")
 
 
 def labelled(name: str, items: tuple[Item, ...], source: dict[str, Any]) -> Case:
-    """Return a conversation with the questions of its source, or of its own tool calls."""
+    """Return a conversation with the questions of its source, or with questions made from its own tool calls."""
     if _asks(source.get("qa")):
         return _locomo(name, items, source)
     if _asks_for_sessions(source):
@@ -165,7 +165,7 @@ def _asks(value: Any) -> bool:
 
 
 def _asks_for_sessions(source: dict[str, Any]) -> bool:
-    """Return whether a source has questions with the sessions that answer each, as LongMemEval has them."""
+    """Return whether a source has questions with the sessions that answer each, as in LongMemEval."""
     questions, cited = source.get("questions"), source.get("answer_session_ids")
     return (
         isinstance(questions, list)
@@ -188,7 +188,7 @@ def _locomo(name: str, items: tuple[Item, ...], source: dict[str, Any]) -> Case:
 
 
 def _beam(name: str, items: tuple[Item, ...], source: dict[str, Any]) -> Case:
-    """Few messages have a time, so all are drawn out by position, and no word of a date is added to them."""
+    """Few messages have a time, so all are spread out by position, and no date words are added to them."""
     place_of = places(items)
     span = _SPAN_WEEKS * WEEK_NS
     timed = tuple(
@@ -243,7 +243,7 @@ def _calls(items: tuple[Item, ...]) -> Iterator[Question]:
     question = ""
     own_places: tuple[int, ...] = ()
     last: dict[str, tuple[int, int | None]] = {}
-    """Value -> the place up to which it was looked for, and the last place of it before: no text is read twice."""
+    """Value -> the place up to which it was searched for, and its last place before that: no text is read twice."""
     for end, item in enumerate(items):
         if item.call_ids:
             evidence: set[int] = set()
@@ -261,18 +261,18 @@ def _calls(items: tuple[Item, ...]) -> Iterator[Question]:
 
 
 def _values(text: str) -> set[str]:
-    """Return the texts in the arguments of calls that tell one thing from another: long enough, and with a digit."""
+    """Return the strings in the arguments of calls that identify something: long enough, and with a digit."""
     values: set[str] = set()
     for line in text.splitlines():
         try:
             leaves = _leaves(msgspec.json.decode(line))
         except checks.UNDECODABLE:
-            continue  # The name of a tool, text next to the call, or a nest that no tool could read.
+            continue  # The name of a tool, text next to the call, or nesting too deep for any tool.
         values.update(leaf for leaf in leaves if isinstance(leaf, str) and len(leaf) >= _VALUE_CHARS_MIN)
     return {value for value in values if _DIGIT.search(value)}
 
 
-# Cases of a file or of a store. Files are imported into a memory in RAM, so that the messages, tokens and groups are
+# Cases from a file or a store. Files are imported into a memory in RAM, so that the messages, tokens and groups are
 # those that refold would have. A store is opened read-only.
 
 Progress: TypeAlias = Callable[[int, int], None]
@@ -284,7 +284,7 @@ _DAY: Final = "%Y/%m/%d (%a) %H:%M"
 
 
 class Labelled(msgspec.Struct, frozen=True):
-    """A line of a file of queries: the query, and the seqs or ids of the messages, or memories, that answer it."""
+    """A line of a query file: the query, and the seqs or ids of the messages or memories that answer it."""
 
     query: str
     seqs: tuple[int, ...] = ()
@@ -295,7 +295,7 @@ class Labelled(msgspec.Struct, frozen=True):
 
 
 class _Turn(msgspec.Struct):
-    """A turn of a session of LongMemEval."""
+    """A turn of a LongMemEval session."""
 
     role: str
     content: str
@@ -310,10 +310,10 @@ class _Haystack(msgspec.Struct):
 
 
 def cases_of(path: Path, queries: Path | None = None, progress: Progress | None = None) -> list[Case]:
-    """Return the cases of a file or a store; ``queries`` are JSON lines that label its conversations.
+    """Return the cases of a file or a store; ``queries`` is a file of JSON lines that label its conversations.
 
-    ``progress(done, all)`` counts what is read of a file. Raises ``NotFound`` if there is nothing at the path,
-    ``InvalidInput`` for what cannot be read, and for a query whose evidence is in no conversation.
+    ``progress(done, all)`` reports how much of a file has been read. Raises ``NotFound`` if there is nothing at the
+    path, and ``InvalidInput`` for unreadable content or a query whose evidence is in no conversation.
     """
     if not path.exists():
         raise NotFound(f"there is nothing at {path}; give a file of sessions, or the directory of a store")
@@ -324,7 +324,7 @@ def cases_of(path: Path, queries: Path | None = None, progress: Progress | None 
 
 
 def memory_of(path: Path, progress: Progress | None) -> Memory:
-    """Open a store read-only, or a memory in RAM with what is in a file."""
+    """Open a store read-only, or load a file into a memory in RAM."""
     if (path / _DATA_FILE).is_file():
         return Memory(path, readonly=True)
     memory = Memory()
@@ -336,7 +336,7 @@ def memory_of(path: Path, progress: Progress | None) -> Memory:
 
 
 def _append_longmemeval(memory: Memory, path: Path, progress: Progress | None) -> None:
-    """Append every haystack as a conversation, its labels where recorders keep them: with the first message."""
+    """Append every haystack as a conversation, with its labels where recorders keep them: on the first message."""
     document = decoded(path.read_bytes(), f"{path} is no JSON", "get it again, whole")
     try:
         haystacks = msgspec.convert(document, list[_Haystack])
@@ -371,7 +371,7 @@ def _sessions(haystack: _Haystack, place: str) -> Iterator[tuple[str | int, date
 
 
 def _with_lists(entry: dict[str, Any]) -> dict[str, Any]:
-    """Return an entry's labels; the original form has one question, and its variants have many."""
+    """Return an entry's labels; the original format has one question, and its variants have many."""
     labels = {key: value for key, value in entry.items() if not key.startswith("haystack_")}
     if "question" in labels and "answer_session_ids" in labels:
         labels |= {"questions": [labels["question"]], "answer_session_ids": [labels["answer_session_ids"]]}

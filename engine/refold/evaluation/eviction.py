@@ -1,4 +1,4 @@
-"""Evaluation of eviction: policies as data, replayed over traces of cases, and the evidence left at each need."""
+"""Evaluation of eviction: policies as data, replayed over traces of cases, with the evidence left at each need."""
 
 import time
 from array import array
@@ -25,7 +25,7 @@ _CERTAIN: Final = 1 - 1e-9
 class Piece(Struct, frozen=True):
     """One message, as far as eviction sees it.
 
-    ``recalled`` are earlier pieces that were looked up when this one arrived; ``importance`` lies from 0 to 1.
+    ``recalled`` lists earlier pieces that were looked up when this one arrived; ``importance`` ranges from 0 to 1.
     """
 
     tokens: int
@@ -38,7 +38,7 @@ class Piece(Struct, frozen=True):
 
 
 class Need(Struct, frozen=True):
-    """The evidence needed once so many pieces have arrived; ``ranked`` is the order of a search then, best first."""
+    """The evidence needed after ``arrived`` pieces have arrived; ``ranked`` is a search's order then, best first."""
 
     arrived: int
     evidence: frozenset[int]
@@ -46,7 +46,7 @@ class Need(Struct, frozen=True):
 
 
 class Trace(Struct, frozen=True):
-    """One conversation: its pieces, and its needs in the order in which they come."""
+    """One conversation: its pieces, and its needs in the order in which they arise."""
 
     name: str
     pieces: tuple[Piece, ...]
@@ -56,13 +56,13 @@ class Trace(Struct, frozen=True):
 class Policy(Struct, frozen=True, kw_only=True):
     """How a window makes room.
 
-    - ``order``: what goes first. ``"least recalled"``: the longest neither new nor recalled. ``"least
-      important"``: as ``"oldest"``, but a message of importance 1 stays for one more budget of tokens, others for less.
-      Whatever the order, the newest group goes last.
-    - ``groups``: calls of tools and their answers go together, and an answer whose call is gone stays out.
-    - ``keeps_pinned``: pinned messages never go; one that would not fit with the other pinned ones is refused.
+    - ``order``: what is evicted first. ``"least recalled"``: the piece that has gone longest without being new or
+      recalled. ``"least important"``: like ``"oldest"``, but a message of importance 1 stays for one more budget of
+      tokens, others for less. In any order, the newest group is evicted last.
+    - ``groups``: tool calls and their outputs are evicted together, and an output whose call is gone is not admitted.
+    - ``keeps_pinned``: pinned messages are never evicted; one that does not fit with the other pinned ones is refused.
     - ``pinned_roles``: roles that count as pinned.
-    - ``recall_share``: the part of the budget that is left to what a search finds when something is needed.
+    - ``recall_share``: the share of the budget reserved for the results of a search when a need arises.
     """
 
     name: str
@@ -83,7 +83,7 @@ POLICIES: Final = (
     Policy(name="least-important", order="least important"),
     Policy(name="fifo-recall", recall_share=0.5),
 )
-"""The policies that are compared. Those that a conversation can be opened with have the same names there."""
+"""The policies that are compared. Those with which a conversation can be opened have the same names there."""
 
 CLAIRVOYANT: Final = "clairvoyant"
 CLAIRVOYANT_RECALL: Final = "clairvoyant-recall"
@@ -92,9 +92,9 @@ CLAIRVOYANT_RECALL: Final = "clairvoyant-recall"
 class PolicyOutcome(Struct, frozen=True):
     """The effect of a policy on a trace.
 
-    ``survived`` is the part of the evidence of each need that was there, ``window_tokens`` the tokens in front of the
-    model at each need and at the end. ``needed`` counts pieces of evidence, ``regretted`` those that were gone when
-    they were needed, ``broken`` arrivals after which the window had an answer without its call.
+    ``survived`` is the share of each need's evidence that was present, ``window_tokens`` the tokens shown to the model
+    at each need and at the end. ``needed`` counts pieces of evidence, ``regretted`` those that were gone when they were
+    needed, ``broken`` the arrivals after which the window contained an output without its call.
     """
 
     survived: tuple[float, ...]
@@ -107,20 +107,20 @@ class PolicyOutcome(Struct, frozen=True):
 
 
 class SimulatedWindow:
-    """A window of so many tokens under a policy; pieces have the places at which they arrived."""
+    """A window of ``window_tokens`` tokens under a policy; pieces are identified by their order of arrival."""
 
     def __init__(self, policy: Policy, window_tokens: int) -> None:
         self._policy = policy
         self._window_tokens = window_tokens
         self._queue: list[tuple[float, int]] = []
         self._keys: dict[int, float] = {}
-        """The key of each unit that may go, by its leader; a pair in the queue that says another one is stale."""
+        """The key of each evictable unit, by its leader; a pair in the queue with a different key is stale."""
         self._units: dict[int, list[tuple[int, Piece]]] = {}
         self._leaders: dict[int, int] = {}  # The leader of the unit of each live piece.
         self._makers: dict[str, list[int]] = {}
-        """Live pieces that made a call with this id; an answer belongs to the last of them."""
+        """Live pieces that made a call with this id; an output belongs to the last of them."""
         self._answers: dict[str, set[int]] = {}
-        """Live pieces that lead a unit and answer a call with this id: they are orphans when no such call is left."""
+        """Live pieces that lead a unit and answer a call with this id; without such a call they become orphans."""
         self._orphans: set[int] = set()
         self._pinned: set[int] = set()
         self._pinned_tokens = 0
@@ -137,15 +137,15 @@ class SimulatedWindow:
 
     @property
     def is_broken(self) -> bool:
-        """Whether the window holds an answer without the call that it answers."""
+        """Whether the window contains an output without the call that it answers."""
         return bool(self._orphans)
 
     def places(self) -> list[int]:
-        """Return the places of the live pieces, in the order in which they arrived."""
+        """Return the places of the live pieces, in order of arrival."""
         return sorted(self._leaders)
 
     def arrive(self, place: int, piece: Piece) -> None:
-        """Let a piece arrive, then make room for it."""
+        """Add an arriving piece, then make room for it."""
         for earlier in piece.recalled:
             self._touch(earlier, place)
         leader = self._leader(place, piece)
@@ -170,14 +170,14 @@ class SimulatedWindow:
             self._place(newest, held)
 
     def _leader(self, place: int, piece: Piece) -> int | None:
-        """Return the leader of the unit that the piece belongs to, ``None`` if it has to stay out."""
+        """Return the leader of the unit that the piece belongs to, or ``None`` if it must stay out."""
         if piece.answers is None or not self._policy.groups:
             return place
         makers = self._makers.get(piece.answers)
         return makers[-1] if makers else None
 
     def _admit(self, leader: int, piece: Piece) -> bool:
-        """Account for pinned pieces, unless they would not fit any more."""
+        """Account for pinned pieces, unless they would no longer fit."""
         is_pinned = self._policy.keeps_pinned and (piece.pinned or piece.role in self._policy.pinned_roles)
         if leader in self._pinned:
             added = piece.tokens
@@ -230,7 +230,7 @@ class SimulatedWindow:
             for call_id in piece.call_ids:
                 makers = self._makers[call_id]
                 makers.remove(place)
-                # A call with the same id that came after an answer is not the one that it answers.
+                # A later call with the same id is not the one that an earlier output answers.
                 first = makers[0] if makers else inf
                 self._orphans |= {answer for answer in self._answers.get(call_id, ()) if answer < first}
                 if not makers:
@@ -238,9 +238,9 @@ class SimulatedWindow:
 
 
 def replay(trace: Trace, policy: Policy, window_tokens: int) -> PolicyOutcome:
-    """Let a trace pass through a window of so many tokens and return the outcome.
+    """Replay a trace through a window of ``window_tokens`` tokens and return the outcome.
 
-    Needs have to be in the order in which they come. Changes nothing; the same arguments give the same outcome.
+    Needs must be in the order in which they arise. Changes nothing; the same arguments give the same outcome.
 
     >>> trace = Trace("chat", (Piece(60), Piece(60)), (Need(2, frozenset({0})), Need(2, frozenset({1}))))
     >>> replay(trace, POLICIES[0], 100).survived
@@ -268,7 +268,7 @@ def replay(trace: Trace, policy: Policy, window_tokens: int) -> PolicyOutcome:
 def _recall_pieces(
     trace: Trace, policy: Policy, window: SimulatedWindow, need: Need, window_tokens: int
 ) -> tuple[frozenset[int], int]:
-    """Return the pieces that a search adds to the window in the rest of the budget, and their tokens."""
+    """Return the pieces that a search adds to the window within the rest of the budget, and their tokens."""
     if not policy.recall_share:
         return frozenset(), 0
     left = window_tokens - window.tokens
@@ -282,11 +282,11 @@ def _recall_pieces(
 
 
 def bounds(trace: Trace, window_tokens: int) -> dict[str, tuple[float, ...]]:
-    """Return for each need the part of its evidence that the best choice of messages has.
+    """Return for each need the share of its evidence that the best choice of messages contains.
 
-    ``clairvoyant`` knows all that will be asked at a moment and fills one window for it: no policy without recall has
-    a higher mean. ``clairvoyant-recall`` fills a window for each need alone: no policy has more at any need. A message
-    that fits in part counts in part, so both are a little above what can be reached.
+    ``clairvoyant`` knows everything that will be asked at a moment and fills one window for it: no policy without
+    recall has a higher mean. ``clairvoyant-recall`` fills a window for each need alone: no policy does better at any
+    need. A message that fits in part counts in part, so both bounds are slightly higher than what can be reached.
 
     >>> trace = Trace("chat", (Piece(60), Piece(60)), (Need(2, frozenset({0})), Need(2, frozenset({1}))))
     >>> bounds(trace, 60)["clairvoyant"], bounds(trace, 60)["clairvoyant-recall"]
@@ -304,7 +304,7 @@ def bounds(trace: Trace, window_tokens: int) -> dict[str, tuple[float, ...]]:
 
 
 def _best_shares(trace: Trace, needs: Iterable[Need], window_tokens: int) -> dict[int, float]:
-    """Return the part of each piece of evidence that fits, the most valuable for its tokens first."""
+    """Return the share of each piece of evidence that fits, filling in order of value per token."""
     values: dict[int, float] = {}
     for need in needs:
         for place in need.evidence:
@@ -323,7 +323,7 @@ def _part(need: Need, shares: dict[int, float]) -> float:
 
 
 def whole(survived: Sequence[float]) -> float:
-    """Return the part of the needs whose evidence was all there, 0 for none.
+    """Return the share of needs whose evidence was all present, or 0 without needs.
 
     >>> whole((1.0, 0.5, 1.0, 0.0))
     0.5
@@ -335,10 +335,10 @@ BUDGETS: Final = tuple(2**power for power in range(9, 18))
 """512 to 131,072 tokens."""
 
 RECALLED: Final = 3
-"""Earlier messages that count as recalled when a user speaks."""
+"""The number of earlier messages that count as recalled when a user speaks."""
 
 RANKED_MAX: Final = 4_096
-"""The most messages that a search gives at a need: long conversations have to fit in RAM."""
+"""The most messages that a search returns at a need, so that long conversations fit in RAM."""
 
 _RECALL_RANKING: Final = RANKINGS["lexical"]
 
@@ -346,8 +346,8 @@ _RECALL_RANKING: Final = RANKINGS["lexical"]
 class Eviction(Struct, frozen=True):
     """The result of a policy within a budget, over all needs of all traces.
 
-    ``survival`` is the mean part of a need's evidence that was there, ``full`` the part of the needs with all of it,
-    ``regret`` the part of all pieces of evidence that were not there. These are ``None`` where nothing was needed, and
+    ``survival`` is the mean share of a need's evidence that was present, ``full`` the share of needs with all of it,
+    ``regret`` the share of all pieces of evidence that were not present. These are ``None`` if nothing was needed, and
     the counts are ``None`` for bounds, which evict nothing.
     """
 
@@ -366,7 +366,7 @@ class Eviction(Struct, frozen=True):
 
 
 def trace_of(embedded: Embedded, ranking: Ranking) -> Trace:
-    """Return a case as pieces and needs; recalls and searches are looked up as pieces arrive."""
+    """Convert a case to pieces and needs; recalls and searches are computed as pieces arrive."""
     case = embedded.case
     texts = TextIndex()
     seen: set[str] = set()
@@ -424,7 +424,7 @@ def evictions(
     policies: Sequence[Policy] = POLICIES,
     progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[Eviction]:
-    """Yield the result of each policy within each budget, and after the policies of a budget its two bounds."""
+    """Yield the result of each policy within each budget, followed for each budget by its two bounds."""
     count, done = len(budgets) * (len(policies) + 1), 0
     for budget in budgets:
         steps = [partial(_measured, traces, policy, budget) for policy in policies]
@@ -436,21 +436,22 @@ def evictions(
 
 
 class Recommendation(Struct, frozen=True):
-    """The policy that a log asks for, and what speaks for it, in sentences."""
+    """The policy that a log calls for, and the reasons in sentences."""
 
     eviction: str
     reasons: tuple[str, ...]
 
 
 NEEDS_MIN: Final = 10
-"""With fewer needs, a policy that is better may be so by chance."""
+"""With fewer needs, a policy could be better by chance."""
 
 
 def recommendation(results: Sequence[Eviction]) -> Recommendation | None:
-    """Return which of the policies that a conversation can be opened with keeps most of what is needed later.
+    """Return the policy, among those that a conversation can be opened with, that keeps most of what is needed later.
 
-    ``"fifo"`` stays where no other survival is above the 95 % interval of its own at any budget, or the needs are fewer
-    than ``NEEDS_MIN``. ``None`` where nothing was needed, or where fewer than two such policies were measured.
+    It is ``"fifo"`` unless, at some budget, the survival of another policy is above the 95 % interval of fifo's and
+    there are at least ``NEEDS_MIN`` needs. Returns ``None`` if nothing was needed, or if fewer than two such policies
+    were measured.
     """
     needed = [each for each in results if each.policy in RELEASED and each.survival is not None]
     own = {each.budget: each for each in needed if each.policy == "fifo"}

@@ -1,4 +1,4 @@
-"""Evaluation of retrieval: the places of the evidence in the order of a ranking, with confidence intervals."""
+"""Evaluation of retrieval: the ranks of the evidence under a ranking, with confidence intervals."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     Vectors = NDArray[float32]
 
 
-# Confidence: the bootstrap, with a fixed seed.
+# Confidence intervals: the bootstrap, with a fixed seed.
 
 SEED: Final = 20_240_501
 RESAMPLES: Final = 2_000
 
 
 _DRAWN_AT_ONCE: Final = 2_000_000
-"""The values that are drawn at once: a long list takes no more RAM than a short one."""
+"""The number of values drawn at once, so that a long list takes no more RAM than a short one."""
 
 
 class Interval(Struct, frozen=True):
@@ -43,14 +43,14 @@ class Interval(Struct, frozen=True):
 
 
 def interval(values: Sequence[float], seed: int = SEED) -> Interval:
-    """Return the middle 95 % of the means of values drawn with repetition; of no value, the whole range.
+    """Return the middle 95 % of the means of values resampled with replacement; without values, the whole range.
 
     The same values and seed give the same interval.
 
     >>> interval([1.0, 1.0, 1.0])
     Interval(low=1.0, high=1.0)
     """
-    import numpy  # noqa: PLC0415 - loads when first asked for
+    import numpy  # noqa: PLC0415 - loaded on first use
 
     if not values:
         return Interval(0.0, 1.0)
@@ -65,18 +65,18 @@ def interval(values: Sequence[float], seed: int = SEED) -> Interval:
     return Interval(float(low), float(high))
 
 
-# Vectors of items and questions: made by an embedder, or read from files.
+# Vectors of items and questions: computed by an embedder, or read from files.
 
-_KINDS: Final = "fiu"  # Floating-point numbers and integers, as NumPy calls them.
+_KINDS: Final = "fiu"  # NumPy's codes for floating-point numbers and integers.
 
 _NUMBER_MAX: Final = 1e15
-"""A product of larger numbers might not be finite, and NaN has no place in an order."""
+"""A product of larger numbers might not be finite, and NaN cannot be ordered."""
 
 _PARTS: Final = (("turns", "messages", "items"), ("questions", "queries"))
 
 
 class Embedded(Struct, frozen=True):
-    """A case with a vector for each of its items and for each of its questions."""
+    """A case with a vector for each item and each question."""
 
     case: Case
     items: "Vectors"
@@ -88,14 +88,14 @@ EMBEDDERS: Final[dict[str, Callable[[], Embedder]]] = {
     "minilm": MiniLmEmbedder,
     "wordllama": WordLlamaEmbedder,
 }
-"""Embedders by the name that the command line has for them."""
+"""Embedders by their names on the command line."""
 
 
 def embedded(
     cases: Sequence[Case], embedder: Embedder, progress: Callable[[int, int], None] | None = None
 ) -> list[Embedded]:
     """Embed the items and questions of cases; ``progress(done, all)`` counts cases."""
-    import numpy  # noqa: PLC0415 - loads when vectors are needed
+    import numpy  # noqa: PLC0415 - loaded only for vectors
 
     def vectors(texts: list[str]) -> Any:
         return numpy.asarray(embedder.embed(texts), dtype=numpy.float32).reshape(len(texts), embedder.dim)
@@ -110,10 +110,10 @@ def embedded(
 
 
 def stored(cases: Sequence[Case], folder: Path) -> list[Embedded]:
-    """Return the cases with the vectors of a folder: one ``.npy`` of items and one of questions, in the cases' order.
+    """Return cases with the vectors of a folder: one ``.npy`` of items and one of questions, in the order of the cases.
 
-    Raises ``NotFound`` if the folder has not exactly one of each, ``InvalidInput`` if they are no numbers, and if their
-    rows are of other cases or not as long as each other.
+    Raises ``NotFound`` unless the folder has exactly one of each, and ``InvalidInput`` if they are not numbers, if
+    their rows do not match the cases, or if their vectors differ in length.
     """
     sizes = [[len(case.items) for case in cases], [len(case.questions) for case in cases]]
     items, questions = (
@@ -135,7 +135,7 @@ def _only(folder: Path, names: tuple[str, ...]) -> Path:
 
 
 def _parted(path: Path, sizes: list[int], folder: Path) -> "list[Vectors]":
-    import numpy  # noqa: PLC0415 - loads when vectors are needed
+    import numpy  # noqa: PLC0415 - loaded only for vectors
 
     rows = _loaded(path, folder)
     if rows.ndim != 2 or len(rows) != sum(sizes):  # noqa: PLR2004 - a matrix has two
@@ -150,7 +150,7 @@ def _parted(path: Path, sizes: list[int], folder: Path) -> "list[Vectors]":
 
 
 def _loaded(path: Path, folder: Path) -> "Vectors":
-    import numpy  # noqa: PLC0415 - loads when vectors are needed
+    import numpy  # noqa: PLC0415 - loaded only for vectors
 
     try:
         with path.open("rb") as file:
@@ -171,14 +171,14 @@ DEPTHS: Final = (1, 5, 10, 20)
 ALL: Final = "all"
 
 COMBINATIONS_MAX: Final = 10_000
-"""Settings that one pass can sweep: it holds the places of all evidence for each."""
+"""The most combinations that one pass can sweep: for each, it keeps the ranks of all evidence."""
 
 _DECIMALS: Final = 6
-"""Scores that are equal to so many decimals are in the order of their rows, as in ``TextIndex.best``."""
+"""Scores that are equal to this many decimals are ordered by row, as in ``TextIndex.best``."""
 
 
 class System(Struct, frozen=True, kw_only=True):
-    """A ranking under its name, whether keywords are stemmed, and whether months count as words of a text."""
+    """A ranking with its name, whether keywords are stemmed, and whether months count as words of a text."""
 
     name: str
     ranking: Ranking
@@ -186,7 +186,7 @@ class System(Struct, frozen=True, kw_only=True):
     is_dated: bool = True
 
     def keywords(self, text: str) -> tuple[str, ...]:
-        """Return the keywords of a text; stemmed, without the commonest words, as studies of the formula took them."""
+        """Return the keywords of a text; if stemmed, without the most common words, as in studies of the formula."""
         words = keywords(text)
         return tuple(dict.fromkeys(terms_of(" ".join(words), "light")[0])) if self.is_stemmed else words
 
@@ -202,7 +202,7 @@ BASELINES: Final = {
         Ranking(name="cosine", cosine=1.0),
     )
 }
-"""The rankings of earlier studies by name, to compare those with that a search takes by name."""
+"""The rankings of earlier studies by name, for comparison with those that a search accepts by name."""
 
 _NAMED: Final = {**RANKINGS, **BASELINES}
 _STEMMED: Final = ("seed", "seed-without-recency", "seed-exponential")
@@ -212,24 +212,24 @@ SYSTEMS: Final = (
     *(System(name=f"{name}, stemmed", ranking=_NAMED[name], is_stemmed=True) for name in _STEMMED),
     System(name="bm25, no dates", ranking=BASELINES["bm25"], is_dated=False),
 )
-"""The systems that are compared unless rankings are named: the presets, and the baselines."""
+"""The systems compared unless rankings are named: the presets, and the baselines."""
 
 _PLAIN: Final = System(name="plain", ranking=RANKINGS["hybrid"])
 
 
 class Answer(Struct, frozen=True):
-    """One question's answer: from 1 on, the place of each unit of its evidence in the order."""
+    """The answer to one question: the rank of each unit of its evidence, starting at 1."""
 
     category: str
     ranks: tuple[int, ...]
 
     def recall(self, depth: int) -> float:
-        """Return which part of the evidence is among the first."""
+        """Return the share of the evidence within the first ``depth`` ranks."""
         return sum(rank <= depth for rank in self.ranks) / len(self.ranks)
 
 
 class Figures(Struct, frozen=True):
-    """The figures of a system for the questions of a category: means over questions, and the interval of the recall."""
+    """The figures of a system for a category of questions: means over the questions, and the interval of the recall."""
 
     system: str
     category: str
@@ -241,7 +241,7 @@ class Figures(Struct, frozen=True):
 
 
 def answers(embedded: Sequence[Embedded], system: System) -> list[Answer]:
-    """Return the answer of a system to every question that has evidence, posed when its items have arrived."""
+    """Return a system's answer to every question that has evidence, asked once the question's items have arrived."""
     return [
         Answer(question.category, ranks(texts.score(query, cosine)[0], texts, each, question))
         for each in embedded
@@ -269,9 +269,9 @@ def _grow(texts: TextIndex, embedded: Embedded, system: System, arrived: int) ->
 
 
 def questions_of(embedded: Embedded, system: System) -> Iterator[tuple[Question, Query, "NDArray[float32]", TextIndex]]:
-    """Yield every question that has evidence, in their order, with its cosines and the rows that are there then.
+    """Yield every question that has evidence, in order, with its cosines and the rows present at that time.
 
-    Its time is that of the last row: later items neither compete nor count for the rarity of words, and are no
+    Its time is that of the last row: later items neither compete nor count for the rarity of words, and are not
     neighbours yet.
     """
     texts = TextIndex()
@@ -287,7 +287,7 @@ def questions_of(embedded: Embedded, system: System) -> Iterator[tuple[Question,
 
 
 def ranks(total: "NDArray[float32]", texts: TextIndex, embedded: Embedded, question: Question) -> tuple[int, ...]:
-    """Return the ranks of the evidence, in no order; a unit has that of its best item.
+    """Return the ranks of the evidence, unordered; a unit has the rank of its best item.
 
     Later items are not known yet: an agent's own call is answered from the messages before it.
     """
@@ -300,8 +300,8 @@ def ranks(total: "NDArray[float32]", texts: TextIndex, embedded: Embedded, quest
 
 
 def _counted(total: "NDArray[float32]", texts: TextIndex, question: Question) -> tuple[int, ...]:
-    """Return the ranks of items by counting those before each, as ``best`` orders them."""
-    import numpy  # noqa: PLC0415 - loads when the first query comes
+    """Return the rank of each item by counting the items before it, in the order of ``best``."""
+    import numpy  # noqa: PLC0415 - loaded with the first query
 
     points = numpy.round(total[: question.arrived].astype(numpy.float64), _DECIMALS)
     importance = texts.importance.values[: question.arrived]
@@ -341,9 +341,9 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def grid_of(base: Ranking, sweep: dict[str, tuple[Any, ...]]) -> list[Ranking]:
-    """Return a ranking for every combination of the values that are swept.
+    """Return a ranking for every combination of the swept values.
 
-    Raises ``InvalidInput`` for a name that is no field of a ranking, for a value that the field cannot have, and for
+    Raises ``InvalidInput`` for a name that is not a field of a ranking, for a value that the field cannot have, and for
     more than ``COMBINATIONS_MAX`` combinations.
 
     >>> [ranking.cosine for ranking in grid_of(RANKINGS["hybrid"], {"cosine": (0.4, 0.5)})]
@@ -370,10 +370,10 @@ def swept(
     *,
     system: System = _PLAIN,
 ) -> list[Figures]:
-    """Return the figures of every ranking over all questions, the best first, from one pass over the cases.
+    """Return the figures of every ranking over all questions, best first, from one pass over the cases.
 
-    Signals are computed once for each shape; rankings that differ in their weights alone share them. ``system`` says
-    how texts are taken, whatever its own ranking.
+    Signals are computed once for each shape; rankings that differ only in their weights share them. ``system``
+    determines how texts are read, regardless of its own ranking.
     """
     shapes = _shapes(rankings)
     results: dict[str, list[Answer]] = {ranking.name: [] for ranking in rankings}
@@ -391,7 +391,7 @@ def swept(
 
 
 def _shapes(rankings: Sequence[Ranking]) -> dict[Ranking, list[Ranking]]:
-    """Return the rankings by their shapes, each with a weight for every signal that any of them weighs."""
+    """Group rankings by shape, each shape with a weight for every signal that any of the rankings uses."""
     signals = {signal for ranking in rankings for signal in ranking.weights()}
     ones = {signal: float(signal in signals) for signal in SIGNALS}
     shapes: dict[Ranking, list[Ranking]] = {}

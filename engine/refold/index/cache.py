@@ -1,11 +1,11 @@
-"""Indexes in RAM up to a bound: the least recently used leaves, and is filled again when it is needed."""
+"""A bounded cache of indexes in RAM: the least recently used index is evicted, and refilled when it is needed again."""
 
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Final, Generic, Protocol, TypeVar
 
-# An index is weighed anew when it has grown by one row for so many, and when it has more parts than rows.
+# An index is weighed again when it has grown by one row in this many, or when the number of its parts has changed.
 _WEIGHED_SHARE: Final = 16
 
 
@@ -25,7 +25,7 @@ S = TypeVar("S", bound=_Index)
 
 
 class _Cached(Generic[S]):
-    """An index in RAM, with its bytes, rows and parts as of its last weighing."""
+    """An index in RAM, with its bytes, rows and parts when it was last weighed."""
 
     __slots__ = ("index", "nbytes", "parts", "rows")
 
@@ -43,22 +43,22 @@ class _Cached(Generic[S]):
 
 
 class IndexCache(Generic[S]):
-    """Indexes by key, up to `bytes_max` together. One that has left may still be used by who holds it."""
+    """Indexes by key, up to `bytes_max` in total. A caller that holds an evicted index can still use it."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._lock = threading.Lock()
         self._cached: OrderedDict[Hashable, _Cached[S]] = OrderedDict()
-        self._locks: dict[Hashable, threading.Lock] = {}  # Of the indexes that are being filled.
-        self.nbytes = 0  # About the bytes of the indexes in RAM, each as of its last use.
+        self._locks: dict[Hashable, threading.Lock] = {}  # The locks of indexes that are being filled.
+        self.nbytes = 0  # Approximate bytes of the indexes in RAM, each as of its last use.
 
     def __len__(self) -> int:
         return len(self._cached)
 
     def get(self, key: Hashable, fill: Callable[[], S]) -> S:
-        """Return the index of a key, filled once by `fill` if it is not in RAM.
+        """Return the index of a key; if it is not in RAM, fill it by `fill`, once for all threads that ask for it.
 
-        The least recently used leave until the others fit; the one that is returned stays.
+        Evicts the least recently used indexes until the rest fit, but never the one that it returns.
         """
         index = self._find(key)
         if index is not None:
@@ -75,7 +75,7 @@ class IndexCache(Generic[S]):
                     self._cached[key] = cached
                     self._locks.pop(key, None)
                     leaving = self._evict()
-        _close(leaving)  # Without that lock: closing may take others.
+        _close(leaving)  # Outside the lock, because closing an index can take other locks.
         return index
 
     def _find(self, key: Hashable) -> S | None:
@@ -92,8 +92,8 @@ class IndexCache(Generic[S]):
         return cached.index
 
     def _evict(self) -> list[S]:
-        """Remove and return the indexes that must leave until the others fit."""
-        # Summed anew, so that nothing that cuts this off leaves a sum that is wrong for good.
+        """Evict indexes until the rest fit, and return the evicted ones."""
+        # Summed from scratch, so that an interruption here cannot leave a wrong total behind.
         self.nbytes = sum(cached.nbytes for cached in self._cached.values())
         leaving: list[S] = []
         while self.nbytes > self._bytes_max and len(self._cached) > 1:
@@ -106,7 +106,7 @@ class IndexCache(Generic[S]):
         return cached.index
 
     def touch(self, key: Hashable, index: S) -> None:
-        """Count an index as just used, if it is the one in RAM."""
+        """Mark an index as just used, if it is the one in RAM."""
         if self.peek(key) is index:
             self._find(key)
 
@@ -121,13 +121,13 @@ class IndexCache(Generic[S]):
             return [cached.index for cached in self._cached.values()]
 
     def drop(self, key: Hashable, only: S) -> None:
-        """Remove the index of a key, if it is this one: after an error in writing to it."""
+        """Remove the index of a key, but only if it is `only`; the caller fills another one."""
         with self._lock:
             leaving = [self._remove(key)] if self.peek(key) is only else []
         _close(leaving)
 
     def close(self) -> None:
-        """Remove all indexes, and end their threads."""
+        """Remove and close all indexes, which ends their threads."""
         with self._lock:
             leaving = [self._remove(key) for key in list(self._cached)]
         _close(leaving)

@@ -1,6 +1,6 @@
-"""Columns of numbers that grow, vectors of length 1, and postings of terms.
+"""Growable columns of numbers, vectors of length 1, and postings of terms.
 
-A view of a column has the values of its time for good: later rows lie behind it, and changed values are in a copy.
+A view of a column never changes: later rows lie beyond its end, and changed values go to a copy of the column.
 """
 
 import math
@@ -16,21 +16,22 @@ from numpy.typing import DTypeLike, NDArray
 
 from refold.errors import EmbeddingMismatch, InvalidInput
 
-Array: TypeAlias = NDArray[Any]  # Numbers of some kind; the column they are of says which.
+Array: TypeAlias = NDArray[Any]  # Numbers of any dtype; the column that they belong to determines it.
 
-Rows: TypeAlias = NDArray[np.intp]  # Row numbers. numpy takes this kind of integer without a copy.
+Rows: TypeAlias = NDArray[np.intp]  # Row numbers, of the integer type that numpy indexes with without a copy.
 
 DAY_NS: Final = 86_400_000_000_000
 _CAPACITY_MIN: Final = 64
-# A column of this size is given room for as many rows again; copying a smaller one takes no time.
+# From this size on, a growing column reserves room for twice the rows it has then; copying a smaller one takes no time.
 LARGE_COLUMN_BYTES: Final = 4 * 1024**2
 
 
 def product(left: Array, right: Array, out: Array | None = None) -> Array:
-    """Compute the matrix product of finite numbers, in `out` if given.
+    """Compute the matrix product of finite numbers, into `out` if given.
 
-    OpenBLAS has kernels that compute with what lies on their stack beyond the numbers, and throw that away: with rows
-    of five numbers, signalling NaNs there raise the flag for invalid operations, and numpy warns of a right result.
+    Some OpenBLAS kernels also compute with whatever lies on their stack beyond the numbers, and discard the results.
+    With rows of five numbers, signalling NaNs there raise the flag for invalid operations, and numpy warns about a
+    correct result.
 
     >>> product(np.eye(2), np.array([3.0, 4.0])).tolist()
     [3.0, 4.0]
@@ -41,7 +42,7 @@ def product(left: Array, right: Array, out: Array | None = None) -> Array:
 
 
 class Column:
-    """One value, or one line of values, for each row."""
+    """A growable array of one value, or one line of values, per row."""
 
     __slots__ = ("_is_lent", "_values", "count")
 
@@ -53,14 +54,14 @@ class Column:
 
     @classmethod
     def of(cls, values: Array) -> "Column":
-        """Return a column of values that nobody else changes."""
+        """Wrap an array in a column without copying it; no other code may change the array."""
         column = cls(values.dtype, values.shape[1] if values.ndim > 1 else None)
         column._values, column.count = values, len(values)
         return column
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the rows; the room behind them is not touched and takes no RAM."""
+        """The bytes of the rows; the reserved room behind them is untouched and takes no RAM."""
         return self.count * self._values[:1].nbytes
 
     def view(self) -> Array:
@@ -89,19 +90,19 @@ class Column:
         self._values[rows] = values
 
     def reach(self, count: int, filler: float) -> None:
-        """Add rows of one value until there are `count`."""
+        """Append rows with the value `filler` until there are `count`."""
         if count > self.count:
             self.extend(filler, count - self.count)
 
     @property
     def values(self) -> Array:
-        """The values, in place: later changes show in them. For callers that lock."""
+        """The values in place, not a copy: later changes show in them. The caller must hold a lock."""
         return self._values[: self.count]
 
     def _grow(self, count: int) -> None:
-        """Double the room, so that a row is copied once on average, also where many came at once.
+        """Double the room, so that each row is copied once on average, even if many rows are added at once.
 
-        The system gives room without RAM until it is touched.
+        The operating system assigns no RAM to the room until it is touched.
         """
         is_large = count * self._values[:1].nbytes >= LARGE_COLUMN_BYTES
         self._move(2 * count if is_large else max(count, 2 * len(self._values)))
@@ -114,10 +115,11 @@ class Column:
 
 
 def normalised(vectors: Any, dimensions: int, *, count: int | None = None) -> Array:
-    """Scale vectors to length 1, one in each line; each independent of the others.
+    """Scale vectors, one in each line, to length 1, each independently of the others.
 
-    `vectors` are raw float32 bytes, an array, or sequences of numbers. Raises `InvalidInput` for one that is
-    unreadable, not finite or zero, and for another `count` of them; `EmbeddingMismatch` for another dimension.
+    `vectors` are raw float32 bytes, an array, or sequences of numbers. Raises `InvalidInput` for a vector that is
+    unreadable, not finite or zero, and for several vectors if there are not `count` of them; `EmbeddingMismatch` for
+    another dimension.
     """
     lines = _lines(vectors, dimensions)
     if len(lines) == 1:
@@ -125,7 +127,8 @@ def normalised(vectors: Any, dimensions: int, *, count: int | None = None) -> Ar
     if count is not None and len(lines) != count:
         raise InvalidInput(f"{len(lines)} vectors where {count} is asked for; give {count} of {dimensions} numbers")
     lengths = np.sqrt(np.sum(lines * lines, axis=1))
-    # In double precision no square of a single overflows, so only numbers that are not finite give such a length.
+    # The square of a single-precision number cannot overflow in double precision, so only a number that is not finite
+    # makes a length infinite or NaN.
     if not (lengths.min(initial=1.0) > 0.0 and lengths.max(initial=1.0) < np.inf):
         wrong = np.flatnonzero(~(np.isfinite(lengths) & (lengths > 0.0)))
         length = lengths[wrong[0]]
@@ -136,7 +139,7 @@ def normalised(vectors: Any, dimensions: int, *, count: int | None = None) -> Ar
 
 
 def _one(line: Array) -> Array:
-    """Normalise one vector in fewer calls: every search begins with it."""
+    """Normalise one vector with fewer calls, because every search starts with this."""
     length = math.sqrt(np.add.reduce(line[0] * line[0]))
     if not 0.0 < length < math.inf:
         what = "is zero" if length == 0.0 else "holds a number that is not finite"
@@ -168,7 +171,7 @@ def _lines(vectors: Any, dimensions: int) -> Array:
 
 
 class Posting:
-    """The rows that have one term, in order, and how often each of them has it."""
+    """The rows that have one term, in order, with the number of its occurrences in each."""
 
     __slots__ = ("_repeats", "_rows", "term")
 
@@ -181,15 +184,15 @@ class Posting:
         return len(self._rows)
 
     def rows(self) -> Rows:
-        """Copy the rows."""
+        """Return a copy of the rows."""
         return np.array(self._rows, dtype=np.intp)
 
     def repeats(self) -> NDArray[np.uint16]:
-        """Copy how often each row has the term."""
+        """Return a copy of the number of occurrences in each row."""
         return np.array(self._repeats, dtype=np.uint16)
 
     def add(self, row: int, repeats: int = 1) -> None:
-        """Add a row, mostly behind the others."""
+        """Add a row, usually behind the others."""
         repeats = min(repeats, _REPEATS_MAX)
         if not self._rows or self._rows[-1] < row:
             self._rows.append(row)
@@ -210,7 +213,7 @@ _REPEATS_MAX: Final = 2**16 - 1
 
 
 def postings_of(terms: Sequence[str], rows: NDArray[np.int64]) -> dict[str, Posting]:
-    """Make the postings of many rows at once: each term with its row, a term of a row as often as it has it.
+    """Build the postings of many rows at once from terms and the row of each; repeated terms of a row are counted.
 
     >>> {term: posting.rows().tolist() for term, posting in postings_of(["a", "b", "a"], np.array([0, 0, 2])).items()}
     {'a': [0, 2], 'b': [0]}
@@ -240,7 +243,7 @@ def add_terms(postings: dict[str, Posting], row: int, terms: Iterable[str]) -> N
 
 
 def remove_terms(postings: dict[str, Posting], row: int, terms: Iterable[str]) -> None:
-    """Remove a row from the postings of its terms, and every term that no other row has."""
+    """Remove a row from the postings of its terms, and delete each posting that becomes empty."""
     for term in set(terms):
         posting = postings[term]
         posting.remove(row)
@@ -248,28 +251,29 @@ def remove_terms(postings: dict[str, Posting], row: int, terms: Iterable[str]) -
             del postings[term]
 
 
-# If all counts of keywords fit a byte, a code holds the row's own there, and those it shares with the query above.
+# If all keyword counts fit in a byte, the low byte of a code counts the row's own keywords, and the high byte those
+# that the query has too.
 _STEP: Final = 256
 _WIDE_STEP: Final = 2**32
-# A keyword that more than one of so many rows have gets a column of steps, which is added at once.
+# A keyword that more than one row in this many has gets a column of steps, which is added in one operation.
 _COMMON_SHARE: Final = 8
 
 
 class Codes(NamedTuple):
-    """A number for each row: how many keywords it has, and `step` times how many of them the query has."""
+    """One number per row: the count of its keywords, plus `step` times the count of those that the query has too."""
 
     values: Array
     step: int
-    query_count: int  # How many keywords the query has, known or not.
+    query_count: int  # The number of keywords in the query, known or not.
 
     def overlaps(self, rows: Rows) -> list[float]:
-        """Compute the Jaccard index of the query's keywords and those of rows: 0 where both have none."""
+        """Compute the Jaccard index of the query's keywords and each row's; it is 0 if both have none."""
         codes: list[int] = self.values[rows].tolist()
         pairs = (divmod(code, self.step) for code in codes)
         return [shared / max(own + self.query_count - shared, 1) for shared, own in pairs]
 
     def add_to(self, totals: Array, weight: float, rows: Rows | None, spare: Array) -> None:
-        """Add the weighted index of rows, or of all, to totals, in single precision."""
+        """Add the weighted Jaccard index of `rows`, or of all rows if `None`, to `totals`, in single precision."""
         codes = self.values if rows is None else self.values[rows]
         if self.step == _STEP:
             np.take(_overlap_table(weight, self.query_count), codes, out=spare, mode="clip")
@@ -288,26 +292,26 @@ def _overlap_table(weight: float, query_count: int) -> Array:
 
 
 class Keywords:
-    """The keywords of rows that are only ever added, in lower case. Not safe for threads: the caller locks."""
+    """The lower-cased keywords of rows, which are only ever added. Not thread-safe: the caller locks."""
 
     def __init__(self) -> None:
         self._waiting: Sequence[Iterable[str]] = ()
-        """Those of a table's first rows, until a ranking looks at them: most never do."""
+        """The keywords of a table's first rows, until a ranking needs them; most rankings never do."""
         self._behind: list[tuple[str, ...]] = []
-        """Those of the rows that came meanwhile."""
+        """The keywords of the rows added in the meantime."""
         self._postings: dict[str, Posting] = {}
-        self._steps: dict[str, Column] = {}  # Of common keywords: a step for each row that has it.
+        self._steps: dict[str, Column] = {}  # For each common keyword, a step for each row that has it.
         self._counts = Column(np.uint16)
         self._has_long = False
 
     @property
     def nbytes(self) -> int:
-        """About the bytes in RAM."""
+        """Approximate bytes in RAM."""
         own = sum(10 * len(posting) + 250 for posting in self._postings.values()) + 50 * len(self._waiting)
         return own + self._counts.nbytes + sum(column.nbytes for column in self._steps.values())
 
     def append(self, keywords: Iterable[str]) -> None:
-        """Add the keywords of the next row; repeated ones count once."""
+        """Add the keywords of the next row; repeated keywords count once."""
         if self._waiting:
             self._behind.append(tuple(keywords))
             return
@@ -321,7 +325,7 @@ class Keywords:
         self._has_long |= len(distinct) >= _STEP
 
     def extend(self, rows: Sequence[Iterable[str]]) -> None:
-        """Add the keywords of the next rows; those of a table's first rows several times as fast as one by one."""
+        """Add the keywords of the next rows; a table's first rows are added several times as fast as one by one."""
         if self._counts.count or self._waiting:
             for keywords in rows:
                 self.append(keywords)
@@ -329,7 +333,7 @@ class Keywords:
             self._waiting = rows
 
     def _settle(self) -> None:
-        """Take in the first rows."""
+        """Index the first rows, which are waiting."""
         if not self._waiting:
             return
         rows, self._waiting = self._waiting, ()

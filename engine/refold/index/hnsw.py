@@ -1,7 +1,7 @@
-"""The graph of near rows: hnswlib behind a safe interface, and its bytes, which a table of the store holds.
+"""The nearest-neighbour graph: a safe interface to hnswlib, and the graph's bytes, which a table of the store holds.
 
-hnswlib trusts what it is given: one wrong link, and a search reads foreign memory. So these bytes have a checksum, and
-whatever the checksum says, every number in them is checked before hnswlib sees one.
+hnswlib trusts its input: one wrong link, and a search reads foreign memory. The bytes therefore have a checksum, and
+even if it is right, every number in them is checked before hnswlib sees any of them.
 """
 
 from collections.abc import Callable
@@ -17,26 +17,26 @@ from refold.errors import StoreCorrupt, logger
 from refold.index.columns import Array, Rows, product
 from refold.text import blake2b
 
-# A graph is never changed. It is built over the rows of a view, or over those of an older graph and what came since,
-# and searched by any number of threads. hnswlib is loaded when the first graph is built; where it is not installed
-# there is none, and every search is a pass over all rows.
+# A graph never changes. It is built over the rows of a view, or over the rows of an older graph and those added since,
+# and any number of threads can search it. hnswlib is loaded when the first graph is built; if it is not installed,
+# there is no graph, and every search is a pass over all rows.
 
-_LINKS: Final = 16  # Links of a row in each layer of a graph, and half of those in the lowest.
-# Candidates that a graph compares while it is built; twice as many cost 1.6 times the time for 0.001 of recall.
+_LINKS: Final = 16  # Maximum links of a row in each layer above the lowest, which has room for twice as many.
+# Candidates compared while a graph is built; twice as many cost 1.6 times the time for 0.001 more recall.
 _CONSTRUCTION: Final = 100
-BREADTH_MIN: Final = 100  # Candidates that a search in a graph keeps, at least.
+BREADTH_MIN: Final = 100  # Minimum number of candidates that a search in a graph keeps.
 BREADTH_MAX: Final = 800  # A graph that needs more candidates than this to find the nearest rows is not used.
-RECALL_MIN: Final = 0.98  # The share of the nearest rows that a graph has to find.
-_PROBES: Final = 32  # Queries that a new graph is tried with, and how many neighbours each asks for.
+RECALL_MIN: Final = 0.98  # The share of the nearest rows that a graph must find.
+_PROBES: Final = 32  # Queries that test a new graph; each asks for `_PROBE_NEIGHBOURS` rows.
 _PROBE_NEIGHBOURS: Final = 10
-_BLOCK_ROWS: Final = 512  # Rows that are built into a graph between two checks whether it is still needed.
-_COPIED_ROWS: Final = 4_096  # Vectors that are copied at a time into a graph that was stored.
-_LAYERS_MAX: Final = 64  # Layers of a graph; one of 2**31 rows has eight.
-_PRODUCT_ERROR: Final = 1e-5  # By how much two products of the same vectors may differ.
+_BLOCK_ROWS: Final = 512  # Rows added to a graph between two checks that it is still needed.
+_COPIED_ROWS: Final = 4_096  # Vectors copied at a time into a graph that is restored.
+_LAYERS_MAX: Final = 64  # Maximum layers of a graph; a graph of 2**31 rows has eight.
+_PRODUCT_ERROR: Final = 1e-5  # Maximum difference between two products of the same vectors.
 
 
 def library() -> Any:
-    """Import hnswlib; `None` where it is not installed, after one warning."""
+    """Import hnswlib; if it cannot be imported, warn once and return `None`."""
     try:
         return import_module("hnswlib")
     except ImportError as error:
@@ -56,7 +56,7 @@ def _warn_once(error: str) -> None:
 class Graph:
     """An immutable graph over the rows before `end` that were alive when it was built.
 
-    Of rows with the same vector it has one: many equal vectors would tear the graph apart.
+    It contains only one of several rows with the same vector, because many equal vectors would tear the graph apart.
     """
 
     __slots__ = ("_is_torn", "breadth", "end", "index", "rows", "twins")
@@ -66,28 +66,27 @@ class Graph:
         self.rows = rows  # The row of each label; labels count from 0 in the order of the rows.
         self.twins = twins  # By label, the later rows with the same vector.
         self.end = end
-        self.breadth = breadth  # How many candidates a search keeps, so that it finds nearly all of the nearest ones.
+        self.breadth = breadth  # Candidates that a search keeps to find nearly all of the nearest rows.
         self._is_torn = False
 
     @property
     def row_count(self) -> int:
-        """How many rows it has, twins included."""
+        """The number of rows, twins included."""
         return len(self.rows) + sum(map(len, self.twins.values()))
 
     @property
     def nbytes(self) -> int:
-        """About the bytes in RAM: hnswlib copies the vectors."""
+        """Approximate bytes in RAM; hnswlib copies the vectors."""
         return 2_500_000 + len(self.rows) * (4 * int(self.index.dim) + 20 * _LINKS)
 
     def near(self, vector: Array, width: int) -> tuple[Rows, Array] | None:
-        """Find about `width` nearest rows with their cosines, nearest first; `None` if the graph is torn.
+        """Find about `width` nearest rows and their cosines, nearest first, twins last; `None` if the graph is torn.
 
-        hnswlib raises, and leaks, where it reaches fewer rows than were requested. A graph that raises is never
-        searched again.
+        hnswlib raises, and leaks, if it reaches fewer rows than requested. A graph that raises is never searched again.
         """
         if self._is_torn:
             return None
-        # The width of the search is its k: hnswlib's own setting is one for all threads.
+        # `k` sets the width of this search; hnswlib's own setting is shared by all threads.
         try:
             labels, distances = self.index.knn_query(vector, k=max(1, min(width, len(self.rows))), num_threads=1)
         except RuntimeError as error:
@@ -107,9 +106,10 @@ class Graph:
 
 
 def build(matrix: Array, alive: Array, base: Graph | None, is_needed: Callable[[], bool]) -> Graph | None:
-    """Build a graph over the rows that are alive; with a base, over its rows and all that came behind them.
+    """Build a graph over the rows that are alive; with a base, over its rows and all live rows behind them.
 
-    Returns `None` once `is_needed` says no, without hnswlib, and for a graph that finds too few of the nearest rows.
+    Returns `None` as soon as `is_needed` returns false, if hnswlib is missing, if there are no rows, and if the graph
+    finds too few of the nearest rows.
     """
     hnswlib = library()
     if hnswlib is None:
@@ -135,9 +135,9 @@ def build(matrix: Array, alive: Array, base: Graph | None, is_needed: Callable[[
 
 
 def _sort_out(matrix: Array, fresh: Rows, base: Graph | None) -> tuple[Rows, dict[int, list[int]]]:
-    """Split rows into those that get a label and twins of labelled ones."""
+    """Split rows into those that get a label and the twins of labelled rows."""
     known: list[int] = [] if base is None else base.rows.tolist()
-    # Two vectors with one hash would be taken for equal: it takes 2**32 rows to meet such a pair.
+    # Two vectors with the same hash are taken for equal; a collision takes about 2**32 rows.
     labels = {hash(matrix[row].tobytes()): label for label, row in enumerate(known)}
     twins = {} if base is None else {label: list(rows) for label, rows in base.twins.items()}
     labelled: list[int] = []
@@ -157,12 +157,12 @@ def _empty(hnswlib: Any, dimensions: int, capacity: int) -> Any:
 
 
 def _probe(graph: Graph, matrix: Array) -> Graph | None:
-    """Widen the graph's breadth until it finds enough of the nearest rows; `None` if none does."""
+    """Widen the graph's breadth until it finds enough of the nearest rows; return `None` if no breadth does."""
     places = np.linspace(0, len(graph.rows) - 1, min(_PROBES, len(graph.rows))).astype(np.intp)
-    # Between two rows each: a stored row is found more easily than what users ask for.
+    # Each query lies between two rows, because a stored row is found more easily than a user's query.
     queries = matrix[graph.rows[places]] + np.float32(0.9) * matrix[graph.rows[places[::-1]]]
     depth = min(_PROBE_NEIGHBOURS, len(graph.rows))
-    # A nearest row is found if the graph gives one whose product reaches the last one's.
+    # A nearest row counts as found if the graph returns a row whose product reaches that of the last of the nearest.
     bounds = _kth_products(matrix, graph, queries, depth) - _PRODUCT_ERROR
     while True:
         recalled = 0
@@ -196,11 +196,11 @@ _DIGEST_BYTES: Final = 16
 
 
 class UnfitGraph(StoreCorrupt):
-    """Bytes that are not a graph of these rows; the graph has to be built."""
+    """A stored graph that does not belong to these rows; the graph has to be built."""
 
 
 class _Packed(msgspec.Struct, frozen=True, array_like=True):
-    """A graph as it is stored: its rows are named by the seqs of the events that carry their vectors."""
+    """A graph as it is stored, its rows identified by the seqs of the events that carry their vectors."""
 
     name: str
     dimensions: int
@@ -209,10 +209,10 @@ class _Packed(msgspec.Struct, frozen=True, array_like=True):
     entry: int
     layers: int
     seqs: bytes  # int64, one for each label.
-    twin_labels: bytes  # uint32, and for each an int64 of `twin_seqs`.
+    twin_labels: bytes  # uint32, each with an int64 in `twin_seqs`.
     twin_seqs: bytes
-    levels: bytes  # uint8: how many layers above the lowest a label is in.
-    lowest: bytes  # uint32: for each label the number of its links, and its links, zeros behind them.
+    levels: bytes  # uint8, for each label: the number of layers above the lowest that it is in.
+    lowest: bytes  # uint32, for each label: the number of its links, then the links, padded with zeros.
     upper: bytes  # The same for each label in each layer above the lowest.
 
 
@@ -223,8 +223,8 @@ _DECODE: Final = msgspec.msgpack.Decoder(_Packed).decode
 def pack(graph: Graph, sources: Array, name: str, position: int) -> bytes:
     """Encode a graph; `sources` are the seqs of the events that carry the rows' vectors.
 
-    Rows with the vector of one event, as a memory has whose keywords were changed, are named once. Two graphs with the
-    same links give the same bytes.
+    Rows that share the vector of one event, as after a change of a memory's keywords, are named once. Two graphs with
+    the same links encode to the same bytes.
     """
     state = graph.index.__getstate__()[0]
     level0 = np.frombuffer(state["data_level0"], np.uint8).reshape(len(graph.rows), -1)
@@ -254,7 +254,7 @@ def pack(graph: Graph, sources: Array, name: str, position: int) -> bytes:
 
 
 def _cleaned(lists: Array) -> bytes:
-    """Clear what hnswlib leaves of the past behind the links in use."""
+    """Zero the stale values that hnswlib leaves behind the links in use."""
     lines = np.ascontiguousarray(lists).view("<u4").copy()
     lines[:, 0] &= 0xFFFF
     lines[:, 1:][np.arange(lines.shape[1] - 1) >= lines[:, :1]] = 0
@@ -266,20 +266,21 @@ def _digest(body: bytes | memoryview) -> bytes:
 
 
 def is_intact(blob: bytes) -> bool:
-    """Check the digest of a packed graph, of this version or another."""
+    """Check the digest of a packed graph of any version."""
     return len(blob) > _DIGEST_BYTES and _digest(memoryview(blob)[:-_DIGEST_BYTES]) == blob[-_DIGEST_BYTES:]
 
 
 def seqs_of(blob: bytes) -> Array:
-    """Return the seqs of the rows that a packed graph names, in the order in which a table needs them."""
+    """Return the seqs of the rows in a packed graph, in the order that a table needs."""
     packed = _unpack(blob)
     return np.concatenate([np.frombuffer(packed.seqs, "<i8"), np.frombuffer(packed.twin_seqs, "<i8")])
 
 
 def unpack(blob: bytes, name: str, matrix: Array, sources: Array, alive: Array) -> tuple[Graph, int]:
-    """Decode a graph over the rows of a view; return it with the seq at which it was packed.
+    """Decode a graph over the rows of a view, and return it with the seq at which it was packed.
 
-    Raises `UnfitGraph` for anything but the result of `pack` for rows that are all there.
+    Raises `UnfitGraph` unless the bytes are the result of `pack` and all of their rows are present, and if hnswlib is
+    missing.
     """
     packed = _unpack(blob)
     hnswlib = library()
@@ -325,7 +326,7 @@ def _unpack(blob: bytes) -> _Packed:
 
 
 def _check_links(packed: _Packed, levels: Array, lowest: Array, upper: Array, twin_labels: Array) -> None:
-    """Refuse whatever hnswlib would follow out of its memory."""
+    """Refuse every value that would make hnswlib access memory out of bounds."""
     rows = len(levels)
     is_entry = 0 <= packed.entry < rows
     wrong = {
@@ -342,7 +343,7 @@ def _check_links(packed: _Packed, levels: Array, lowest: Array, upper: Array, tw
     for reason, is_so in wrong.items():
         if is_so:
             _refuse(reason)
-    # The layers of the lists above the lowest: of a row with three of them 1, 2, 3.
+    # The layers of the lists above the lowest, such as 1, 2, 3 for a row with three of them.
     layers = np.arange(len(upper)) - (levels.cumsum() - levels).repeat(levels) + 1
     is_link = np.arange(_LINKS) < upper[:, :1]
     if (is_link & (levels[upper[:, 1:]] < layers[:, None])).any():
@@ -350,7 +351,7 @@ def _check_links(packed: _Packed, levels: Array, lowest: Array, upper: Array, tw
 
 
 def _places(seqs: Array, sources: Array) -> Rows:
-    """Find the rows whose vectors are of the events at seqs; several rows of one seq in their order."""
+    """Find the rows whose vectors come from the events at `seqs`; rows with the same seq keep their order."""
     order = np.lexsort((np.arange(len(seqs)), seqs))
     ordered = seqs[order]
     by_seq = np.argsort(sources, kind="stable")

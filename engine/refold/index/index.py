@@ -1,8 +1,8 @@
-"""The indexes of all projects of an engine: which rows a search sees, and rankings answered from them.
+"""The indexes of all projects of an engine: they select the rows that a search sees, and rank them.
 
-The index of a live stream applies each of its events, and hands out views of the seqs that it knows. An earlier state,
-one of a branch without events of its own, and one of an open batch have indexes of their own, with vectors taken from
-others where they have them.
+The index of a live stream applies each of its events, and provides views of the seqs that it covers. An earlier state,
+the state of a branch without events of its own, and that of an open batch each have a separate index, which takes
+vectors from other indexes that have them.
 """
 
 import threading
@@ -30,15 +30,15 @@ from refold.limits import EPISODES_PARTS_COUNT, INDEX_PARTS_COUNT, PACKED_ROWS_B
 from refold.views.facts import FACTS, Facts, Memories
 
 _NEVER: Final = Crossover(2**31, 2**31)
-# From where on the rows of live streams are searched with a graph: `None` for what a timed product tells.
+# The row counts from which live streams are searched with a graph; `None` to derive them from a timed product.
 _MEASURED: Crossover | None = None
 _NEAR: Final = 2 * 10.0**-DECIMALS
 _CANDIDATES: Final = 8
 _DRAFTS_MAX: Final = 2
-# A graph that has grown by this factor since it was stored is stored with the next commit, not only at the end.
+# A graph that has grown by this factor since it was stored is stored with the next commit, not only by a flush.
 _GRAPH_GROWTH: Final = 2
-_REPACKED_SHARE: Final = 8  # Packed rows are stored anew once one of so many changed.
-_LOST_RATIO_MAX: Final = 0.25  # Rows of a stored graph that may be gone; their vectors are read only for its sake.
+_REPACKED_SHARE: Final = 8  # Packed rows are stored again once one row in this many has changed.
+_LOST_RATIO_MAX: Final = 0.25  # Maximum share of gone rows in a stored graph; only the graph needs their vectors.
 
 
 class Neighbour(NamedTuple):
@@ -50,24 +50,24 @@ class Neighbour(NamedTuple):
 
 
 class IndexView(NamedTuple):
-    """The rows of a search, which never change, and how they become memories."""
+    """The immutable rows that a search sees, with the means to turn them into memories."""
 
     project: ProjectIndex
     table: TableView
     seq: int
     then: Mapping[str, Entry] | None
-    """The memories of an earlier state that the rows of a later one show; `None` where `project` has them."""
+    """The memories of an earlier state, if the rows are those of a later one; `None` if `project` has the memories."""
     changes: dict[int, Entry | None] | None = None  # Memories that are not in the text index yet, if needed.
     by_row: Sequence[Entry | None] = ()  # The memories by row, if needed.
 
     def entries(self, rows: Sequence[int]) -> list[Entry] | None:
-        """Return the memories of rows, `None` if they changed too much since; the caller holds the state lock."""
+        """Return the memories of rows, or `None` if they changed too much since; the caller holds the state lock."""
         if self.then is not None:
             return [self.then[self.project.ids[row]] for row in rows]
         return self.project.entries_at(self.seq, rows)
 
     def query(self, query: Query) -> Query:
-        """Resolve a filter by metadata to rows."""
+        """Return the query with its metadata filter resolved to rows."""
         required = query.filter.metadata
         if required is None:
             return query
@@ -81,17 +81,18 @@ class IndexView(NamedTuple):
 
 
 class Needs(NamedTuple):
-    """The needs of a search beyond the rows of a state."""
+    """Requirements of a search beyond the rows of a state."""
 
-    own_rows: bool = False  # No view of later rows will do.
-    changes_of: ProjectIndex | None = None  # The index whose changed texts are taken.
-    by_row: bool = False  # The memories by row.
+    own_rows: bool = False  # A view of later rows does not suffice.
+    changes_of: ProjectIndex | None = None  # The index whose changed texts the search takes.
+    by_row: bool = False  # The search needs the memories by row.
 
 
 class FillRequest(NamedTuple):
-    """An index to fill before a search: its memories, and the indexes whose vectors may be used.
+    """An index to fill before a search: its memories, and the indexes whose vectors can be reused.
 
-    It is filled without the state lock. Everything is as of the request; `facts` tells states apart, and moves on.
+    It is filled without the state lock. All fields are as of the request, except `facts`, which identifies the state
+    and keeps changing.
     """
 
     key: Hashable
@@ -116,31 +117,31 @@ class Source(NamedTuple):
     memory_bytes: int
     state_lock: AbstractContextManager[Any]
     load_vectors: Callable[[Sequence[int]], list[bytes]]  # Returns the vectors of the events at seqs, as raw float32.
-    stream: Callable[[str], IndexedStream | None]  # Returns the stream of a key, `None` where none was touched.
+    stream: Callable[[str], IndexedStream | None]  # Returns the stream of a key, or `None` if it was never touched.
     place: Callable[[str, int], tuple[int, int]]
     """Returns the last event of a stream at or before a seq: the number of the stream that holds it, and its seq."""
-    graph: Callable[[int], bytes | None]  # Returns the stored graph of the stream of a number.
-    store_graph: Callable[[int, bytes], None]  # Stores the graph of the stream of a number with the next commit.
+    graph: Callable[[int], bytes | None]  # Returns the stored graph of a stream, by its number.
+    store_graph: Callable[[int, bytes], None]  # Stores the graph of a stream, by its number, with the next commit.
     rows: Callable[[int], Packed | None]
-    """Returns the packed rows of the stream of a number; raises `UnfitRows` where they cannot be read."""
+    """Returns the packed rows of a stream, by its number; raises `UnfitRows` if they cannot be read."""
     changed: Callable[[int, int, int], list[str] | None]
-    """Returns the ids that the events of the stream of a number between two seqs changed, `None` for too many."""
+    """Returns the ids that the events of a stream, by its number, changed between two seqs; `None` for too many."""
 
 
 class Indexes:
-    """The indexes of all projects; `view` is called with the state lock, everything else without."""
+    """The indexes of all projects; `view`, `new_graphs` and `new_rows` need the state lock, other methods do not."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
         self.loader = VectorLoader(source.load_vectors)
         self._projects: IndexCache[ProjectIndex] = IndexCache(source.memory_bytes // INDEX_PARTS_COUNT)
-        self._drafts: list[tuple[Facts, ProjectIndex]] = []  # The states of open batches that were searched last.
+        self._drafts: list[tuple[Facts, ProjectIndex]] = []  # The most recently searched states of open batches.
         self._episodes: IndexCache[VectorTable] = IndexCache(source.memory_bytes // EPISODES_PARTS_COUNT)
         self._episodes_lock = threading.Lock()
         self.is_closed = False
 
     def close(self) -> None:
-        """Release everything, and end the threads."""
+        """Release all indexes, and end their threads."""
         self.is_closed = True
         self._drafts.clear()
         self._projects.close()
@@ -148,13 +149,13 @@ class Indexes:
 
     @property
     def nbytes(self) -> int:
-        """About the bytes of all indexes in RAM."""
+        """Approximate bytes of all indexes in RAM."""
         return self._projects.nbytes + self._episodes.nbytes
 
     # Views.
 
     def touch(self, index: ProjectIndex) -> None:
-        """Count an index as just used."""
+        """Mark an index as just used."""
         if index.key is not None:
             self._projects.touch(index.key, index)
 
@@ -163,7 +164,8 @@ class Indexes:
     ) -> IndexView | FillRequest | None:
         """Return the rows of a state, a request to fill them, or `None` if there are none.
 
-        `at` is the seq of the state, `None` for a live one, or that of an open batch with its `pending` events.
+        `at` is the seq of the state, or `None` for a live state and for the state of an open batch with its `pending`
+        events.
         """
         if not facts.count:
             return None
@@ -179,7 +181,7 @@ class Indexes:
     def _live(self, stream: IndexedStream, facts: Facts, needs: Needs) -> IndexView | FillRequest:
         gone, index = stream.index, self._projects.peek(stream.number)
         if gone is not None and gone is not index:
-            gone.detach()  # It had to leave the cache, and is counted no more.
+            gone.detach()  # It was evicted from the cache, which no longer counts it.
         if index is not None and index.stream is not stream and not index.is_torn:
             is_same = (index.table.model, index.table.dimensions) == (facts.model, facts.dim)
             if is_same and index.catch_up(facts, stream.seq, partial(self.loader.load, dimensions=facts.dim)):
@@ -192,7 +194,7 @@ class Indexes:
     def _earlier(
         self, stream: IndexedStream, at: int, facts: Facts, needs: Needs, *, is_inherited: bool
     ) -> IndexView | FillRequest:
-        """Return a view of the stream's own index for a state that changes no more, or rows for it alone."""
+        """Return a view of an immutable state, from the stream's own index if possible, else from one of that state."""
         number, seq = self._source.place(stream.key, at)
         live = self._projects.peek(number)
         if live is not None and not (needs.own_rows or is_inherited) and live.table.since <= seq <= live.seq:
@@ -235,7 +237,7 @@ class Indexes:
     # Filling.
 
     def fill(self, request: FillRequest) -> None:
-        """Fill an index."""
+        """Fill the index of a request."""
         if request.key is None:
             self._drafts = [*self._drafts, (request.facts, self._filled(request))][-_DRAFTS_MAX:]
             return
@@ -266,7 +268,7 @@ class Indexes:
         return index
 
     def _unpacked(self, request: FillRequest) -> ProjectIndex | None:
-        """Fill an index with packed rows, and with what changed since; `None` where none are stored that fit."""
+        """Fill an index with packed rows and the changes since; return `None` if no fitting rows are stored."""
         try:
             packed = self._source.rows(request.number)
             if packed is None:
@@ -282,7 +284,7 @@ class Indexes:
         return index
 
     def _filled_for(self, request: FillRequest, blob: bytes) -> ProjectIndex:
-        """Fill an index for a stored graph: the rows that it names come first, in its order, dead ones too."""
+        """Fill an index for a stored graph: the graph's rows come first, in its order, dead ones included."""
         names: list[int] = hnsw.seqs_of(blob).tolist()
         entries = request.memories.all()
         places = {entry.vector_seq: place for place, entry in enumerate(entries)}
@@ -315,7 +317,7 @@ class Indexes:
             model,
             since=request.seq,
             crossover=_MEASURED if request.is_live else _NEVER,
-            # The graph of this store, this stream and these vectors.
+            # Identifies the graph of this store, this stream and these vectors.
             name=f"{self._source.name}/{request.number}/{model}",
         )
         load = partial(self.loader.load, dimensions=dimensions)
@@ -326,7 +328,7 @@ class Indexes:
     # The nearest memory.
 
     def nearest(self, view: IndexView, packed: bytes) -> Neighbour | None:
-        """Find the active memory most similar to a vector; of several the most important, then the oldest."""
+        """Find the active memory most similar to a vector; ties go to the most important, then to the oldest."""
         vector, count = unit(packed), _CANDIDATES
         while True:
             query = Query(vector=packed, filter=Filter(statuses=(ACTIVE,)), top_k=count)
@@ -349,7 +351,7 @@ class Indexes:
     # Episodes.
 
     def vectors(self, key: str, dimensions: int, seqs: Sequence[int], pending: Sequence[Event]) -> Array:
-        """Return the vectors of a stream's episodes at seqs, of length 1; they are cached under the key."""
+        """Return the vectors of a stream's episodes at `seqs`, of length 1, and cache them under the key."""
         stored = sorted(seq for seq in seqs if seq > 0)
         units: Array = np.zeros((len(seqs), dimensions), np.float32)
         if stored:
@@ -362,12 +364,12 @@ class Indexes:
         return units
 
     def _episodes_of(self, key: tuple[str, int], seqs: Sequence[int]) -> tuple[Array, Array]:
-        """Return seqs, in order, and vectors of the episodes under a key, the given ones among them."""
+        """Return the seqs, in order, and the vectors of all episodes cached under a key, among them those at `seqs`."""
         with self._episodes_lock:
             table = self._episodes.get(key, lambda: VectorTable(key[1], "", crossover=_NEVER))
             missing = np.setdiff1d(seqs, table.sources())
             if len(missing) and len(table) and missing[0] < table.sources()[-1]:
-                # Of another branch: rows are in the order of their seqs, so all are added anew.
+                # From another branch: rows are in the order of their seqs, so all are added again.
                 missing = np.union1d(seqs, table.sources())
                 self._episodes.drop(key, table)
                 table = self._episodes.get(key, lambda: VectorTable(key[1], "", crossover=_NEVER))
@@ -380,9 +382,9 @@ class Indexes:
     # Graphs.
 
     def store_grown(self, index: ProjectIndex) -> None:
-        """Send a graph that has doubled since it was stored to the store, with the next commit.
+        """Store a graph that has doubled since it was last stored, with the next commit.
 
-        Packing takes a while, so no lock is taken for it; the packed one is of one view, which is enough.
+        Packing is slow, so it holds no lock; it packs one view, which is enough.
         """
         graph, stream = index.table.view().graph, index.stream
         if graph is None or graph is index.grown_graph or stream is None or self._source.readonly:
@@ -393,12 +395,12 @@ class Indexes:
             return
         blob = index.table.graph_to_bytes(index.seq)
         with self._source.state_lock:
-            # Not after an erasure: the rows that it is of are gone from the store.
+            # Not after an erasure, which removes the graph's rows from the store.
             if blob is not None and not self.is_closed:
                 self._source.store_graph(stream.number, blob)
 
     def new_graphs(self) -> list[tuple[int, bytes]]:
-        """Return the graphs that the store does not have yet, by number of stream; the caller holds the state lock."""
+        """Return the graphs that the store lacks, by stream number; the caller holds the state lock."""
         rows: list[tuple[int, bytes]] = []
         for index in self._projects.all():
             graph = index.table.view().graph
@@ -410,9 +412,9 @@ class Indexes:
         return rows
 
     def new_rows(self) -> list[tuple[int, bytes]]:
-        """Return packed rows that the store lacks, by number of stream; the caller holds the state lock.
+        """Return packed rows that the store lacks, by stream number; the caller holds the state lock.
 
-        Those are stored of which much changed since the last time, so that all of it costs little for each change.
+        Only indexes with many changes since the last time are packed, which keeps the cost per change low.
         """
         found: list[tuple[int, bytes]] = []
         for index in self._projects.all():
@@ -440,14 +442,14 @@ def _view_of(index: ProjectIndex, needs: Needs) -> IndexView:
 
 
 class TextScores(NamedTuple):
-    """The comparison of texts for each row: the weighted sum, and signal by signal."""
+    """The text scores of each row: their weighted sum, and the signals one by one."""
 
     extra: Array | None
     parts: dict[str, Array]
 
 
 def compare_texts(texts: TextIndex, orders: Array, query: Query) -> TextScores:
-    """Compare a query with texts, whose rows are given for each row of a table by `orders`."""
+    """Compare a query with texts; `orders` maps each row of a table to its row among the texts."""
     weights = query.ranking.weights()
     names = [name for name in TEXT_SIGNALS if query.explain or name in weights]
     parts = texts.signals(query, names)
@@ -463,7 +465,7 @@ def search_view(view: IndexView, query: Query, texts: TextScores | None) -> Matc
 
 
 def search_view_many(view: IndexView, queries: Sequence[Query], texts: Sequence[TextScores | None]) -> list[Matches]:
-    """Answer queries that differ in text and vector alone as `search_view` does."""
+    """Answer queries that differ only in text and vector, as `search_view` does."""
     chosen = view.query(queries[0]).filter
     extras = [None if scores is None else scores.extra for scores in texts]
     return search_many(view.table, [replace(query, filter=chosen) for query in queries], extras)
@@ -472,7 +474,7 @@ def search_view_many(view: IndexView, queries: Sequence[Query], texts: Sequence[
 def signals_of(
     view: IndexView, query: Query, texts: TextScores | None, pairs: Sequence[tuple[Match, Entry]]
 ) -> list[dict[str, float]]:
-    """Compute the signals of each match: those that have a weight, or all of them."""
+    """Compute the signals of each match: those with a weight, or all of them if the query is to be explained."""
     parts = {} if texts is None else texts.parts
     if not query.explain:
         names = tuple(query.ranking.weights())

@@ -1,4 +1,4 @@
-"""The index of messages: terms and vectors of each, in the order of the log, as of any seq. Pure."""
+"""The index of messages: the terms and the vector of each, in the order of the log, searchable as of any seq. Pure."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from math import log1p
@@ -18,22 +18,22 @@ from refold.index.terms import STEMMERS, Words, forms_of, question_share, terms_
 _Floats: TypeAlias = NDArray[float32]
 
 RANKING: Final = Ranking(name="messages", cosine=0.6, coverage=1.0, question=-0.1, pivot_terms=50.0)
-"""How messages are ranked: by the query's words in them and in their neighbours, and what only asks a little later.
+"""The ranking of messages: by the query's words in them and in their neighbours, with mere questions slightly lower.
 
-Those that are embedded also by the cosine of their vector and the query's, with the largest weight that costs no set
-anything with the built-in embedder: python benchmarks/messages.py.
+Embedded messages are also ranked by the cosine of their vector and the query's. Its weight is the largest that makes no
+set worse with the built-in embedder: python benchmarks/messages.py.
 """
 
 _NONE: Final = -1
-_NEVER: Final = -2  # In place of a vector, of a message without text.
+_NEVER: Final = -2  # In place of the vector of a message without text, which never gets one.
 _LENGTH_MAX: Final = 2**16 - 1
 _DECIMALS: Final = 6
-_SLICE_ROWS: Final = 4_096  # Vectors that are unpacked at once.
+_SLICE_ROWS: Final = 4_096  # Vectors unpacked at a time.
 _BYTE_MAX: Final = 127
 
 
 class MessageRow(NamedTuple):
-    """A message to be indexed: its place in the log, its conversation, the number of its role, its text."""
+    """A message to index: its place in the log, its conversation, the number of its role, and its text."""
 
     seq: int
     place: int
@@ -43,7 +43,7 @@ class MessageRow(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What an index takes of a message: the hashes of its terms, how many words long it is, how much of it asks."""
+    """The indexed data of a message: the hashes of its terms, its length in words, and its share of questions."""
 
     hashes: list[int]
     length: int
@@ -51,9 +51,10 @@ class Known(NamedTuple):
 
 
 class KnownMessages:
-    """What an index takes of the messages of some events, packed: so that a process need not split their texts.
+    """The indexed data of the messages of some events, packed so that a process need not split their texts.
 
-    A message is known by its place in the log and the checksum of its text, so nothing is believed of another text.
+    A message is identified by its place in the log and the checksum of its text, so that data of another text is not
+    used.
     """
 
     def __init__(self, block: bytes | memoryview) -> None:
@@ -70,7 +71,7 @@ class KnownMessages:
 
     @staticmethod
     def pack(messages: Iterable[MessageRow]) -> bytes:
-        """Pack messages."""
+        """Pack the indexed data of messages."""
         numbers: dict[str, int] = {}
         found: list[int] = []
         columns: list[tuple[int, int, int, int, int, float]] = []
@@ -85,12 +86,12 @@ class KnownMessages:
         return pack({}, {"terms": strings(list(numbers)), "numbers": np.array(found, np.uint32)} | arrays)
 
     def of(self, message: MessageRow) -> Known | None:
-        """Return what is known of a message."""
+        """Return the indexed data of a message, or `None` if it is unknown."""
         return self._known.get((message.seq, message.place, _checksum(message.text)))
 
 
 def _named(term: str) -> str:
-    """Return the name of a term, which no word has: where words are reduced to terms only for a query."""
+    """Mark a term with a prefix that no word has, because the index otherwise holds words, stemmed only for a query."""
     return f"\0{term}"
 
 
@@ -102,15 +103,15 @@ _STEM: Final = STEMMERS[RANKING.stemmer]
 
 
 def _unknown(_: object) -> None:
-    """Know nothing of a message."""
+    """Return `None` for every message."""
 
 
 class MessageIndex:
-    """Messages by their terms, each row behind the one before it: what was there at a seq is a beginning of the rows.
+    """An append-only index of messages by their terms, so that the messages at a seq are its first rows.
 
-    A word is kept as its hash of 64 bits, 16 bytes for each of a message with its row; the text is not kept, and only
-    words that may have a term of a query are reduced to theirs. A vector takes a byte for each of its numbers. Not safe
-    for threads: the caller locks, but for what `look` returns.
+    Each distinct word of a message is stored as a hash of 64 bits, which takes 16 bytes together with its row. The text
+    is not stored, and only words that might have a term of the query are stemmed. A vector takes one byte per number.
+    Not thread-safe: the caller locks, except to use the result of `look`.
 
     >>> index = MessageIndex()
     >>> index.add(7, 0, "conversation/a", 3, "The port is 5432.")
@@ -122,13 +123,13 @@ class MessageIndex:
         self._words = Words(RANKING.stemmer)
         self._hashes = Column(np.int64)
         self._rows = Column(np.intp)  # The row of each word.
-        self._ends = Column(np.intp)  # Behind which word those of each row end.
+        self._ends = Column(np.intp)  # The end of each row's words.
         self._seqs = Column(np.int64)
-        self._places = Column(np.int32)  # Of messages that came by one event, which of them a row is.
+        self._places = Column(np.int32)  # The place of a row among the messages of its event.
         self._roles = Column(np.uint8)
         self._lengths = Column(np.uint16)
         self._questions = Column(float32)
-        self._before = Column(np.intp)  # The row before it in its conversation.
+        self._before = Column(np.intp)  # The previous row of its conversation.
         self._streams = Column(np.intp)  # The number of its conversation.
         self._last: list[int] = []  # The last row of each conversation.
         self._vectors = Column(np.intp)  # The place of the vector of each row.
@@ -142,18 +143,18 @@ class MessageIndex:
 
     @property
     def nbytes(self) -> int:
-        """About the bytes in RAM."""
+        """Approximate bytes in RAM."""
         columns = sum(column.nbytes for column in vars(self).values() if isinstance(column, Column))
         return columns + self._words.nbytes
 
     def add(self, seq: int, place: int, stream: str, role: int, text: str) -> None:
-        """Add a message behind the others: its place in the log, its conversation, the number of its role, its text."""
+        """Append a message: its place in the log, its conversation, the number of its role, and its text."""
         self.extend([MessageRow(seq, place, stream, role, text)])
 
     def extend(self, messages: Sequence[MessageRow], known: Callable[[MessageRow], Known | None] = _unknown) -> None:
-        """Add messages behind the others, in the order of the log; many at once take two thirds of the time.
+        """Append messages in the order of the log; many at once take two thirds of the time.
 
-        `known` returns what is known of one already.
+        `known` returns the indexed data of a message if it was computed before.
         """
         hashes: list[int] = []
         counts: list[int] = []
@@ -188,20 +189,20 @@ class MessageIndex:
         self._seqs.extend([message.seq for message in messages], count)
 
     def _split(self, text: str) -> Known:
-        """Split the text of a message, whose words are reduced to terms once a query may mean them."""
+        """Split the text of a message into words, which are stemmed only when a query might match them."""
         words, length = words_of(text)
         self._words.add(words)
         return Known(list(set(map(hash, words))), min(length, _LENGTH_MAX), question_share(text))
 
-    # Vectors: those of one embedder, which come behind the messages.
+    # Vectors: all from one embedder, and added after their messages.
 
     def begin_vectors(self, dimensions: int) -> None:
-        """Forget the vectors, and take some of so many numbers from now on."""
+        """Drop all vectors, and accept vectors of `dimensions` numbers from now on."""
         self._vectors.change(np.flatnonzero(self._vectors.values >= 0), _NONE)
         self._codes, self._lengths_of_codes = Column(np.int8, dimensions), Column(float32)
 
     def add_vectors(self, packed: Mapping[tuple[int, int], bytes]) -> None:
-        """Add vectors, as `packed_vectors` gives them, by seq and place of their messages; others are passed over."""
+        """Add vectors packed by `packed_vectors`, by seq and place; skip unknown messages and those that need none."""
         rows = {row: packed[key] for row, key in self._rows_of(packed) if self._vectors.values[row] == _NONE}
         if not rows:
             return
@@ -221,7 +222,7 @@ class MessageIndex:
                 yield row, key
 
     def without_vector(self, count: int, streams: Collection[int] | None, until: int | None) -> list[tuple[int, int]]:
-        """Return seq and place of the newest messages of conversations, up to a seq, that lack a vector."""
+        """Return seq and place of the newest messages that lack a vector, in `streams` and up to `until` if given."""
         rows = np.flatnonzero(self._vectors.values == _NONE)
         if until is not None:
             rows = rows[self._seqs.values[rows] <= until]
@@ -234,7 +235,7 @@ class MessageIndex:
         return zip(self._seqs.values[rows].tolist(), self._places.values[rows].tolist(), strict=True)
 
     def look(self, until: int | None, after: int = 0) -> "Look":
-        """Return the rows behind one seq and up to another, or all of them; later ones do not show in them."""
+        """Return the rows after one seq and up to another, or all of them; the result does not show later rows."""
         seqs = self._seqs.view()
         end = len(seqs) if until is None else int(np.searchsorted(seqs, until, side="right"))
         begin = min(int(np.searchsorted(seqs, after, side="right")), end)
@@ -250,7 +251,7 @@ class MessageIndex:
 
 
 class Look(NamedTuple):
-    """The rows of an index up to a seq, those up to another one left out."""
+    """The rows of an index after one seq and up to another."""
 
     words: Words
     hashes: NDArray[np.int64]
@@ -267,7 +268,7 @@ class Look(NamedTuple):
     lengths_of_codes: _Floats
 
     def rows_of(self, term: str) -> Rows:
-        """Return the rows that have a term, or another form of an irregular word."""
+        """Return the rows that have a term or, for an irregular word, any of its forms."""
         forms = forms_of(term, RANKING.stemmer)
         words = [word for form in forms for word in (_named(form), *self.words.having(form))]
         found: list[Rows] = [self.hash_rows[self.hashes == hash(word)] for word in words]
@@ -281,19 +282,19 @@ class Look(NamedTuple):
         return united
 
     def after(self) -> Rows:
-        """Return the row after each in its conversation, -1 where there is none."""
+        """Return for each row the next row of its conversation, or -1 if there is none."""
         after: Rows = np.full(len(self.before), _NONE, np.intp)
         follows = np.flatnonzero(self.before != _NONE)
         after[self.before[follows]] = follows
         return after
 
     def of(self, streams: Collection[int]) -> "Look":
-        """Return the same rows, with vectors in those conversations alone."""
+        """Return the same rows, with vectors only in the given conversations."""
         vectors = np.where(np.isin(self.streams, list(streams)), self.vectors, _NEVER)
         return self._replace(vectors=vectors)
 
     def without(self, keys: Collection[tuple[int, int]]) -> NDArray[np.bool_]:
-        """Return the mask of the rows that are not of these messages, given by seq and place."""
+        """Return the mask of the rows that do not belong to the given messages, identified by seq and place."""
         mask = np.ones(len(self.seqs), np.bool_)
         seqs = np.array([seq for seq, _ in keys], np.int64)
         begins, ends = (np.searchsorted(self.seqs, seqs, side).tolist() for side in ("left", "right"))
@@ -303,16 +304,16 @@ class Look(NamedTuple):
 
     @property
     def embedded_count(self) -> int:
-        """How many rows have a vector."""
+        """The number of rows with a vector."""
         return int((self.vectors >= 0).sum())
 
     @property
     def pending_count(self) -> int:
-        """How many rows could have a vector and have none yet."""
+        """The number of rows that can have a vector and lack one."""
         return int((self.vectors == _NONE).sum())
 
     def cosines(self, vector: _Floats) -> _Floats:
-        """Compute the cosine of each row's vector and one of length 1; 0 where a row has none."""
+        """Compute the cosine of each row's vector and a vector of length 1; it is 0 for a row without a vector."""
         cosines: _Floats = np.zeros(len(self.vectors), float32)
         rows = np.flatnonzero(self.vectors >= 0)
         for begin in range(0, len(rows), _SLICE_ROWS):
@@ -323,14 +324,14 @@ class Look(NamedTuple):
 
 
 def packed_vectors(vectors: Array, dimensions: int) -> list[bytes]:
-    """Pack vectors, one in each line: their directions, each number in a byte."""
+    """Pack the directions of vectors, one in each line, with one byte per number."""
     units = normalised(vectors, dimensions, count=len(vectors))
     codes = np.rint(units * (_BYTE_MAX / np.abs(units).max(axis=1, keepdims=True))).astype(np.int8)
     return [line.tobytes() for line in codes]
 
 
 class Match(NamedTuple):
-    """A message that was found: its look, its place in the log, its score, the query's words that it has, signals."""
+    """A found message: its look, its place in the log, its score, how many of the query's words it has, its signals."""
 
     look: int
     seq: int
@@ -352,14 +353,15 @@ def search(
     vector: _Floats | None = None,
     floor_rate: float = 0.0,
 ) -> list[Match]:
-    """Return the messages that have the most of a query's words, weighed by rarity; of equal ones, the newest first.
+    """Return the messages that have the most of a query's words, weighted by rarity; ties go to the newest.
 
-    The forms of an irregular word are one word. Words of neighbours count too, for messages that have `words_min` of
-    the query's themselves. With the query's `vector`, of length 1, so does the cosine of each message that has one;
-    without such words it is found where its score reaches the floor: `floor_rate`, which is that of one signal, times
-    the logarithm of one and the rows. How rare a word is, is counted among all rows of all looks, before the roles are
-    looked at, and before `among`, which marks the rows of each look that may be found. A message that is in several
-    looks is found once. With `explain`, a match also has the share of each of the query's words in it.
+    The forms of an irregular word count as one word. A message that has at least `words_min` of the query's words also
+    scores for the words of its neighbours. With the query's `vector`, of length 1, the cosine of each embedded message
+    counts too, and a message with a positive cosine is found without such words if its score reaches a floor:
+    `floor_rate`, which is the rate of one signal, times the weights of both signals, times the logarithm of one plus
+    the number of rows. The rarity of a word is counted among all rows of all looks, before `roles` and `among` apply;
+    `among` marks the rows of each look that can be found. A message in several looks is found once. With `explain`, a
+    match also has the share of each of the query's words in it.
     """
     words = {forms_of(term, RANKING.stemmer): term for term in terms_of(query, RANKING.stemmer)[0]}.values()
     found = {word: [look.rows_of(word) for look in looks] for word in words}
@@ -383,7 +385,7 @@ def search(
 
 
 class Near(NamedTuple):
-    """The cosines of the rows of a look, and the score from which on one is found without a word of the query."""
+    """The cosines of a look's rows, and the score from which a row is found without any word of the query."""
 
     cosines: _Floats
     floor: float
@@ -406,7 +408,7 @@ def _best(
     counts: NDArray[np.intp] = np.zeros(len(look.seqs), np.intp)
     for found, _ in terms:
         counts[found] += 1
-    is_found = counts >= words_min  # What only stands beside a match is none.
+    is_found = counts >= words_min  # A mere neighbour of a match is not a match.
     if near is None and not (is_found & among).any():
         return
     coverage = coverage_of(RANKING, look.lengths, (look.before, look.after()), terms)

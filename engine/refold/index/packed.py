@@ -1,7 +1,7 @@
-"""A project's rows as one block of bytes: what a process reads instead of the log before its first search. Pure.
+"""A project's rows as one block of bytes, which a process reads instead of the log before its first search. Pure.
 
-It holds columns of numbers as they are searched, and for each term the rows that have it. It is a cache: a block that
-is damaged, of another version or of other vectors is refused, and the rows are filled from the log.
+The block holds columns of numbers in the form in which they are searched, and the rows of each term. It is a cache: a
+block that is damaged, of another version or of other vectors is refused, and the rows are filled from the log.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,11 +16,11 @@ from refold.index.columns import Array
 _MAGIC: Final = b"refoldI\x01"
 _CHECKSUM_BYTES: Final = 4
 _LENGTH_BYTES: Final = 4
-_ALIGNED_BYTES: Final = 64  # Where an array may begin: numpy computes faster with numbers that lie so.
+_ALIGNED_BYTES: Final = 64  # The alignment of arrays, with which numpy computes faster.
 
 
 class UnfitRows(Exception):
-    """A block of bytes that holds no rows for a project as it is now."""
+    """A block of bytes that does not hold the rows of a project as it is now."""
 
 
 class _Array(msgspec.Struct, frozen=True, array_like=True):
@@ -35,7 +35,7 @@ class _Head(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Packed(msgspec.Struct, frozen=True):
-    """Small values, and arrays of its own, by name."""
+    """Small values and unshared arrays, both by name."""
 
     values: dict[str, Any]
     arrays: dict[str, Array]
@@ -60,7 +60,7 @@ def pack(values: Mapping[str, Any], arrays: Mapping[str, Array]) -> bytes:
 
 
 def unpack(block: bytes | memoryview) -> Packed:
-    """Decode a copy of what `pack` returned; raises `UnfitRows` for anything else."""
+    """Decode the result of `pack` into new arrays; raises `UnfitRows` for anything else."""
     begin = len(_MAGIC) + _CHECKSUM_BYTES
     if not is_intact(block):
         refuse("it is damaged, or of another version")
@@ -73,7 +73,7 @@ def unpack(block: bytes | memoryview) -> Packed:
             if kind not in _KINDS:
                 refuse(f"its column {name} is of the kind {kind}")
             array = np.frombuffer(block, kind, int(np.prod(shape, dtype=np.int64)), place).reshape(shape)
-            arrays[name] = array.copy()  # To where numpy asks for large pages, which a copy of bytes would not have.
+            arrays[name] = array.copy()  # Into memory for which numpy requests large pages, unlike a bytes object.
             place += _aligned(array.nbytes)
     except (msgspec.MsgspecError, ValueError) as error:
         raise UnfitRows(f"it cannot be read ({error})") from error
@@ -81,7 +81,7 @@ def unpack(block: bytes | memoryview) -> Packed:
 
 
 def is_intact(block: bytes | memoryview) -> bool:
-    """Return whether the checksum of a block of this version is right."""
+    """Return whether a block is of this version and its checksum is right."""
     begin = len(_MAGIC) + _CHECKSUM_BYTES
     checksum = int.from_bytes(block[len(_MAGIC) : begin], "little")
     return block[: len(_MAGIC)] == _MAGIC and len(block) > begin and crc32(memoryview(block)[begin:]) == checksum
@@ -97,7 +97,7 @@ def _aligned(count: int) -> int:
 
 
 class PackedTerms:
-    """The rows that have each of many terms, packed; those that changed since are left out."""
+    """The packed rows of many terms; rows that have changed since are left out."""
 
     def __init__(self, terms: bytes, ends: Array, rows: Array, repeats: Array, live: Array) -> None:
         self._terms = terms
@@ -105,13 +105,13 @@ class PackedTerms:
         self._rows = rows
         self._repeats = repeats
         self._live = live
-        """By row, whether it was packed and did not change since."""
+        """By row, whether it was packed and has not changed since."""
         self._is_changed = False
         self._found: dict[str, tuple[Array, Array] | None] = {}
 
     @staticmethod
     def of(postings: Mapping[str, tuple[Array, Array]]) -> "dict[str, Array]":
-        """Return the arrays of terms, each with its rows and how often they have it."""
+        """Pack postings into arrays: the rows of each term, and how often each row has it."""
         terms = sorted(postings)
         found = [postings[term] for term in terms]
         blob = "\n".join(["", *terms, ""]).encode("utf-8", "surrogatepass")
@@ -124,7 +124,7 @@ class PackedTerms:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array]) -> "PackedTerms":
-        """Return the terms of such arrays; `live` marks the rows. Raises `UnfitRows` where they do not fit."""
+        """Restore terms from their arrays, with the mask `live` of the rows; raises `UnfitRows` if they do not fit."""
         ends, rows, repeats, live = (arrays[name] for name in ("term_ends", "term_rows", "term_repeats", "live"))
         terms = arrays["terms"].tobytes()
         is_whole = len(rows) == len(repeats) == (int(ends[-1]) if len(ends) else 0)
@@ -135,7 +135,7 @@ class PackedTerms:
         return cls(terms, ends, rows, repeats, live)
 
     def find(self, term: str) -> tuple[Array, Array] | None:
-        """Return the rows that have a term and did not change since, in order, and how often each has it."""
+        """Return the unchanged rows that have a term, in order, and how often each has it."""
         if term not in self._found:
             self._found[term] = self._read(term)
         return self._found[term]
@@ -155,13 +155,13 @@ class PackedTerms:
         return (rows, repeats) if len(rows) else None
 
     def all(self) -> dict[str, tuple[Array, Array]]:
-        """Return all terms that any row has which did not change since."""
+        """Return all terms of unchanged rows, each with the result of `find`."""
         terms = self._terms.decode("utf-8", "surrogatepass").split("\n")[1:-1]
         found = ((term, self._at(number)) for number, term in enumerate(terms))
         return {term: posting for term, posting in found if posting is not None}
 
     def has(self, row: int) -> bool:
-        """Return whether a row was packed and did not change since."""
+        """Return whether a row was packed and has not changed since."""
         return row < len(self._live) and bool(self._live[row])
 
     def leave_out(self, row: int) -> None:
@@ -176,7 +176,7 @@ def strings(texts: Sequence[str]) -> Array:
 
 
 def texts_of(array: Array, count: int) -> list[str]:
-    """Return the texts that `strings` packed; raises `UnfitRows` for another number of them."""
+    """Return the texts that `strings` packed; raises `UnfitRows` unless there are `count` of them."""
     try:
         texts = array.tobytes().decode("utf-8", "surrogatepass").split("\n") if count else []
     except UnicodeError as error:

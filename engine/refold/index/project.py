@@ -1,4 +1,4 @@
-"""The index of one project: its memories as rows of a table, and their texts, in step with every event."""
+"""The index of one project: its memories as rows of a table, and their texts, updated with every event."""
 
 import threading
 from collections import OrderedDict, deque
@@ -20,8 +20,8 @@ from refold.index.table import PastValues, TableView, VectorTable
 from refold.limits import FLOAT_BYTES
 from refold.views.facts import FACTS, Facts, Memories
 
-DECIMALS: Final = 6  # Of a cosine that an event records.
-_VECTORS_READ: Final = 1_024  # Vectors that are read from the log at a time.
+DECIMALS: Final = 6  # Decimals of a cosine that an event records.
+_VECTORS_READ: Final = 1_024  # Vectors read from the log at a time.
 
 
 def vector_of(event: Event) -> bytes:
@@ -37,13 +37,13 @@ def unit(packed: bytes) -> Array:
 
 
 def exact_cosine(one: Array, other: Array) -> float:
-    """Compute the cosine of two unit vectors to 6 decimals: the same on every machine."""
+    """Compute the cosine of two unit vectors, rounded to 6 decimals so that it is the same on every machine."""
     product = float(np.dot(one.astype(np.float64), other.astype(np.float64)))
     return round(max(-1.0, min(1.0, product)), DECIMALS)
 
 
 class VectorLoader:
-    """Loads the vectors of events: from other indexes, from an open batch, from the log. Needs no lock."""
+    """Loads the vectors of events from other indexes, an open batch or the log. Needs no lock."""
 
     def __init__(self, load_vectors: Callable[[Sequence[int]], list[bytes]]) -> None:
         self._load_vectors = load_vectors
@@ -56,9 +56,9 @@ class VectorLoader:
         *,
         dimensions: int,
     ) -> Array:
-        """Load the vectors at seqs, of length 1: those of open batches are negative, and in `pending`.
+        """Load the vectors at `seqs`, scaled to length 1; negative seqs are those of an open batch, found in `pending`.
 
-        An erased one, or one of other dimensions, is all zeros: nothing is similar to it.
+        A vector that was erased, or has other dimensions, is all zeros, so that nothing is similar to it.
         """
         targets = np.asarray(seqs, np.int64)
         is_missing: Array = np.ones(len(targets), np.bool_)
@@ -81,7 +81,7 @@ class VectorLoader:
         raw: dict[int, bytes] = {seq: vector_of(pending[-1 - seq]) for seq in seqs if seq < 0}
         stored = sorted({seq for seq in seqs if seq > 0})
         raw |= zip(stored, self._load_vectors(stored), strict=True)
-        # One of another size, which only an export that somebody changed brings in, counts as none.
+        # A vector of another size, which only a modified export brings in, counts as missing.
         present = [place for place, seq in enumerate(seqs) if len(raw.get(seq, b"")) == dimensions * FLOAT_BYTES]
         units: Array = np.zeros((len(seqs), dimensions), np.float32)
         if present:
@@ -92,19 +92,19 @@ class VectorLoader:
 class ProjectTexts:
     """The texts of a project's memories, indexed when a ranking first compares them; scored under `lock`.
 
-    A memory's row is its order. Who holds `lock` may take the state lock, never the other way round.
+    A memory's row is its order. A thread that holds `lock` can wait for the state lock, but never the other way round.
     """
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.index = TextIndex()
-        self._entries: dict[int, Entry] = {}  # Those that are in the index, by order.
+        self._entries: dict[int, Entry] = {}  # The indexed memories, by order.
         self._changes: dict[int, Entry | None] | None = None
-        """What changed and is not in the index yet, under the state lock; `None` until a ranking compares texts."""
+        """The changes that are not indexed yet, guarded by the state lock; `None` until a ranking compares texts."""
 
     @property
     def is_built(self) -> bool:
-        """Whether a ranking has used them."""
+        """Whether a ranking has used the texts, or they were unpacked."""
         return self._changes is not None
 
     def note(self, order: int, entry: Entry | None) -> None:
@@ -113,13 +113,13 @@ class ProjectTexts:
             self._changes[order] = entry
 
     def take(self, everything: Callable[[], dict[int, Entry | None]]) -> dict[int, Entry | None]:
-        """Take the changes since the last call, at first everything."""
+        """Take the changes since the last call; the first call takes everything."""
         changes = everything() if self._changes is None else self._changes
         self._changes = {}
         return changes
 
     def unpack(self, packed: Packed, read: Callable[[Sequence[int]], list[Entry]]) -> None:
-        """Fill the empty index with texts that were packed; `read` returns memories by order, should they be needed."""
+        """Fill the empty index with packed texts; `read` returns memories by order when they are needed."""
         self.index.unpack(packed.values, packed.arrays, lambda orders: list(map(_text_of, read(orders))))
         self._changes = {}
 
@@ -137,14 +137,14 @@ class ProjectTexts:
             if self.index.is_live(order):
                 self.index.remove(order)
             if entry is not None and text is not None:
-                while self.index.size < order:  # One that was gone before; rows leave no gaps.
+                while self.index.size < order:  # A memory that was gone before; rows leave no gaps.
                     self.index.add(self.index.size, Text(""))
                     self.index.remove(self.index.size - 1)
                 self._entries[order] = entry
                 self.index.add(order, text)
 
     def _fill(self, changes: Mapping[int, Entry | None]) -> None:
-        """Fill the empty index, many times as fast as one by one."""
+        """Fill the empty index in bulk, many times as fast as one by one."""
         texts: list[Text | None] = [None] * (max(changes, default=-1) + 1)
         for order, entry in changes.items():
             if entry is not None:
@@ -158,14 +158,14 @@ def _text_of(entry: Entry) -> Text:
 
 Load: TypeAlias = Callable[[Sequence[int]], Array]  # Returns the vectors at seqs, of length 1, one in each line.
 
-_NO_TIME_NS: Final = 2**62  # For a memory of an open batch that was accessed at no time yet: later than any now.
+_NO_TIME_NS: Final = 2**62  # For a memory of an open batch that was not accessed yet: later than any current time.
 _WORN_ROWS_MIN: Final = 256
-_VIEWS_MAX: Final = 16  # Views of a project at earlier seqs that are cached.
-# Memories that changed last, as they were before: a search that began earlier may have found one.
+_VIEWS_MAX: Final = 16  # Cached views of a project at earlier seqs.
+# How many of the last changed memories are kept as they were, because a search that began earlier might find one.
 _REPLACED_MAX: Final = 4_096
 
-# The RAM of a memory without its vector and its content, roughly; more of it once its text was compared; and what
-# its terms take then for each of its letters.
+# The approximate RAM of a memory without its vector and content, the extra RAM once its text was compared, and the RAM
+# of its terms per letter from then on.
 _ENTRY_BYTES: Final = 1_000
 _TEXT_BYTES: Final = 500
 _LETTER_BYTES: Final = 8
@@ -175,12 +175,12 @@ _UNREAD: Final = Entry("")
 
 
 def accessed(entry: Entry) -> int:
-    """Return the time of a memory's last access, as a table takes it."""
+    """Return the time of a memory's last access, as a table stores it."""
     return _NO_TIME_NS if entry.accessed_ns is None else entry.accessed_ns
 
 
 class IndexedStream(Protocol):
-    """A stream that applies each of its events to `index`, while it has one."""
+    """A stream that applies each of its events to `index`, if it has one."""
 
     key: str
     name: str
@@ -191,9 +191,9 @@ class IndexedStream(Protocol):
 
 
 class ProjectIndex:
-    """The memories of a state, each in a row of a table; reads and changes hold the state lock.
+    """The memories of a state, one per row of a table; callers hold the state lock to read or change them.
 
-    `seq` is the one of the stream that it equals. A stream applies its events to an attached index. The views are
+    `seq` is the stream's seq whose state it matches. A stream applies its events to an attached index. Views are
     searched without any lock.
     """
 
@@ -206,28 +206,28 @@ class ProjectIndex:
         self.seq = seq
         self.facts_seq: int = facts_seq
         """The seq of the last event that changed its memories; negative in an open batch."""
-        self.key: Hashable = None  # Its key in the cache; `None` for that of an open batch.
+        self.key: Hashable = None  # Its key in the cache; `None` for an open batch.
         self.stream: IndexedStream | None = None
-        self.is_torn = False  # Whether an event could not be applied: then the rows are of no use.
-        self.ids: list[str] = []  # By row; empty for rows that only a graph knows.
-        self.entries: list[Entry | None] = []  # By row, `None` for a dead one, `_UNREAD` for one that nobody looked at.
+        self.is_torn = False  # Whether an event could not be applied, which makes the rows useless.
+        self.ids: list[str] = []  # By row; empty for rows that exist only for a graph.
+        self.entries: list[Entry | None] = []  # By row; `None` if it is dead, `_UNREAD` if its memory was not read yet.
         self._memories: Memories | None = None
-        """Where those are read that nobody looked at."""
+        """The source of the memories that were not read yet."""
         self._places: Array | None = None
-        """The orders of those memories, where none had changed."""
+        """The sorted orders of those memories; `None` if any memory had changed."""
         self.packed_seq = 0
-        """The seq of the rows that the store has packed, 0 if it has none."""
+        """The seq of the packed rows in the store; 0 if it has none."""
         self.changes_count = 0
-        """How many memories changed since then."""
+        """The number of memories changed since then."""
         self.orders: list[int] = []
         self.rows: dict[str, int] = {}  # By id, in the order of the state.
         self.texts = ProjectTexts()
         self.stored_graph: Graph | None = None  # The graph that the store has.
         self.grown_graph: Graph | None = None
-        """The graph that was last sent to the store with a commit, before the end."""
+        """The graph that was last sent to the store because it had grown."""
         self._changed_at: list[int] = []  # By row, the seq at which it last changed.
         self._replaced: deque[tuple[int, int, Entry | None]] = deque(maxlen=_REPLACED_MAX)
-        """The seq, the row and the memory before each of the last changes."""
+        """For each of the last changes: its seq, its row, and the memory before it."""
         self._views: OrderedDict[int, TableView] = OrderedDict()
         self._letters_count = self._next_order = self._last_source = 0
         """The length of all contents that ever had a row; the next order; the seq of the newest vector with a row."""
@@ -237,7 +237,7 @@ class ProjectIndex:
 
     @property
     def nbytes(self) -> int:
-        """About the bytes of the rows in RAM, with the memories and their texts."""
+        """Approximate bytes in RAM of the rows, the memories and their texts."""
         own = self.table.nbytes + _ENTRY_BYTES * len(self.ids) + self._letters_count
         if self.texts.is_built:
             own += _TEXT_BYTES * len(self.ids) + _LETTER_BYTES * self._letters_count
@@ -245,40 +245,40 @@ class ProjectIndex:
 
     @property
     def parts_count(self) -> int:
-        """How many graphs were built, and whether texts were."""
+        """The number of parts of the table, plus one if texts are indexed."""
         return self.table.parts_count + self.texts.is_built
 
     @property
     def is_worn(self) -> bool:
-        """Whether it has to be filled anew: most rows are gone, or it is torn."""
+        """Whether it must be filled again, because most rows are gone or it is torn."""
         return self.is_torn or len(self.ids) > 2 * len(self.rows) + _WORN_ROWS_MIN
 
     def close(self) -> None:
-        """Detach it, and end the thread of the table.
+        """Detach from the stream, and end the thread of the table.
 
-        The cache calls this to make room, so it takes the state lock, under which others may be reading.
+        The cache calls this to make room. It takes the state lock, because other threads might be reading.
         """
         with self._state_lock:
             self.detach()
         self.table.close()
 
     def detach(self) -> None:
-        """Leave the stream; views of the past stay right."""
+        """Detach from the stream; views of the past stay correct."""
         if self.stream is not None and self.stream.index is self:
             self.stream.index = None
         self.stream = None
 
     def attach(self, stream: IndexedStream) -> None:
-        """Follow a stream, which is at the seq of this index."""
+        """Attach to a stream, which must be at the seq of this index."""
         assert stream.seq == self.seq, f"{stream.name} is at seq {stream.seq}, its rows at {self.seq}"
         self.stream, stream.index = stream, self
 
     # Rows.
 
     def fill(self, entries: Sequence[Entry], lost: Sequence[int], places: Sequence[int], units: Array) -> None:
-        """Fill the empty table with memories, and with dead rows of the vectors at the seqs in `lost`.
+        """Fill the empty table with memories, and with dead rows for the vectors at the seqs in `lost`.
 
-        `places` maps each row to its memory; from `len(entries)` on it is a dead one.
+        `places` maps each row to its memory; a place from `len(entries)` on is a dead row.
         """
         dead = Entry("", importance=0.0, accessed_ns=0)
         candidates = [*entries, *(dead for _ in lost)]
@@ -311,7 +311,7 @@ class ProjectIndex:
     # Packing.
 
     def pack(self) -> bytes | None:
-        """Pack all rows; `None` where they cannot be, or a search uses the texts just now."""
+        """Pack all rows; return `None` if that is impossible, or if a search is using the texts."""
         if self.is_torn or not self.texts.is_built or any("\n" in entry_id for entry_id in self.ids):
             return None
         if not self.texts.lock.acquire(blocking=False):
@@ -328,10 +328,10 @@ class ProjectIndex:
         return pack(values | texts[0] | own, arrays | texts[1] | {"ids": strings(self.ids)})
 
     def unpack(self, packed: Packed, memories: Memories, changed: Sequence[str], load: Load) -> None:
-        """Fill it with rows that were packed, then with those of the memories that changed since, by id.
+        """Fill the index with packed rows, then update the memories that have changed since, by id.
 
-        `memories` are those of the state that it equals then; few of them are read. Raises `UnfitRows` where it would
-        not equal that.
+        `memories` are those of the state that the index then matches; few of them are read. Raises `UnfitRows` if it
+        would not match that state.
         """
         values, arrays = packed.values, packed.arrays
         count = len(arrays["sources"])
@@ -356,7 +356,7 @@ class ProjectIndex:
             refuse("it is of other memories")
 
     def _by_order(self, orders: Sequence[int]) -> list[Entry]:
-        """Return the memories of some orders."""
+        """Return the memories with the given orders."""
         rows = {self.orders[row]: row for row in self.rows.values()}
         return self.entries_of([rows[order] for order in orders])
 
@@ -374,14 +374,14 @@ class ProjectIndex:
         return [entry for entry in entries if entry is not None]
 
     def all_entries(self) -> list[Entry | None]:
-        """Return the memories by row, `None` for a dead one."""
+        """Return the memories by row, `None` for a dead row."""
         if self._memories is not None:
             self._memories.all()
             self.entries_of(list(self.rows.values()))
         return list(self.entries)
 
     def update(self, seq: int, pairs: Iterable[tuple[str, Entry | None]], load: Load) -> None:
-        """Set memories, by id, from a seq on; `None` for one that is gone."""
+        """Set memories, by id, from a seq on; `None` removes a memory."""
         gone: list[int] = []
         changed: list[int] = []
         for entry_id, entry in pairs:
@@ -405,7 +405,7 @@ class ProjectIndex:
             self.table.change(seq, changed, importance=importance, accessed_ns=[accessed(entry) for entry in entries])
 
     def _move(self, seq: int, row: int, entry: Entry, load: Load) -> bool:
-        """Give a memory another row where a column that cannot change differs; return whether it did."""
+        """Move a memory to a new row if an immutable column differs; return whether it moved."""
         before = self._before(row, seq)
         vector_seq = int(self.table.sources()[row]) if before is None else before.vector_seq
         if vector_seq != entry.vector_seq:
@@ -421,12 +421,12 @@ class ProjectIndex:
         return True
 
     def _before(self, row: int, seq: int) -> Entry | None:
-        """Return the memory that a row has, `None` where it is not known: what was packed is older than all that is."""
+        """Return the memory of a row, or `None` if it is unknown: the packed one is older than all that can be read."""
         is_older = self.entries[row] is _UNREAD and self.table.since == seq
         return None if is_older else self.entries_of([row])[0]
 
     def _add(self, seq: int, entry: Entry, load: Load, *, order: int | None = None, donor: int | None = None) -> None:
-        """Add a row; a row that has its vector already lends it and dies."""
+        """Add a row; if another row has the vector already, it lends the vector and dies."""
         if donor is None and 0 < entry.vector_seq <= self._last_source:
             known = np.flatnonzero(self.table.sources() == entry.vector_seq)
             donor = int(known[0]) if len(known) else None
@@ -460,7 +460,7 @@ class ProjectIndex:
         self.texts.note(order, entry)
 
     def _note(self, row: int, seq: int, entry: Entry | None, *, is_moved: bool = False) -> None:
-        """Record the entry of a row from a seq on; where it moved to another row, its text was noted there."""
+        """Record the entry of a row from a seq on; if it moved to another row, its text was recorded there."""
         self._replaced.append((seq, row, self._before(row, seq)))
         self.entries[row] = entry
         self._changed_at[row] = seq
@@ -470,7 +470,7 @@ class ProjectIndex:
     # Events.
 
     def apply(self, state: State, stamp: Stamp, event: Event) -> None:
-        """Apply an event of the stream, which was folded into its state."""
+        """Apply an event that the stream has folded into its state."""
         kind = type(event)
         facts = state.part(FACTS)
         is_another = (facts.model, facts.dim) != (self.table.model, self.table.dimensions)
@@ -485,7 +485,7 @@ class ProjectIndex:
         self.seq = stamp.seq
 
     def _load(self, seq: int, event: Event, seqs: Sequence[int]) -> Array:
-        """Load vectors; that of the event just folded is not read again."""
+        """Load vectors, without reading that of the event just folded again."""
         if list(seqs) == [seq]:
             return normalised(vector_of(event), self.table.dimensions, count=1)
         return self.load(seqs)
@@ -493,7 +493,7 @@ class ProjectIndex:
     def catch_up(self, facts: Facts, seq: int, load: Load) -> bool:
         """Update to a later state of the same memories; return whether that was possible.
 
-        The states between are not known then, so views begin at `seq`.
+        The states in between are unknown, so views begin at `seq` afterwards.
         """
         if facts.seq != self.facts_seq:
             ids: dict[str, None] = {}
@@ -535,7 +535,7 @@ class ProjectIndex:
         return view
 
     def entries_at(self, seq: int, rows: Sequence[int]) -> list[Entry] | None:
-        """Return the memories of rows as of a seq; `None` if that is not known any more."""
+        """Return the memories of rows as of a seq, or `None` if they are no longer known."""
         entries: list[Entry] = []
         self.entries_of([row for row in rows if self.entries[row] is _UNREAD])
         for row in rows:
@@ -550,12 +550,12 @@ class ProjectIndex:
         return entries
 
     def take_changes(self) -> dict[int, Entry | None]:
-        """Take the memories, by order, that changed since the last call; at first all."""
+        """Take the memories, by order, that changed since the last call; the first call takes all."""
         return self.texts.take(lambda: {self.orders[row]: self.entries[row] for row in self.rows.values()})
 
 
 class _Words(Sequence[tuple[str, ...]]):
-    """The keywords of rows that were packed, by row: read when a ranking looks at keywords."""
+    """The keywords of packed rows, by row, read when a ranking needs keywords."""
 
     def __init__(self, memories: Memories, ids: Sequence[str]) -> None:
         self._memories = memories

@@ -1,4 +1,4 @@
-"""Rankings as data, filters, and the query that has both. Pure."""
+"""Rankings as data, filters, and queries that combine them. Pure."""
 
 from collections.abc import Mapping
 from math import isfinite, log, log1p
@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 from refold.errors import InvalidInput
 from refold.text import keywords
 
-# What a memory can be weighed by; each is a field of `Ranking`, whose value is its weight.
+# The signals by which memories are ranked; each is a field of `Ranking`, whose value is its weight.
 SIGNALS: Final = ("cosine", "keywords", "bm25", "idf_cosine", "coverage", "question", "importance", "recency")
 TEXT_SIGNALS: Final = ("bm25", "idf_cosine", "coverage", "question")  # The signals that compare texts.
 STEMMERS: Final = ("porter", "light", "none")
@@ -32,40 +32,40 @@ _CHOICES: Final = {
     "irregular": (False, True),
 }
 _NEIGHBOURS_MAX: Final = 16
-_DECIMALS: Final = 6  # Floors are rounded to so many digits.
-_AT_ONCE: Final = 1e18  # The rate of a recency that is gone after a moment.
+_DECIMALS: Final = 6  # Floors are rounded to this many digits.
+_AT_ONCE: Final = 1e18  # The rate of a recency that fades at once.
 
 
 class Ranking(Struct, frozen=True, kw_only=True):
-    """Weights of signals and their shapes; the score of a memory is the sum of its signals times their weights.
+    """Weights and shapes of signals; the score of a memory is the weighted sum of its signals.
 
-    Signals, by field. All but `cosine` lie from 0 to 1:
+    Signals, by field. All except `cosine` range from 0 to 1:
 
-    - `cosine`: of the query's vector and the memory's, from -1 to 1.
-    - `keywords`: how many keywords both have, of all that either has (Jaccard; two empty sets: 0).
-    - `bm25`: Okapi BM25 of the terms, as a part of the best that any text could reach.
-    - `idf_cosine`: of the sets of terms, each weighed by its rarity.
-    - `coverage`: how much of the query's terms, weighed by rarity, the memory or a neighbour of it has.
-    - `question`: how much of a short text is a question; with a negative weight, what only asks comes later.
-    - `importance`: of the memory.
-    - `recency`: of its last access.
+    - `cosine`: the cosine of the query's vector and the memory's, from -1 to 1.
+    - `keywords`: the Jaccard index of the query's keywords and the memory's; 0 if both have none.
+    - `bm25`: Okapi BM25 of the terms, as a share of the highest score that any text could reach.
+    - `idf_cosine`: the cosine of the sets of terms, each term weighted by its rarity.
+    - `coverage`: the share of the query's terms, weighted by rarity, that the memory or a neighbour of it has.
+    - `question`: the share of a short text that is a question; a negative weight ranks mere questions lower.
+    - `importance`: the importance of the memory.
+    - `recency`: the recency of its last access.
 
-    `bm25`, `idf_cosine` and `coverage` see terms: the words of a text (`refold.text.words`) without the commonest
+    `bm25`, `idf_cosine` and `coverage` compare terms: the words of a text (`refold.text.words`) without the most common
     English ones, stemmed by `stemmer` (`"porter"`, `"light"` or `"none"`), and the month and year in which it occurred,
-    if that is known. How rare a term is, is counted among the live rows before any filter.
+    if known. The rarity of a term is counted among the live rows before any filter.
 
-    - `recency_curve`: `"hyperbolic"`, 1 / (1 + `recency_rate` * days), or `"exponential"`, `recency_weekly`
-      to the power of days / 7. Days are fractions, and never below 0.
-    - `bm25_saturation` and `bm25_length`: k1 and b.
-    - `neighbours`: what a term counts that is not in the memory but one, two, ... rows before or after it in its
-      session. Rows without a session have none. `gate_terms`: a neighbour of so many terms counts half, in both
-      directions; 0 lets all pass.
-    - `pivot_terms` and `damping`: coverage is divided by (terms / `pivot_terms`) ** `damping` where a text
-      has more terms, because a long one has every word by chance.
-    - `irregular`: whether coverage takes the forms of an irregular verb or noun for one word: go, went and gone.
-    - `question_terms`: only texts with fewer terms are looked at as questions.
+    - `recency_curve`: `"hyperbolic"`, 1 / (1 + `recency_rate` * days), or `"exponential"`, `recency_weekly` to the
+      power of days / 7. Days can be fractions, and are never below 0.
+    - `bm25_saturation` and `bm25_length`: k1 and b of BM25.
+    - `neighbours`: the weights of a term that is not in the memory but one, two, ... rows before or after it in its
+      session. Rows without a session have no neighbours. `gate_terms`: a row with this many terms gives its neighbours
+      half, and takes half from them; 0 lets everything pass.
+    - `pivot_terms` and `damping`: coverage is divided by (terms / `pivot_terms`) ** `damping` if a text has more terms,
+      because a long text contains any word by chance.
+    - `irregular`: whether coverage treats the forms of an irregular verb or noun as one word: go, went and gone.
+    - `question_terms`: only texts with fewer terms are examined for questions.
 
-    Raises `InvalidInput` for a weight or a shape that cannot be, naming it.
+    Raises `InvalidInput`, which names the field, for an invalid weight or shape.
 
     >>> Ranking(name="meaning first", cosine=0.9, importance=0.1).recency
     0.0
@@ -94,7 +94,7 @@ class Ranking(Struct, frozen=True, kw_only=True):
     irregular: bool = False
 
     def __post_init__(self) -> None:
-        given = asdict(self)  # Whatever the caller gave, of any type.
+        given = asdict(self)  # As the caller passed it, of any type.
         if not isinstance(given["name"], str) or not given["name"]:
             self._refuse("name", "give a text that is not empty")
         for field, (least, most) in _BOUNDS.items():
@@ -123,7 +123,7 @@ class Ranking(Struct, frozen=True, kw_only=True):
 
     @property
     def daily_rate(self) -> float:
-        """How fast recency fades: the rate in 1 / (1 + rate * days), or in exp(-rate * days)."""
+        """The decay rate of recency: the rate in 1 / (1 + rate * days), or in exp(-rate * days)."""
         if self.recency_curve == "hyperbolic":
             return self.recency_rate
         return max(-log(self.recency_weekly) / 7, 0.0) if self.recency_weekly else _AT_ONCE
@@ -138,22 +138,22 @@ _PRESETS: Final = (
 )
 
 RANKINGS: Final[Mapping[str, Ranking]] = MappingProxyType({ranking.name: ranking for ranking in _PRESETS})
-"""The rankings that have a name.
+"""The named rankings.
 
-- `"hybrid"`: the default; found best on chats and on long messages both.
-- `"window"`: the same with a lighter stemmer and without the look at questions.
+- `"hybrid"`: the default; the best on both chats and long messages.
+- `"window"`: the same weights of cosine and coverage, with a lighter stemmer and the default shapes, without questions.
 - `"lexical"`: without vectors, for texts that share words.
-- `"seed"`: what other programs with the same formula answer.
+- `"seed"`: gives the same results as other programs with this formula.
 - `"browse"`: for an empty query.
 """
 
 
 DEFAULT: Final = "hybrid"
-"""The ranking of searches that name none."""
+"""The name of the ranking that searches use by default."""
 
 
 def ranking_of(ranking: object) -> Ranking:
-    """Resolve a ranking given by name or as itself; raises `InvalidInput` for anything else.
+    """Resolve a ranking given by name or as a `Ranking`; raises `InvalidInput` for anything else.
 
     >>> ranking_of("browse").importance
     0.8
@@ -169,40 +169,40 @@ def ranking_of(ranking: object) -> Ranking:
 
 
 class Filter(Struct, frozen=True, kw_only=True):
-    """The rows that a search may find; `None` allows all."""
+    """The rows that a search can find; `None` allows all."""
 
     categories: tuple[str, ...] | None = None
     statuses: tuple[str, ...] | None = ("active",)
     min_importance: float | None = None
     metadata: Mapping[str, Any] | None = None  # Pairs that a memory's metadata must contain.
-    rows: Any = None  # An array of row numbers: a filter by what a table does not hold.
+    rows: Any = None  # An array of row numbers: a filter by data that a table does not hold.
 
 
 class Query(Struct, frozen=True, kw_only=True):
-    """A search, checked: its text and vector, which rows it may find, and how they are ranked."""
+    """A validated search: its text and vector, the rows that it can find, and their ranking."""
 
     text: str = ""
-    vector: Any = None  # Numbers or raw float32; without one the cosine counts as 0.
+    vector: Any = None  # Numbers or raw float32; without a vector the cosine counts as 0.
     filter: Filter = Filter()
     ranking: Ranking = RANKINGS["seed"]
-    now_ns: int | None = None  # The time that recency is counted from; `None` for the memory's own.
+    now_ns: int | None = None  # The time from which recency is counted; `None` for that of the state.
     top_k: int = 10
     explain: bool = False  # Whether hits carry every signal, not only those with a weight.
-    approximate: bool = False  # Whether an answer that is not proved will do, where it is found faster.
+    approximate: bool = False  # Whether an unproved answer is accepted if it is faster to find.
     words: tuple[str, ...] | None = None  # The keywords to compare, instead of those of the text.
-    floor: float | None = None  # The least best score with which anything is found; `None` for that of the rate.
-    floor_rate: float = 0.0  # Times the logarithm of one and the number of rows.
+    floor: float | None = None  # The best score must reach this for any result; `None` to use `floor_rate`.
+    floor_rate: float = 0.0  # The floor, divided by the logarithm of one plus the number of rows.
 
     def floor_of(self, rows_count: int) -> float:
-        """Return the least best score with which anything is found among so many rows; 0 for none.
+        """Return the score that the best of `rows_count` rows must reach for any result; 0 for no floor.
 
-        The best of many scores by chance grows with the logarithm of their number.
+        By chance, the best of many scores grows with the logarithm of their number.
         """
         return round(self.floor_rate * log1p(rows_count), _DECIMALS) if self.floor is None else self.floor
 
     @property
     def keywords(self) -> tuple[str, ...]:
-        """The keywords that are compared."""
+        """The keywords to compare."""
         return keywords(self.text) if self.words is None else self.words
 
     @property

@@ -1,4 +1,4 @@
-"""Search over the rows of a view: exact, by a pass over all or by the bounds of short rows; approximate by a graph."""
+"""Search over the rows of a view: exact by a pass over all rows or by bounds of short rows, approximate by a graph."""
 
 import math
 import threading
@@ -18,22 +18,22 @@ from refold.index.short import ShortRows, narrowed
 from refold.index.table import RowSelection, TableView, VectorTable
 from refold.limits import QUERIES_BYTES_MAX
 
-# The exact pass: the totals of all rows in single precision, then the scores of the few that may be the best ones.
+# The exact pass: the totals of all rows in single precision, then the scores of the few rows that might be the best.
 #
-# Scores are computed from the stored vectors, in double precision and row by row, so that a row has one score
-# whichever way it was found. The totals only say which rows are worth it.
+# Scores are computed from the stored vectors, in double precision and row by row, so that the score of a row does not
+# depend on how the row was found. The totals only select the rows to score.
 
-# Where at most one of so many rows is selected, their vectors are gathered instead of all being multiplied.
+# If at most one row in this many is selected, only the selected vectors are gathered and multiplied.
 _GATHERED_SHARE: Final = 8
-_SCORED_ROWS: Final = 4_096  # Rows that are scored in double precision at a time.
-# Below that, one over the rate is so many days that a single would lose too much of the others.
+_SCORED_ROWS: Final = 4_096  # Rows scored in double precision at a time.
+# Below this rate, its reciprocal is so many days that single precision would lose too much of the other days.
 _RATE_MIN: Final = 1e-3
-_DECIMALS: Final = 9  # Scores are rounded to so many digits, so that equal ones are equal however they were summed up.
+_DECIMALS: Final = 9  # Scores are rounded to this many digits, so that ties do not depend on the order of summation.
 _NEAREST: Final = Ranking(name="nearest", cosine=1.0)
 
 
 class Match(msgspec.Struct, frozen=True, gc=False):
-    """A row: its place, the seq of the event with its vector, its score, and the raw signals."""
+    """A row: its number, the seq at which it was added, its score, and the raw signals."""
 
     row: int
     seq: int
@@ -50,15 +50,15 @@ class Matches(msgspec.Struct, frozen=True):
 
     hits: tuple[Match, ...]
     exact: bool
-    scanned: bool  # Whether all rows were passed over whole, without a graph and without short rows.
-    rows: int = 0  # How many rows were compared, whole or by a bound.
+    scanned: bool  # Whether all rows were compared in full, without a graph or short rows.
+    rows: int = 0  # The number of rows compared, in full or by a bound.
 
 
 _thread = threading.local()
 
 
 def _scratch(name: str, count: int) -> Array:
-    """Reuse an array of this thread: fresh memory would cost page faults."""
+    """Return a reused array of this thread; fresh memory would cost page faults."""
     room: Array | None = getattr(_thread, name, None)
     if room is None or len(room) < count or len(room) > 4 * count + _SCORED_ROWS:
         room = np.empty(count, np.float32)
@@ -67,7 +67,7 @@ def _scratch(name: str, count: int) -> Array:
 
 
 def recency_of(ranking: Ranking, now_ns: int, accessed_ns: Sequence[int]) -> list[float]:
-    """Compute the recency of times of access; the future counts as now."""
+    """Compute the recency of access times; a time in the future counts as now."""
     rate = ranking.daily_rate
     days = [max(now_ns - time_ns, 0) / DAY_NS for time_ns in accessed_ns]
     if ranking.recency_curve == "hyperbolic":
@@ -78,9 +78,9 @@ def recency_of(ranking: Ranking, now_ns: int, accessed_ns: Sequence[int]) -> lis
 def _add_recency(
     totals: Array, ranking: Ranking, now_days: float, days: Array, scratch: Array, *, has_future: bool
 ) -> None:
-    """Add weighted recency to totals, in single precision and as few passes as there can be."""
+    """Add weighted recency to totals, in single precision and in as few passes as possible."""
     if not has_future and ranking.recency_curve == "hyperbolic" and ranking.daily_rate >= _RATE_MIN:
-        # weight / (1 + rate * (now - days)), with two passes less.
+        # weight / (1 + rate * (now - days)), in two passes fewer.
         np.subtract(np.float32(now_days + 1.0 / ranking.daily_rate), days, out=scratch)
         np.divide(np.float32(ranking.recency / ranking.daily_rate), scratch, out=scratch)
         np.add(totals, scratch, out=totals)
@@ -109,42 +109,44 @@ def _errors(ranking: Ranking, dimensions: int) -> tuple[float, float]:
 
 
 def _margin(ranking: Ranking, dimensions: int, span_days: float, extra: float) -> float:
-    """Bound the difference of a total in single precision from its score.
+    """Bound the difference between a total in single precision and its score.
 
-    A product of unit vectors is off by what its partial sums lose; a day by what a single holds of the largest one.
+    The error of a product of unit vectors comes from its partial sums; the error of a day from the resolution of single
+    precision at the largest day.
     """
     fixed, daily = _errors(ranking, dimensions)
     return fixed + daily * span_days + 1e-6 * extra
 
 
-# Searching with short rows: a sixth of the vectors is read, and few rows are looked at whole. It is proved for any
-# vectors, and where they leave too many rows a search passes over all of them.
+# Searching with short rows: a sixth of the vectors is read, and few rows are read in full. The result is proved for any
+# vectors; if the bounds leave too many rows, a search passes over all of them.
 
-_LIKELY_ROWS: Final = 400  # Rows, beyond `top_k`, with the highest bounds: the best of them say what others must reach.
+_LIKELY_ROWS: Final = 400  # Rows, beyond `top_k`, with the highest bounds; the best of them set the floor for others.
 
 # Searching with a graph: the nearest rows, and the best scores as far as a graph finds them.
 #
-# The nearest rows alone are not the best ones: most of the best have another strength. So the graph's rows and the
-# best of the rest are scored, and then every row is that might still be better: one that the graph did not give has
-# about the cosine of the last that it gave at most, so it has to be strong enough in the rest, which is known of every
-# row. A graph misses near rows now and then, and no bound on that holds for any vectors: near ones may hang together
-# by no link at all. So such an answer is given to those alone who ask for an approximate one.
+# The nearest rows alone are not the best: most of the best rows are strong in another signal. So the graph's rows and
+# the rows that are best without their cosine are scored, and then every row that could still be better. A row that the
+# graph did not return has at most about the cosine of the last row that it returned, so it must be strong enough in its
+# other signals, which are known for every row. A graph misses near rows now and then, and no bound on that holds for
+# any vectors, because near rows might not be linked at all. Best scores are therefore found by a graph only for a
+# caller that asks for an approximate answer.
 
-_WIDENINGS: Final = 2  # How often a search asks a graph for twice as many rows before all are passed over.
-_SELECTED_SHARE: Final = 2  # Where fewer than one of so many rows may be found, the graph would mostly give others.
+_WIDENINGS: Final = 2  # How often a search doubles the rows that it asks of a graph before it passes over all rows.
+_SELECTED_SHARE: Final = 2  # If fewer than one row in this many passes the filter, a graph mostly returns other rows.
 _TRUSTED_SHARE: Final = 2
-_LOOKED_AT_SHARE: Final = 16  # At most one of so many rows is looked at by itself; a pass over all is faster then.
-NEAR_ROWS: Final = 400  # Near rows that an approximate search for the best scores begins with.
-_SPARE_ROWS: Final = 16  # Rows, beyond `top_k`, that are strong in all but the cosine and raise the bound of a search.
+_LOOKED_AT_SHARE: Final = 16  # At most one row in this many is examined by itself; a pass over all is faster then.
+NEAR_ROWS: Final = 400  # Near rows with which an approximate search for the best scores begins.
+_SPARE_ROWS: Final = 16  # Rows, beyond `top_k`, that are the best without their cosine and raise the bound of a search.
 
 assert NEAR_ROWS <= BREADTH_MAX
 
 
 class Scan:
-    """A query, ready to be compared with the rows of a view; `extra` is added to the score of each row.
+    """A query prepared for comparison with the rows of a view; `extra` is added to the score of each row.
 
-    Raises `normalised`'s errors for the vector, and `InvalidInput` for extra scores that are not finite, or not one for
-    each row.
+    Raises the errors of `normalised` for the vector, and `InvalidInput` for a negative `top_k`, and for extra scores
+    that are not finite or not one per row.
     """
 
     def __init__(self, view: TableView, query: Query, extra: Any = None) -> None:
@@ -168,14 +170,14 @@ class Scan:
         span_days = max(view.span_days, abs(view.days(self.now_ns))) if ranking.recency else 0.0
         extra_size = 0.0 if self.extra is None else float(np.abs(self.extra).max(initial=0.0))
         self.margin = _margin(ranking, columns.matrix.shape[1], span_days, extra_size)
-        """By how much a total may differ from its score."""
+        """The maximum difference between a total and its score."""
 
     def select(self) -> RowSelection:
         """Return the rows that pass the filter."""
         return self.view.select(self.filter, self.ranking.importance)
 
     def all(self, selection: RowSelection, products: Array | None = None) -> list[Match]:
-        """Find the best rows of a selection by a pass over all; `products`, if given, are used up."""
+        """Find the best rows of a selection by a pass over all of them; `products`, if given, are overwritten."""
         totals = self._products(selection) if products is None else products
         self._add_rest(totals, selection)
         places = self._reachable(totals)
@@ -208,10 +210,10 @@ class Scan:
             np.add(totals, self.extra if rows is None else self.extra[rows], out=totals)
 
     def _reachable(self, totals: Array) -> Rows:
-        """Return the places whose scores may be among the best: totals within the margin; no infinite ones."""
+        """Return the places whose scores might be among the best: totals within the margin, and no infinite ones."""
         bound, top_k = -np.inf, self.top_k
         if len(totals) > top_k:
-            # A partition of the values is faster than one of their places, and finds ties in any number.
+            # Partitioning the values is faster than partitioning their places, and finds any number of ties.
             ordered = _scratch("ordered", len(totals))
             np.copyto(ordered, totals)
             ordered.partition(len(totals) - top_k)
@@ -219,7 +221,7 @@ class Scan:
         return np.flatnonzero(totals > bound) if bound == -np.inf else np.flatnonzero(totals >= bound)
 
     def _cosines(self, vector: Array, rows: Rows) -> list[float]:
-        """Compute cosines in double precision, each the same whatever other rows are computed with it."""
+        """Compute cosines in double precision, each independent of the rows that are computed with it."""
         wide, matrix = vector.astype(np.float64), self.view.columns.matrix
         cosines: list[float] = []
         for begin in range(0, len(rows), _SCORED_ROWS):
@@ -240,7 +242,7 @@ class Scan:
             columns.orders[rows].tolist(),
         ]
         ranked: list[tuple[float, float, int, int, Match]] = []
-        # In Python's own numbers: for the ten rows of most searches that takes less than numpy's calls.
+        # With Python numbers: for the ten rows of most searches they are faster than numpy calls.
         for row, seq, cosine, overlap, importance, recency, extra, order in zip(*values, strict=True):
             score = ranking.cosine * cosine + ranking.keywords * overlap + ranking.importance * importance
             score = round(score + ranking.recency * recency + extra, _DECIMALS)
@@ -250,7 +252,7 @@ class Scan:
         return [match for *_, match in ranked[: self.top_k]]
 
     def nearest(self) -> list[Match] | None:
-        """Find the nearest rows by the graph, `None` if it does not give enough of them."""
+        """Find the nearest rows by the graph; return `None` if it does not return enough of them."""
         graph, vector = self.view.graph, self.vector
         if graph is None or vector is None:
             return None
@@ -274,15 +276,15 @@ class Scan:
             rows = np.concatenate([rows, fresh])
             products = np.concatenate([products, behind[fresh - end]])
         elif not graph.twins:
-            # Nearest first, as the graph gave them: those behind the last of the best are only looked at if they tie.
+            # The graph returned them nearest first, so rows after the last of the best are examined only if they tie.
             bound = products[self.top_k - 1] - 2 * self.margin
             return self._ranked(rows[: int(np.count_nonzero(products >= bound))])
         return self._ranked(rows[self._reachable(products)])
 
     def bounded(self, selection: RowSelection, short: ShortRows) -> list[Match] | None:
-        """Find the best rows by the bounds of short ones; `None` where too many could be among the best.
+        """Find the best rows by the bounds of short rows; return `None` if too many rows could be among the best.
 
-        No bound is below the total of its row, whatever the vectors are, so no row that is left out is a best one.
+        The bound of a row is never below its total, whatever the vectors are, so no best row is left out.
         """
         rows, count = selection.rows, min(self.view.count, short.count)
         if self.vector is None or (rows is not None and len(rows) * _GATHERED_SHARE <= self.view.count):
@@ -314,10 +316,10 @@ class Scan:
         return totals
 
     def approximate(self, selection: RowSelection) -> Matches | None:
-        """Find nearly all of the best rows by the graph; `None` where it cannot tell which those are.
+        """Find nearly all of the best rows by the graph; return `None` if it cannot determine them.
 
-        The nearer half of what the graph gives is taken to be complete, which no graph promises. The answer is exact
-        only where the graph gave every row that it has.
+        The nearer half of the graph's result is assumed to be complete, which no graph guarantees. The answer is exact
+        only if every live row was scored.
         """
         view, graph, vector, weight = self.view, self.view.graph, self.vector, self.ranking.cosine
         if graph is None or vector is None or weight <= 0.0:
@@ -349,7 +351,7 @@ class Scan:
         return None
 
     def _rest(self, selection: RowSelection) -> Array:
-        """Compute every row's score without its cosine: minus infinity for those that are filtered out."""
+        """Compute every row's score without its cosine; it is minus infinity for rows that are filtered out."""
         rest = _scratch("rest", self.view.count)
         rows = selection.rows
         part = rest if rows is None else _scratch("selected", len(rows))
@@ -362,9 +364,10 @@ class Scan:
 
 
 def _trusted_cosine(cosines: Array) -> float:
-    """Return the cosine above which the graph is taken to have given every row.
+    """Return the cosine above which the graph is assumed to have returned every row.
 
-    Most of what a graph misses is far down in its list, so only the nearer half of it is taken to be complete.
+    Most rows that a graph misses would be far down in its result, so only the nearer half of it is assumed to be
+    complete.
     """
     place = len(cosines) - 1 - len(cosines) // _TRUSTED_SHARE
     return float(np.partition(cosines, place)[place])
@@ -410,10 +413,10 @@ _NO_MATCHES: Final = Matches((), exact=True, scanned=True)
 def search(
     table: VectorTable, query: Query, *, view: TableView | None = None, extra: Any = None, exact: bool = False
 ) -> Matches:
-    """Find the rows with the best scores, ties to the higher importance, then to the lower seq.
+    """Find the rows with the best scores; ties go to the higher importance, then to the lower order.
 
-    `extra` is added to the score of each row. A graph is used for an `approximate` query alone, where one pays; with
-    `exact` no graph, and no short rows either. Raises the errors of `Scan`.
+    `extra` is added to the score of each row. A graph is used only for an `approximate` query, if that pays; with
+    `exact`, neither a graph nor short rows are used. Raises the errors of `Scan`.
     """
     view = view or table.view()
     scan = Scan(view, query, extra)
@@ -435,9 +438,9 @@ def search(
 
 
 def search_many(view: TableView, queries: Sequence[Query], extras: Sequence[Any]) -> list[Matches]:
-    """Answer several queries with one filter and one ranking, each as an exact `search` does.
+    """Answer several queries that share a filter and a ranking, each as an exact `search` does.
 
-    Their products with all rows are computed together, as many at once as there is room for.
+    Their products with all rows are computed together, for as many queries at a time as fit in `QUERIES_BYTES_MAX`.
     """
     scans = [Scan(view, query, extra) for query, extra in zip(queries, extras, strict=True)]
     if not scans or not scans[0].top_k:
@@ -460,7 +463,7 @@ def search_many(view: TableView, queries: Sequence[Query], extras: Sequence[Any]
 
 
 def nearest(table: VectorTable, query: Query, *, view: TableView | None = None, exact: bool = False) -> Matches:
-    """Find the rows with the highest cosines, whatever the query's ranking; exact without a graph."""
+    """Find the rows with the highest cosines, whatever the query's ranking; exact unless a graph is used."""
     view = view or table.view()
     scan = Scan(view, replace(query, ranking=_NEAREST))
     if not scan.top_k or scan.vector is None:
@@ -471,20 +474,20 @@ def nearest(table: VectorTable, query: Query, *, view: TableView | None = None, 
     return Matches(tuple(scan.all(scan.select())), exact=True, scanned=True)
 
 
-# Rows that are more alike than a threshold, pair by pair: all of them, which no graph promises.
+# All pairs of rows that are more alike than a threshold, which no graph guarantees to find.
 #
-# The products of all pairs are most of the work, so they are computed of short rows. Whatever those leave is looked at
-# whole.
+# The products of all pairs are most of the work, so they are computed from short rows. The pairs that remain are
+# compared in full.
 
-PAIRS_BYTES_MAX: Final = 8 * 1024**2  # Products of pairs in RAM at once.
-_NEAR: Final = 1e-4  # Products of single precision are nearer than this to what they are without rounding.
+PAIRS_BYTES_MAX: Final = 8 * 1024**2  # Bytes of the products of pairs that are in RAM at a time.
+_NEAR: Final = 1e-4  # More than the rounding error of a product in single precision.
 
 
 def pairs(matrix: Array, threshold: float, is_gone: Array, is_changed: Array) -> Iterator[tuple[int, Rows]]:
-    """Yield rows of length 1, in order, each with the later rows whose product with it may exceed a threshold.
+    """Yield rows, in order, each with the later rows whose product with it might exceed a threshold.
 
-    Pairs of which neither `is_changed` are left out, and rows that are `is_gone` by then: the caller may set more
-    between two steps.
+    The rows of `matrix` have length 1. Skips pairs in which neither row `is_changed`, and rows that are `is_gone` by
+    then: the caller can mark more rows between two steps.
     """
     short = narrowed(matrix)
     everything = np.arange(len(matrix))

@@ -1,4 +1,4 @@
-"""The signals of texts: postings of their terms, row by row, and what they say of each row for a query. Pure."""
+"""The signals of texts: the postings of their terms, and the signals of each row for a query. Pure."""
 
 import re
 from bisect import bisect_left
@@ -19,7 +19,7 @@ from refold.index.terms import forms_of, question_share, terms_of
 _Floats: TypeAlias = NDArray[float32]
 
 
-# Sessions and terms of rows, updated row by row: always equal to an index that is built anew.
+# Sessions and terms of rows, updated row by row, and always equal to a newly built index.
 
 _NONE: Final = -1
 _LENGTH_MAX: Final = 2**16 - 1
@@ -29,7 +29,7 @@ _MONTHS: Final = tuple(
 
 
 class _Sessions:
-    """The rows before and after each row in its session; -1 where there is none."""
+    """The rows before and after each row in its session; -1 if there is none."""
 
     def __init__(self) -> None:
         self.before = Column(np.intp)
@@ -40,13 +40,13 @@ class _Sessions:
         return len(self._rows)
 
     def pack(self, sessions: Sequence[str | int | None]) -> tuple[list[str | int], dict[str, Array]]:
-        """Return the names of the sessions of all rows, and the columns that `unpack` takes with them."""
+        """Return the names of the sessions of all rows, and the columns that `unpack` needs besides."""
         numbers = {session: number for number, session in enumerate(self._rows)}
         of_rows = [_NONE if session is None else numbers[session] for session in sessions]
         return list(numbers), {"sessions": np.array(of_rows, np.int32)}
 
     def unpack(self, names: Sequence[str | int], of_rows: Array) -> None:
-        """Fill it, empty as it is, with rows whose sessions are given by number."""
+        """Fill this empty object with rows whose sessions are given by number."""
         self.reach(len(of_rows))
         if not names:
             return
@@ -93,13 +93,13 @@ class _Sessions:
 
 
 class _Lexicon:
-    """The terms of every row under one stemmer, with the month and year where that is known."""
+    """The terms of every row under one stemmer, with the month and year if they are known."""
 
     def __init__(self, stemmer: str) -> None:
         self._stemmer = stemmer
         self._postings: dict[str, Posting] = {}
         self._packed: PackedTerms | None = None
-        """The terms of the rows that were packed, beside those of the others."""
+        """The terms of the packed rows; `_postings` has those of the other rows."""
         self._row_count = 0
         self._sessions = _Sessions()
         self._lengths = Column(np.uint16)
@@ -123,12 +123,12 @@ class _Lexicon:
         add_terms(self._postings, row, self._note(row, text))
 
     def pack(self, sessions: Sequence[str | int | None]) -> tuple[list[str | int], dict[str, Array]]:
-        """Return the names of the sessions of all rows, and the columns that `unpack` takes with them."""
+        """Return the names of the sessions of all rows, and the columns that `unpack` needs besides."""
         names, columns = self._sessions.pack(sessions)
         return names, columns | {"lengths": self._lengths.values} | PackedTerms.of(self._all())
 
     def unpack(self, names: Sequence[str | int], arrays: Mapping[str, Array]) -> None:
-        """Fill the empty lexicon with rows that were packed."""
+        """Fill the empty lexicon with packed rows."""
         self._packed = PackedTerms.from_arrays(arrays)
         self._lengths = Column.of(arrays["lengths"])
         self._sessions.unpack(names, arrays["sessions"])
@@ -136,7 +136,7 @@ class _Lexicon:
         self._length_sum = int(self._lengths.values.sum(dtype=np.int64))
 
     def remove(self, row: int, text: "Text") -> None:
-        """Remove a row; of one that was packed only the session of the text counts."""
+        """Remove a row; for a packed row, only the session of `text` matters."""
         if self._packed is not None and self._packed.has(row):
             self._packed.leave_out(row)
         else:
@@ -148,7 +148,7 @@ class _Lexicon:
         self._norms = None
 
     def _note(self, row: int, text: "Text") -> list[str]:
-        """Record all of a row but its postings, and return its terms."""
+        """Record everything about a row except its postings, and return its terms."""
         terms, length = self._terms(text)
         self._sessions.add(row, text.session)
         self._row_count += 1
@@ -170,7 +170,7 @@ class _Lexicon:
         self._sessions.reach(size)
 
     def bm25(self, query: Query, size: int) -> _Floats:
-        """Compute Okapi BM25 of each row, as a share of the most that any row could have."""
+        """Compute Okapi BM25 of each row, as a share of the highest that any row could have."""
         scores: _Floats = np.zeros(size, dtype=float32)
         k1, b = query.ranking.bm25_saturation, query.ranking.bm25_length
         mean = self._length_sum / max(1, self._row_count) or 1.0
@@ -184,7 +184,7 @@ class _Lexicon:
         return _scaled(scores, most)
 
     def idf_cosine(self, query: Query, size: int) -> _Floats:
-        """Compute the cosine of the sets of terms, each term weighed by its rarity."""
+        """Compute the cosine of the sets of terms, each term weighted by its rarity."""
         scores: _Floats = np.zeros(size, dtype=float32)
         squares = 0.0
         for found, idf in self._query_terms(query.text):
@@ -201,7 +201,7 @@ class _Lexicon:
         return coverage_of(query.ranking, self._lengths.values[:size], chains, self._covered(query))
 
     def _covered(self, query: Query) -> Iterator[tuple[Rows | None, float]]:
-        """Yield the rows that have each term of a query, or a form of it that counts as the same, and its rarity."""
+        """Yield, for each term of a query, the rows that have it or an equivalent form of it, and its rarity."""
         terms, stemmer = terms_of(query.text, self._stemmer)[0], self._stemmer
         for forms in dict.fromkeys(forms_of(term, stemmer) if query.ranking.irregular else (term,) for term in terms):
             found = [posting[0] for posting in map(self._find, forms) if posting is not None]
@@ -213,7 +213,7 @@ class _Lexicon:
         return scores
 
     def _query_terms(self, text: str) -> Iterator[tuple[tuple[Rows, Array] | None, float]]:
-        """Yield each term of a query once: its rows and their repeats, if a row has it, and its rarity."""
+        """Yield, for each distinct term of a query, its rows and repeats, if any row has it, and its rarity."""
         count = self._row_count
         for term in dict.fromkeys(terms_of(text, self._stemmer)[0]):
             found = self._find(term)
@@ -229,7 +229,7 @@ class _Lexicon:
         return own if packed is None else _merged(own, packed)
 
     def _all(self) -> dict[str, tuple[Rows, Array]]:
-        """Return what `_find` does for every term."""
+        """Return the result of `_find` for every term."""
         found = {term: (posting.rows(), posting.repeats()) for term, posting in self._postings.items()}
         packed = {} if self._packed is None else self._packed.all()
         return packed | {term: _merged(own, packed[term]) if term in packed else own for term, own in found.items()}
@@ -250,7 +250,7 @@ def _merged(one: tuple[Rows, Array], other: tuple[Rows, Array]) -> tuple[Rows, A
 
 
 def _united(found: Sequence[Rows]) -> Rows:
-    """Return the rows that are in any of several lists, in order; a mask is faster than sorting them."""
+    """Return the union of several lists of rows, in order; a mask is faster than sorting them."""
     marks = np.zeros(1 + max(int(rows[-1]) for rows in found), np.bool_)
     for rows in found:
         marks[rows] = True
@@ -263,8 +263,8 @@ def coverage_of(
 ) -> _Floats:
     """Compute the share of the terms' rarity that each row has, itself or through its neighbours.
 
-    `lengths` are those of the rows, `chains` the neighbours of each in both directions, and `terms` the rows that have
-    each of the query's terms, with its rarity.
+    `lengths` are the lengths of the rows, `chains` the neighbours of each row in both directions, and `terms` the rows
+    that have each of the query's terms, with its rarity.
     """
     size = len(lengths)
     longest = np.arange(int(lengths.max(initial=0)) + 1)
@@ -307,7 +307,8 @@ def month_of(time_ns: int) -> str:
     >>> month_of(0)
     'January 1970'
     """
-    # Days to a date by eras of 400 years, each of which begins with March, so that a leap day is the last of its year.
+    # Converts days to a date by eras of 400 years, each of which begins in March, so that a leap day is the last of its
+    # year.
     days = time_ns // DAY_NS + 719_468
     era, day = divmod(days, 146_097)
     year = (day - day // 1_460 + day // 36_524 - day // 146_096) // 365
@@ -316,7 +317,7 @@ def month_of(time_ns: int) -> str:
 
 
 def rarity(count: int, having: int) -> float:
-    """Compute the idf of a term that `having` of `count` rows have, never below 0."""
+    """Compute the idf of a term that `having` of `count` rows have; it is never below 0."""
     return log(1 + (count - having + 0.5) / (having + 0.5))
 
 
@@ -327,7 +328,7 @@ def _scaled(scores: _Floats, most: float) -> _Floats:
 
 
 class Text(NamedTuple):
-    """The text of a row, and the session that it belongs to."""
+    """The text of a row, its session, and the time when it occurred."""
 
     text: str
     session: str | int | None = None
@@ -338,16 +339,16 @@ _DECIMALS: Final = 6
 
 
 _PACKED: Final = Text("")
-"""In the place of a text that was packed and not read."""
+"""The placeholder of a packed text that was not read yet."""
 PACKED_STEMMER: Final = RANKINGS[DEFAULT].stemmer
 
 
 class TextIndex:
-    """Texts with keywords, importance and time of access, updated row by row.
+    """An index of texts with keywords, importance and time of access, updated row by row.
 
     Rows are numbered from 0 in the order of their memories' seqs. A removed row keeps its number and is never found; it
-    may be added again, with other values. Terms are indexed when a ranking first needs their stemmer. Not safe for
-    threads: the caller locks.
+    can be added again with other values. Terms are indexed when a ranking first needs their stemmer. Not thread-safe:
+    the caller locks.
 
     >>> texts = TextIndex()
     >>> texts.add(0, Text("Ada likes tea"), keywords=("tea",), importance=0.5, accessed_ns=0)
@@ -366,16 +367,16 @@ class TextIndex:
         self._lexicons: dict[str, _Lexicon] = {}
         self._questions: Column | None = None
         self._read: Callable[[Sequence[int]], list[Text]] | None = None
-        """Reads the texts of rows that were packed, in whose place there is `_PACKED`."""
+        """Reads the texts of packed rows, for which `_PACKED` stands in until then."""
         self._sessions: list[str | int | None] = []
-        """The sessions of the rows that were packed."""
+        """The sessions of the packed rows."""
 
     def __len__(self) -> int:
         return self._count
 
     @property
     def size(self) -> int:
-        """How many rows there are, removed ones included."""
+        """The number of rows, removed ones included."""
         return len(self._texts)
 
     def add(
@@ -429,7 +430,7 @@ class TextIndex:
             lexicon.remove(row, text)
 
     def is_live(self, row: int) -> bool:
-        """Return whether a row was added and not removed since."""
+        """Return whether a row was added and has not been removed since."""
         return row < len(self._texts) and self._texts[row] is not None
 
     def live_rows(self) -> Rows:
@@ -437,10 +438,10 @@ class TextIndex:
         return np.array([row for row, text in enumerate(self._texts) if text is not None], np.intp)
 
     def signals(self, query: Query, names: Iterable[str], cosine: _Floats | None = None) -> dict[str, _Floats]:
-        """Compute the named signals of every row; the numbers of removed rows mean nothing.
+        """Compute the named signals of every row; the values of removed rows are meaningless.
 
-        `cosine` is a number for every row, which only the signal of that name needs. Raises `InvalidInput` where it is
-        missing, or of another size.
+        `cosine` has a number for every row, and only the signal of that name needs it. Raises `InvalidInput` if it is
+        needed and missing, or has another size.
         """
         computed: dict[str, Callable[[], _Floats]] = {
             "cosine": lambda: self._checked(cosine),
@@ -455,7 +456,7 @@ class TextIndex:
         return {name: computed[name]() for name in names}
 
     def score(self, query: Query, cosine: _Floats | None = None) -> tuple[_Floats, dict[str, _Floats]]:
-        """Compute the score of every row, and by name each signal that has a weight.
+        """Compute the score of every row, and by name each signal with a weight.
 
         >>> texts = TextIndex()
         >>> texts.add(0, Text("Ada likes tea"), keywords=("ada", "likes", "tea"), importance=0.5)
@@ -470,8 +471,8 @@ class TextIndex:
     def best(self, total: _Floats, count: int, rows: Rows | None = None) -> list[tuple[int, float]]:
         """Return the rows with the highest scores, best first, each with its score rounded to 6 decimals.
 
-        Among `rows`, or all live ones. Rows with equal rounded scores are ordered by importance, the higher first, then
-        by number: so the order does not depend on how a machine rounds.
+        Considers `rows`, or all live rows. Rows with equal rounded scores are ordered by importance, the higher first,
+        then by number, so that the order does not depend on how a machine rounds.
         """
         among = self.live_rows() if rows is None else rows
         scores = total[among]
@@ -485,9 +486,9 @@ class TextIndex:
         return list(zip(near[order].tolist(), rounded[order].tolist(), strict=True))
 
     def pack(self) -> tuple[dict[str, Any], dict[str, Array]] | None:
-        """Return all rows as values and arrays; `None` unless they were compared by the default ranking's stemmer.
+        """Return all rows as values and arrays; `None` unless the default ranking's stemmer has been used.
 
-        Of a row with a keyword none is kept: those of memories are in a table.
+        Also `None` if a row has keywords, because the keywords of memories are stored in a table.
         """
         lexicon = self._lexicons.get(PACKED_STEMMER)
         if lexicon is None or self._keywords:
@@ -503,9 +504,9 @@ class TextIndex:
     def unpack(
         self, values: Mapping[str, Any], arrays: Mapping[str, Array], read: Callable[[Sequence[int]], list[Text]]
     ) -> None:
-        """Fill the empty index with rows that were packed, whose texts `read` returns should they be needed.
+        """Fill the empty index with packed rows; `read` returns their texts when they are needed.
 
-        Raises `UnfitRows` where they are not what `pack` returned.
+        Raises `UnfitRows` unless the arrays are the result of `pack`.
         """
         live, numbers, names = arrays["live"], arrays["sessions"], values["sessions"]
         if not len(live) == len(arrays["lengths"]) == len(arrays["questions"]) == len(numbers):
@@ -524,11 +525,11 @@ class TextIndex:
         self._lexicons[PACKED_STEMMER] = lexicon
 
     def _session(self, row: int) -> str | int | None:
-        """Return the session of a row that was packed."""
+        """Return the session of a packed row."""
         return self._sessions[row] if self._sessions else None
 
     def _read_packed(self) -> None:
-        """Read the texts of the rows that were packed and did not change since."""
+        """Read the texts of the packed rows that have not changed since."""
         rows = [row for row, text in enumerate(self._texts) if text is _PACKED]
         if rows:
             assert self._read is not None, "no row was packed"

@@ -1,8 +1,8 @@
-"""A table of vectors, one in each row, its views, and the graph that it builds where one pays.
+"""A table of vectors, one per row, its views, and the graph that it builds if that pays.
 
-A row is added once, with the seq of the event that carries its vector, and its number is never used again. So rows are
-ordered by the seqs of their births, and a search as of a seq is a search in the first rows. Importance, access, status
-and whether a row is alive have the seq of their last change. All of it is a cache, filled from the log.
+A row is added once, at a seq, and its number is never reused. Rows are therefore ordered by the seqs of their births,
+and a search as of a seq is a search in the first rows. Importance, access, status and whether a row is alive have the
+seq of their last change. All of it is a cache, filled from the log.
 """
 
 import threading
@@ -26,9 +26,9 @@ from refold.threads import Worker
 
 ROWS_MAX: Final = 2**31
 STATUSES_MAX: Final = 255
-_FOREVER: Final = 2**63 - 1  # The seq at which a row dies that is alive.
-_SELECTIONS_MAX: Final = 16  # Filters whose rows are cached for the next search with them.
-# If more than one of so many rows is filtered out, the others are listed: a partition of many equal values is slow.
+_FOREVER: Final = 2**63 - 1  # The seq of death of a row that is alive.
+_SELECTIONS_MAX: Final = 16  # Filters whose rows are cached for later searches.
+# If more than one row in this many is filtered out, the others are listed: partitioning many equal values is slow.
 _EXCLUDED_SHARE: Final = 8
 
 
@@ -40,11 +40,11 @@ class Vocabulary:
         self.keywords = Keywords()
         self.category_ids: dict[str, int] = {}
         self.status_ids: dict[str, int] = {}
-        self.epoch_ns: int | None = None  # The time that days count from: that of the first row's access.
+        self.epoch_ns: int | None = None  # The epoch from which days are counted: the access time of the first row.
 
 
 class Columns(NamedTuple):
-    """The columns that are searched, of one length."""
+    """The columns that are searched, all of the same length."""
 
     matrix: Array  # float32, each line of length 1.
     born: Array  # int64, in order.
@@ -53,24 +53,24 @@ class Columns(NamedTuple):
     importance: Array  # float64.
     accessed: Array  # int64.
     statuses: Array
-    days: Array  # float32: when a row was last accessed, in days since the epoch: what a pass over all rows reads.
-    orders: Array  # int64: of rows with equal scores and importance the one with the lower number is found first.
-    sources: Array  # int64: the seq of the event that carries a row's vector: what a packed graph names a row by.
+    days: Array  # float32: a row's last access, in days since the epoch; a pass over all rows reads these.
+    orders: Array  # int64: orders rows with equal scores and importance; the lower number comes first.
+    sources: Array  # int64: the seq of the event that carries a row's vector; it identifies the row in a packed graph.
 
 
 class RowSelection(NamedTuple):
-    """The rows that a filter leaves, and their columns."""
+    """The rows that pass a filter, and their columns."""
 
     rows: Rows | None
-    """`None` where all rows are passed over and the few others have a weighted importance of minus infinity."""
+    """`None` for a pass over all rows, in which the few excluded rows have a weighted importance of minus infinity."""
     importance: Array  # Already weighted.
     days: Array
 
 
 class TableView:
-    """The rows of a table at one moment, which never change: any number of threads may search them.
+    """An immutable view of a table's rows, which any number of threads can search.
 
-    `graph` speeds up looking for near rows, if there is one for them.
+    `graph`, if there is one for these rows, speeds up the search for near rows.
     """
 
     def __init__(self, columns: Columns, vocabulary: Vocabulary, graph: Graph | None = None) -> None:
@@ -82,7 +82,7 @@ class TableView:
 
     @cached_property
     def alive_count(self) -> int:
-        """How many rows are alive."""
+        """The number of rows that are alive."""
         return int(np.count_nonzero(self.columns.alive))
 
     @cached_property
@@ -100,12 +100,12 @@ class TableView:
         return (now_ns - (self.vocabulary.epoch_ns or 0)) / DAY_NS
 
     def codes(self, keywords: Sequence[str]) -> Codes:
-        """Compute for every row how many keywords it has, and how many of the given ones."""
+        """Compute for every row the number of its keywords, and how many of them are among the given ones."""
         with self.vocabulary.lock:
             return self.vocabulary.keywords.codes(keywords, self.count)
 
     def select(self, chosen: Filter, weight: float) -> RowSelection:
-        """Return the rows that pass a filter, their importance weighted; cached unless it lists rows."""
+        """Return the rows that pass a filter, with weighted importance; cached unless the filter lists rows."""
         if chosen.rows is not None:
             return self._select(chosen, weight)
         key = (chosen.categories, chosen.statuses, chosen.min_importance, weight)
@@ -118,7 +118,7 @@ class TableView:
         return selection
 
     def mask(self, chosen: Filter, rows: Any = slice(None)) -> Array:
-        """Mark every row, or some, that a filter allows."""
+        """Return the mask of `rows`, by default all rows, that a filter allows."""
         columns, vocabulary = self.columns, self.vocabulary
         allowed: Array = columns.alive[rows]
         if chosen.statuses is not None:
@@ -153,15 +153,15 @@ def _is_any(values: Array, names: Sequence[str], ids: dict[str, int]) -> Array:
     return matches
 
 
-# When a table gets a graph, when it gets another, and the thread that builds it.
+# When a table gets a graph, when it gets a new one, and the thread that builds it.
 
-# Rows behind a graph, or a twentieth of its own if that is more, before it is built on.
+# The number of rows behind a graph at which it is extended, or a twentieth of the graph's rows if that is more.
 GRAPH_FRESH_ROWS_MIN: Final = 2_000
 _FRESH_SHARE: Final = 20
-# Rows of a graph that may be gone before it is built anew: they cost time as long as they are in it.
+# The maximum share of a graph's rows that are gone before it is rebuilt; gone rows cost time while they are in it.
 _GRAPH_GONE_RATIO_MAX: Final = 0.25
 _CALIBRATED_ROWS_MIN: Final = 2_048  # With fewer rows no graph is worth its cost on any machine.
-# The time of asking a graph for the nearest rows: passes over all rows that take longer are replaced by it.
+# The time to ask a graph for the nearest rows; the graph replaces passes over all rows that take longer.
 _NEAREST_NS: Final = 100_000
 _HYBRID_NS: Final = 1_500_000  # The time of an approximate search for the best scores.
 _TIMINGS: Final = 3
@@ -196,8 +196,8 @@ def measure(view: TableView) -> Crossover:
 class GraphBuilder:
     """The graph of a table, and the one thread that builds the next one while the table is in use.
 
-    A graph is built when a search would gain by it; built on where many rows came since, and anew where many of its
-    rows are gone.
+    A graph is built when a search would benefit from it, extended when many rows were added, and rebuilt when many of
+    its rows are gone.
     """
 
     def __init__(
@@ -217,12 +217,12 @@ class GraphBuilder:
         self._thread: Worker | None = None
         self._is_closed = False
         self._refused_count = 0
-        """How many rows there were when a graph was not worth having; at twice as many it is tried again."""
+        """The number of rows when a graph was last not worth having; at twice as many it is tried again."""
         self.graph: Graph | None = None
         self.builds_count = 0
 
     def pays(self, view: TableView, *, is_hybrid: bool) -> bool:
-        """Decide whether to search with the view's graph; where it is missing or old, begin to build another."""
+        """Decide whether to search with the view's graph; if it is missing or old, start to build another."""
         if self._is_closed:
             return False
         floor = self.fixed.least(is_hybrid=is_hybrid) if self.fixed is not None else _CALIBRATED_ROWS_MIN
@@ -236,7 +236,8 @@ class GraphBuilder:
                 self._crossover, self._calibrated_count = measure(view), view.count
             bounds = self._crossover
         least = bounds.least(is_hybrid=is_hybrid)
-        # Once in use a graph is used until half of the rows are gone, so that it is not built for every second search.
+        # Once in use, a graph stays in use until the rows fall below half of the crossover, so that it is not built for
+        # every second search.
         self._uses[is_hybrid] = count >= least or (self._uses[is_hybrid] and 2 * count >= least)
         if self._uses[is_hybrid] and view is self._view():
             self._keep_up(view)
@@ -257,7 +258,7 @@ class GraphBuilder:
             return
         with self._lock:
             if (self._thread is None or self._thread.is_over) and not self._is_closed:
-                # No daemon: a thread that is killed inside of a library may take the process with it.
+                # Not a daemon: killing a thread inside a library can crash the process.
                 self._thread = Worker(partial(self._build, view, base), "refold-graph", daemon=False)
                 self._thread.start()
 
@@ -279,26 +280,27 @@ class GraphBuilder:
         return not self._is_closed and threading.main_thread().is_alive()
 
     def put(self, graph: Graph) -> None:
-        """Use a graph in searches from now on; the caller locks."""
+        """Use a graph in searches from now on; the caller holds the lock."""
         self.graph = graph
         self.builds_count += 1
         self._on_change()
 
     def settle(self) -> None:
-        """Wait until nothing is being built."""
+        """Wait until no graph is being built."""
         thread = self._thread
         if thread is not None:
             thread.join()
 
     def close(self) -> None:
-        """Stop building, and release graph and table: the vectors leave RAM with their last user."""
+        """Stop building, and release graph and table; the vectors leave RAM with their last user."""
         with self._lock:
             self._is_closed = True
         self.settle()
         with self._lock:
             self.graph = None
             self._on_change()
-            # A cycle until here, which may not be collected for long: arrays do not count there.
+            # Breaks a reference cycle, which might not be collected for long, because the collector does not count
+            # arrays.
             self._view, self._on_change = _closed, lambda: None
 
 
@@ -307,7 +309,7 @@ def _closed() -> TableView:
 
 
 class PastValues(NamedTuple):
-    """Columns of rows as of an earlier time, of one length."""
+    """Columns of some rows as of an earlier time, all of the same length."""
 
     rows: Any
     importance: Any
@@ -319,11 +321,11 @@ _PACKED: Final = ("matrix", "alive", "importance", "accessed", "statuses", "cate
 
 
 class VectorTable:
-    """The rows of one project and one embedder; one thread at a time writes, any number search.
+    """The rows of one project and one embedder; one thread at a time can write, any number can search.
 
-    `since` is the seq from which on it has every row: it is filled with those alive then, and gets every later change.
-    `crossover` fixes from how many rows on a graph is used; without it that is measured. Close it: it may have a thread
-    that builds a graph.
+    `since` is the seq from which the table has every row: it is filled with the rows alive then, and gets every later
+    change. `crossover` fixes the number of rows from which a graph is used; without it, that number is measured. Close
+    the table, because it might have a thread that builds a graph.
     """
 
     def __init__(
@@ -365,7 +367,7 @@ class VectorTable:
 
     @property
     def nbytes(self) -> int:
-        """About the bytes in RAM."""
+        """Approximate bytes in RAM."""
         with self.lock:
             graph = self.builder.graph
             own = sum(column.nbytes for column in self._columns.values()) + self._vocabulary.keywords.nbytes
@@ -374,7 +376,7 @@ class VectorTable:
 
     @property
     def parts_count(self) -> int:
-        """How many graphs were built, and whether rows were shortened: each takes other room."""
+        """The number of graphs built, plus one if rows were shortened; each of these changes the RAM in use."""
         return self.builder.builds_count + (self._short is not None)
 
     # Packing.
@@ -393,9 +395,9 @@ class VectorTable:
             return values, {name: getattr(columns, name) for name in _PACKED}
 
     def unpack(self, values: Mapping[str, Any], arrays: Mapping[str, Array], keywords: Sequence[Iterable[str]]) -> None:
-        """Fill the empty table with rows that were packed and their keywords; each counts as born at `since`.
+        """Fill the empty table with packed rows and their keywords; each row counts as born at `since`.
 
-        Raises `UnfitRows` for rows of other vectors, and where they are not what `pack` returned.
+        Raises `UnfitRows` for rows of other vectors, and unless the arguments are the result of `pack`.
         """
         if (values["name"], values["dimensions"]) != (self.name, self.dimensions):
             refuse(f"its vectors are {values['name']!r} of {values['dimensions']} numbers")
@@ -438,12 +440,12 @@ class VectorTable:
     ) -> int:
         """Add a row and return its number; `vector` is an array, a sequence, or raw float32.
 
-        Of rows with equal scores that of the lower `order` comes first; by default it is the row's number. `source` is
-        the seq of the event that carries the vector, if that is not `seq`; with `is_unit` the vector is an array of
-        length 1.
+        Of rows with equal scores and importance, the row with the lower `order` comes first; by default it is the row's
+        number. `source` is the seq of the event that carries the vector, if that is not `seq`; with `is_unit`, the
+        vector is an array of length 1.
 
         Raises `InvalidInput` for a vector that is zero or not finite and for a seq before the last row's;
-        `EmbeddingMismatch` for one of another dimension. Then nothing is changed.
+        `EmbeddingMismatch` for a vector of another dimension. Nothing is changed then.
         """
         unit = vector if is_unit else normalised(vector, self.dimensions, count=1)[0]
         with self.lock:
@@ -486,9 +488,10 @@ class VectorTable:
         sources: Any = None,
         are_units: bool = False,
     ) -> Rows:
-        """Add many rows in the order of their seqs and return their numbers; a column of length 1 is for all of them.
+        """Add many rows in the order of their seqs and return their numbers; a column of one value applies to all rows.
 
-        With `are_units` the vectors are an array of length 1 each. Raises the errors of `add`; then nothing is changed.
+        With `are_units`, `vectors` is an array of vectors of length 1. Raises the errors of `add`; nothing is changed
+        then.
         """
         units = vectors if are_units else normalised(vectors, self.dimensions)
         with self.lock:
@@ -528,7 +531,7 @@ class VectorTable:
             return np.arange(begin, begin + count)
 
     def remove(self, seq: int, rows: Any) -> None:
-        """Mark rows as dead from a seq on; dead ones stay as they are."""
+        """Mark rows as dead from a seq on; rows that are already dead stay unchanged."""
         with self.lock:
             places = np.atleast_1d(np.asarray(rows, np.intp))
             going = places[self._columns["alive"].values[places]]
@@ -594,17 +597,17 @@ class VectorTable:
             return self._latest
 
     def stale(self, at: int) -> Rows:
-        """Return the rows that were alive at a seq and changed since: those that `view_at` needs values of."""
+        """Return the rows that were alive at a seq and have changed since; `view_at` needs their past values."""
         with self.lock:
             count = self._count_at(at)
             changed, died = self._columns["changed"].values[:count], self._columns["died"].values[:count]
             return np.flatnonzero((changed > at) & (died > at))
 
     def view_at(self, at: int, past: PastValues | None = None) -> TableView:
-        """Return the rows as of a seq: those born by then and alive, with `past` values of those changed since.
+        """Return the rows as of a seq: those born by then and alive, with `past` values for rows changed since.
 
-        Raises `InvalidInput` for a seq before `since`, where rows may be missing, and for a row changed later without a
-        value in `past`.
+        Raises `InvalidInput` for a seq before `since`, because rows might be missing, and for a row changed later that
+        has no value in `past`.
         """
         with self.lock:
             if at < self.since:
@@ -635,7 +638,7 @@ class VectorTable:
         return int(self._columns["born"].values.searchsorted(at, "right"))
 
     def short(self, view: TableView) -> ShortRows | None:
-        """Return the short rows for a search of a view, some more than before; `None` where they are not worth it."""
+        """Return the short rows for a search of a view, after shortening some more; `None` if they are not worth it."""
         matrix = view.columns.matrix
         if not shorts.pays(view.count, self.dimensions):
             return None
@@ -658,8 +661,8 @@ class VectorTable:
     def graph_from_bytes(self, blob: bytes) -> int:
         """Restore a packed graph, and return the seq at which it was packed.
 
-        All rows that it names have to be here, alive or not: see `hnsw.seqs_of`. Raises `UnfitGraph` for other bytes or
-        rows; then nothing is changed.
+        All rows that it names must be in the table, alive or not: see `hnsw.seqs_of`. Raises `UnfitGraph` for other
+        bytes or rows; nothing is changed then.
         """
         with self.lock:
             columns = self.view().columns
@@ -668,7 +671,7 @@ class VectorTable:
             return position
 
     def close(self) -> None:
-        """End the thread that builds a graph; searches go on without a graph."""
+        """Stop the thread that builds a graph; searches continue without a graph."""
         self.builder.close()
 
 

@@ -1,4 +1,4 @@
-"""Terms of texts: words without the commonest English ones, reduced to their stems; and how much of one asks. Pure."""
+"""Terms of texts: the stems of all but the most common English words; and a text's share of questions. Pure."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -7,10 +7,10 @@ from typing import Final, TypeAlias
 
 from refold.text import is_unspaced, words
 
-# Words into terms: without the commonest English ones, and reduced to their stems.
+# From words to terms: the most common English words are dropped, and the others reduced to their stems.
 #
-# Porter's algorithm of 1980 (M. F. Porter, An algorithm for suffix stripping), and a lighter one of four steps. Both
-# leave words of other letters than a to z as they are.
+# The stemmers are Porter's algorithm of 1980 (M. F. Porter, An algorithm for suffix stripping), and a lighter one of
+# four steps. Both leave words with letters other than a to z unchanged.
 
 _STEMS_MAX: Final = 65_536  # Words whose stems are cached.
 
@@ -25,9 +25,9 @@ _COMMON: Final = frozenset(
 
 
 def terms_of(text: str, stemmer: str) -> tuple[list[str], int]:
-    """Split a text into terms, with repetitions; return them and how many words long it is.
+    """Split a text into terms, with repetitions; return them and the length of the text in words.
 
-    Of a script without spaces between words, each pair of characters and each character is a term, and two pairs count
+    In a script without spaces between words, each pair of characters and each character is a term, and two pairs count
     as one word. `stemmer` is a key of `STEMMERS`.
 
     >>> terms_of("The dogs were barking", "porter")
@@ -38,7 +38,7 @@ def terms_of(text: str, stemmer: str) -> tuple[list[str], int]:
 
 
 def words_of(text: str) -> tuple[list[str], int]:
-    """Split a text into the words that `terms_of` reduces to their stems, and return how many words long it is."""
+    """Split a text into the words that `terms_of` stems; return them and the length of the text in words."""
     if text.isascii():
         plain_words = [word for word in words(text) if word not in _COMMON]
         return plain_words, len(plain_words)
@@ -56,7 +56,7 @@ def words_of(text: str) -> tuple[list[str], int]:
 
 
 class Words:
-    """Distinct words of texts, of which those with a stem are found without reducing all others to theirs.
+    """Distinct words of texts, which can be found by their stem without stemming all of them.
 
     >>> words = Words("porter")
     >>> words.add(["dogs", "dig", "dog"])
@@ -73,15 +73,15 @@ class Words:
 
     @property
     def nbytes(self) -> int:
-        """About the bytes in RAM."""
+        """Approximate bytes in RAM."""
         return _WORD_BYTES * (self._count + len(self._fresh))
 
     def add(self, words: Iterable[str]) -> None:
-        """Add words, which are found from the next `settle` on."""
+        """Add words, which `having` finds after the next `settle`."""
         self._fresh.update(words)
 
     def settle(self) -> None:
-        """Let all words be found that were added; `having` needs no lock beside it."""
+        """Make all added words searchable; `having` needs no lock while this runs."""
         groups = self._groups
         if self._fresh:
             for word in self._fresh:
@@ -93,7 +93,7 @@ class Words:
             self._count = sum(map(len, groups.values()))
 
     def having(self, term: str) -> list[str]:
-        """List the words that a term is the stem of."""
+        """List the words whose stem is `term`."""
         beginning = term[: max(1, len(term) - _CHANGED_LETTERS_MAX)]
         key = beginning[:_GROUP_LETTERS]
         if len(key) == _GROUP_LETTERS:
@@ -107,16 +107,16 @@ class Words:
 
 _GROUP_LETTERS: Final = 2
 _CHANGED_LETTERS_MAX: Final = 2
-"""More than there are at the end of any stem that its word does not begin with; all of them begin with the same."""
+"""More than the letters at the end of any stem that differ from its word; the first letter is always the same."""
 _WORD_BYTES: Final = 250
 
 
 _Endings: TypeAlias = tuple[tuple[str, ...], tuple[tuple[str, str], ...]]
-"""Endings, for one call that says of most words that none fits; and with what each is replaced."""
+"""Endings, for a single call that rules out most words; and pairs of each ending and its replacement."""
 
 
 def _endings(pairs: str) -> _Endings:
-    """Parse endings and their replacements, the longest first, so that the first that fits is the one to replace."""
+    """Parse endings and their replacements, longest first, so that the first one that matches is the one to replace."""
     parts = (pair.partition(":") for pair in sorted(pairs.split(), key=lambda pair: -len(pair.partition(":")[0])))
     replacements = tuple((ending, replacement) for ending, _, replacement in parts)
     return tuple(ending for ending, _ in replacements), replacements
@@ -137,7 +137,7 @@ _ENDINGS_4: Final = _endings("ement ance ence able ible ment ant ent ism ate iti
 
 @lru_cache(_STEMS_MAX)
 def light(word: str) -> str:
-    """Remove the commonest English ending of a word."""
+    """Remove the most common English ending of a word."""
     if not word.isascii():
         return word
     for suffix, replacement in _LIGHT_ENDINGS:
@@ -175,7 +175,7 @@ _SHAPES: Final = {code: "v" if chr(code) in "aeiou" else "c" for code in range(o
 
 
 def _shape(stem: str) -> str:
-    """Spell a stem as v and c, for vowels and consonants; a y behind a consonant is a vowel."""
+    """Spell a stem as v and c, for vowels and consonants; a y after a consonant is a vowel."""
     if "y" not in stem:
         return stem.translate(_SHAPES)
     shape = ""
@@ -190,12 +190,12 @@ def _measure(stem: str) -> int:
 
 
 def _ends_short(stem: str) -> bool:
-    """Tell whether a stem ends in consonant, vowel, consonant, the last of them not w, x or y."""
+    """Return whether a stem ends in consonant, vowel, consonant, and the last is not w, x or y."""
     return _shape(stem).endswith("cvc") and stem[-1] not in "wxy"
 
 
 def _replaced(word: str, endings: _Endings, *, measure_min: int = 1) -> str:
-    """Replace the longest of some endings, where enough of the word stays."""
+    """Replace the longest matching ending, if enough of the word remains."""
     if not word.endswith(endings[0]):
         return word
     for suffix, replacement in endings[1]:
@@ -213,7 +213,7 @@ def _without_past(word: str) -> str:
     stem = word[: -len("ed")] if word.endswith("ed") else word[: -len("ing")]
     if "v" not in _shape(stem):
         return word
-    # The e that the ending took comes back, and a consonant that was doubled for it goes.
+    # Restore the e that the ending replaced, and remove a consonant that was doubled before it.
     if stem.endswith(("at", "bl", "iz")):
         return stem + "e"
     if len(stem) > 1 and stem[-1] == stem[-2] and _shape(stem)[-1] == "c" and stem[-1] not in "lsz":
@@ -224,7 +224,7 @@ def _without_past(word: str) -> str:
 STEMMERS: Final[dict[str, Callable[[str], str]]] = {"porter": porter, "light": light, "none": str}
 
 
-# How much of a text is a question: a text that only asks seldom holds the answer.
+# The share of a text that is a question: a text that only asks rarely contains the answer.
 
 _SPEAKER: Final = re.compile(r"\w[\w .'-]{0,40}: ")
 _SENTENCES: Final = re.compile(r"(?<=[.?!\u061f])\s+|(?<=[\u3002\uff01\uff1f])\s*")
@@ -232,7 +232,7 @@ _QUESTION_MARKS: Final = ("?", "\u061f", "\uff1f")
 
 
 def question_share(text: str) -> float:
-    """Compute the share of a text, by characters, in sentences that end as questions, without its speaker.
+    """Compute the share of a text's characters in sentences that end as questions, leaving out its speaker.
 
     >>> question_share("Ada: How are you?")
     1.0
@@ -246,7 +246,7 @@ def question_share(text: str) -> float:
     return questions / max(1, sum(map(len, sentences)))
 
 
-# Words of any talk, which say little of what a text is about, beside those that `terms_of` leaves out.
+# Words of everyday talk, which say little about a text's subject, in addition to the words that `terms_of` drops.
 
 _TALK: Final = (
     "again all also am any anyone anything around away back bad because bit both bring buy call came care "
@@ -270,12 +270,12 @@ _TALK: Final = (
 
 @cache
 def talk_terms() -> frozenset[str]:
-    """Return the stems of the words of any talk."""
+    """Return the stems of the words of everyday talk."""
     return frozenset(map(porter, _TALK.split()))
 
 
-# Verbs and nouns whose forms no stemmer brings together: the word itself, then the others. Forms that are better known
-# as another word are left out: bit, bound, ground, lay, leaves, lives, lit, rose, wound.
+# Verbs and nouns whose forms no stemmer unifies: the base form, then the others. Forms that are better known as another
+# word are left out: bit, bound, ground, lay, leaves, lives, lit, rose, wound.
 
 _IRREGULAR: Final = (
     "become became|begin began begun|bend bent|bleed bled|blow blew blown|break broke broken|bring brought|"
@@ -302,7 +302,7 @@ def _irregular_terms(stemmer: str) -> dict[str, tuple[str, ...]]:
 
 
 def forms_of(term: str, stemmer: str) -> tuple[str, ...]:
-    """List the terms of all forms of an irregular word, given one of them, the word's own first; else the term alone.
+    """List the terms of all forms of an irregular word, the base form first; for any other word only its own term.
 
     >>> forms_of("wrote", "none"), forms_of("paint", "none")
     (('write', 'wrote', 'written'), ('paint',))
@@ -314,7 +314,7 @@ _ASKING: Final = frozenset(("how", "what", "when", "where", "which", "who", "who
 
 
 def subject_of(text: str) -> str:
-    """Return the words of a text without those of any talk.
+    """Return the words of a text without those of everyday talk.
 
     >>> subject_of("Thank you! When do we paint the kitchen again?")
     'you when we paint the kitchen'
@@ -324,7 +324,7 @@ def subject_of(text: str) -> str:
 
 
 def asks(text: str) -> bool:
-    """Return whether a text begins as a question, or ends a sentence as one.
+    """Return whether a text begins with a question word, or has a sentence that ends as a question.
 
     >>> asks("when do we paint"), asks("We paint now.")
     (True, False)

@@ -1,1 +1,1 @@
-"""The log: bytes in order, on disk or in RAM, and nothing about what they mean."""
+"""The log: ordered bytes on disk or in RAM, with no knowledge of their meaning."""

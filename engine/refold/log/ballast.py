@@ -1,8 +1,9 @@
-"""Ballast: bytes of the disk that a store reserves, so that erasing, which makes room, has room when the disk is full.
+"""Ballast: disk space that a store reserves, so that erasing, which frees space, can run when the disk is full.
 
-It is a file next to the data. When erasing, or the clean copy that follows, meets a full disk, its bytes are given back
-to the disk; they are taken again once the disk has room. No verb that only adds may have them: it would use them up,
-and a full store could not be emptied any more. A disk without room for ballast is no reason to refuse a store.
+The ballast is a file next to the data. If erasing, or the clean copy that follows, finds the disk full, the ballast's
+bytes are released to the disk; they are reserved again once the disk has room. An operation that only adds data cannot
+use them: it would consume them, and a full store could not be emptied any more. A store opens even if the disk has no
+room for ballast.
 """
 
 import os
@@ -22,12 +23,12 @@ _CHUNK: Final = bytes(64 * 1024)
 
 
 def wanted_bytes(data_bytes: int) -> int:
-    """Return how much a store with a data file of this size reserves: room to rewrite it and to copy it, in bounds."""
+    """Return the bytes to reserve for a data file of this size: room to rewrite it and to copy it, within bounds."""
     return min(max(2 * data_bytes, BALLAST_BYTES_MIN), BALLAST_BYTES_MAX)
 
 
 def reserved_bytes(path: str) -> int:
-    """Return how many bytes of the disk are reserved in a store's directory."""
+    """Return the number of bytes reserved on disk in a store's directory."""
     try:
         status = os.stat(os.path.join(path, BALLAST_FILE))
     except OSError:
@@ -43,13 +44,16 @@ class Ballast:
         self._file = os.path.join(path, BALLAST_FILE)
         self._is_lent = self._is_given = False
         self.written_bytes = 0
-        """The bytes written since it was last compared with the data: it is compared after ``BALLAST_BYTES_MIN``."""
+        """Bytes written since the ballast was last compared with the data; compared again at ``BALLAST_BYTES_MIN``."""
 
     def _wanted_bytes(self) -> int:
         return wanted_bytes(os.stat(os.path.join(self._path, DATA_FILE)).st_size)
 
     def fill(self) -> bool:
-        """Reserve what is missing, or the least of it, if the disk has twice as much; return whether all is there."""
+        """Reserve the missing bytes, and return whether the ballast is complete.
+
+        Reserves only if the disk has twice as much free; if it does not, tries again with ``BALLAST_BYTES_MIN``.
+        """
         if self._is_lent:
             return False
         self.written_bytes = 0
@@ -66,7 +70,7 @@ class Ballast:
         return reserved >= wanted
 
     def lend(self, use: Callable[[], T]) -> T:
-        """Call ``use``, which may have the ballast's room if it asks for it; take the room again afterwards."""
+        """Call ``use``, which can ``give`` the ballast's space to the disk; reserve the space again afterwards."""
         if self._is_lent:
             return use()
         self._is_lent = True
@@ -79,7 +83,7 @@ class Ballast:
             self.fill()
 
     def give(self) -> bool:
-        """Give the disk its bytes back, where the ballast is lent; return whether that is worth another try."""
+        """Release the ballast's bytes to the disk if it is lent; return whether another attempt is worthwhile."""
         if not self._is_lent or not self._release():
             return False
         self._is_given = True
@@ -95,7 +99,7 @@ class Ballast:
         return True
 
     def _retake(self) -> None:
-        """Reserve again what is left of the ballast, before verbs that only add find it."""
+        """Reserve as much as still fits, before operations that only add data can take the space."""
         size_bytes = self._wanted_bytes()
         while size_bytes >= len(_CHUNK):
             try:
@@ -113,7 +117,7 @@ def _free_bytes(path: str) -> int:
 
 
 def _reserve(file: str, size_bytes: int) -> None:
-    """Make the file so long, with blocks of the disk behind all of its bytes."""
+    """Extend the file to this size, with disk blocks allocated for all of its bytes."""
     descriptor = os.open(file, os.O_CREAT | os.O_RDWR | FILE_FLAGS, 0o600)
     try:
         if hasattr(os, "posix_fallocate"):

@@ -1,8 +1,8 @@
-"""A copy of a store's file that holds nothing of what was deleted, and its way into the file's place.
+"""Makes a copy of a store's file without any remains of deleted rows, and puts it in the file's place.
 
-LMDB's own compact copy takes pages as they are, and with them what is left of deleted rows between nodes and behind
-long values. So rows are written in the order of their keys into a new file. It counts commits on from where the old one
-ends, as LMDB's table of readers does, which both have: whoever has the old file open goes on in the new one.
+LMDB's own compact copy takes pages as they are, including remains of deleted rows between nodes and after long values.
+So the rows are written in key order into a new file. Both files share LMDB's table of readers, so the new file
+continues the commit numbers of the old one: processes that have the old file open continue in the new one.
 """
 
 import errno
@@ -22,24 +22,23 @@ from refold.log.environment import Environment
 from refold.log.lmdb_file import CLEAN, DATA_FILE, FORMAT_KEY, open_alone, translated
 
 _COPYING: Final = "copying"
-"""Where the file is until it is whole, so that no part of it is taken for a store."""
+"""The directory of the file until it is complete, so that a partial file is never mistaken for a store."""
 
 _COMMIT_BYTES: Final = 16 * 1024**2
-"""Bytes of rows that are held in RAM before they are written."""
+"""Bytes of rows collected in RAM before they are written."""
 
 
 Changes: TypeAlias = Mapping[str, Mapping[bytes, bytes | None]]
-"""By database and key, what a row is to hold instead; ``None`` where there is to be none."""
+"""New values of rows, by database and key; ``None`` for a row to leave out."""
 
 
 def copy(environment: Environment, into: str, changes: Changes = MappingProxyType({})) -> None:
-    """Write everything that is committed, but for changes, to a new data file in a directory, and flush it.
+    """Write all committed rows, with ``changes`` applied, to a new data file in a directory, and flush it.
 
-    It gets its name once it is whole.
-
-    One read transaction is open meanwhile. Raises ``StoreFull`` and ``StoreError``, and ``OSError`` of the file.
+    The file gets its name once it is complete. One read transaction is open meanwhile. Raises ``StoreFull`` and
+    ``StoreError``, and ``OSError`` from the file.
     """
-    mode = os.stat(os.path.join(environment.path, DATA_FILE)).st_mode & 0o777 | 0o600  # A copy is its owner's.
+    mode = os.stat(os.path.join(environment.path, DATA_FILE)).st_mode & 0o777 | 0o600  # Its owner keeps access.
     place = os.path.join(into, _COPYING)
     attempts = RETRIES_COUNT_MAX
     while True:
@@ -84,8 +83,8 @@ def _changed(
 def _put_some(rows: Iterator[tuple[str, tuple[bytes, bytes]]], names: list[str], place: str) -> bool:
     """Put the next rows into the new file in one transaction, and return whether there may be more.
 
-    The file is opened for each transaction: LMDB would write the next one's pages into buffers of this one, and what
-    is left in a buffer would be in the file twice.
+    The file is reopened for each transaction. LMDB would otherwise reuse this transaction's buffers for the pages of
+    the next one, and leftovers in a buffer would be in the file twice.
     """
     target = open_alone(place)
     bytes_left = _COMMIT_BYTES
@@ -103,9 +102,9 @@ def _put_some(rows: Iterator[tuple[str, tuple[bytes, bytes]]], names: list[str],
 
 
 def rewrite(environment: Environment, changes: Changes) -> None:
-    """Replace the data file by a clean copy with changes; the caller has its turn and allows no reads meanwhile.
+    """Replace the data file with a clean copy, with ``changes`` applied; the caller holds its turn and prevents reads.
 
-    Where that fails the old file stays, whole: ``StoreFull`` where there is no room for the copy, with the ballast's.
+    On failure the old file stays intact. Raises ``StoreFull`` if the copy does not fit even in the ballast's space.
     """
     environment.check_writing()
     while True:
@@ -136,26 +135,27 @@ def _rewrite(environment: Environment, changes: Changes) -> None:
         remove(directory, strict=False)
 
 
-# A data file begins with two pages that each describe a commit: the one with the even number and the one with the odd.
+# A data file begins with two pages that each describe a commit: one with an even number, and one with an odd number.
 
 _META_BEGIN: Final = 16
-"""Where a page has its description, behind the page's own header, in LMDB 0.9 on a machine of 64 bits."""
+"""The offset of the description in its page, after the page header, in LMDB 0.9 on a 64-bit machine."""
 _META_BYTES: Final = 136
 _NUMBER: Final = Struct("@Q")
-"""The last word of a description is the number of its commit."""
+"""The last word of a description, the number of its commit."""
 
 
 def _continue_commits(file: str, environment: Environment) -> None:
-    """Give the last commit of a new file the number that the last one of the old file has.
+    """Give the last commit of the new file the number of the old file's last commit.
 
-    That may be no smaller than the number of transactions that made the new file: its list of free pages has them.
+    That number must not be smaller than those of the transactions that made the new file, because the new file's list
+    of free pages contains them. If it is, the old file's number is advanced first.
     """
     page_bytes, meta = environment.env.stat()["psize"], environment.databases["meta"]
     with open(file, "r+b", buffering=0) as new:
         descriptions = [os.pread(new.fileno(), _META_BYTES, page * page_bytes + _META_BEGIN) for page in (0, 1)]
         whole = max(descriptions, key=_number)
         while environment.env.info()["last_txnid"] < _number(whole):
-            with environment.begin(write=True) as txn:  # What is there once more, for the number.
+            with environment.begin(write=True) as txn:  # Puts the same value, to advance the number.
                 txn.put(FORMAT_KEY, txn.get(FORMAT_KEY, db=meta) or b"", db=meta)
         last = environment.env.info()["last_txnid"]
         for number in (last - 1, last):

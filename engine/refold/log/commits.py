@@ -1,6 +1,6 @@
-"""The interface of a shared log: commits in order on a server, to which several machines append.
+"""The interface of a shared log: ordered commits on a server, to which several machines append.
 
-A commit is what one turn wrote: records, and the rows that go with them. Its bytes have no meaning for the server.
+A commit holds the records that one turn wrote, and the rows that belong to them. Its bytes are opaque to the server.
 """
 
 import re
@@ -19,32 +19,32 @@ if TYPE_CHECKING:
     from urllib.parse import SplitResult
 
 FORMAT: Final = 1
-"""The format of the commits written by this program. A reader refuses any other one."""
+"""The format of the commits written by this program. A reader refuses any other format."""
 
 POSITION_KEY: Final = b"position"
-"""The row of ``meta`` that says which commit of the server was applied last: a store that has it is a copy."""
+"""The row of ``meta`` with the number of the last applied commit of the server; a store with this row is a copy."""
 
 MOVING_KEY: Final = b"moving"
-"""The row of ``meta`` of a log that is being moved to a server: it cannot be opened before it is whole."""
+"""The row of ``meta`` that marks a log being moved to a server; the log cannot be opened until the move is complete."""
 
 PREFIXES: Final = ("postgresql://", "postgres://", "nats://", "tls://")
-"""How the address of a shared log begins."""
+"""The prefixes that mark the address of a shared log."""
 
 
 _PASSWORD: Final = re.compile(r"(?<=://)([^:@]*:).*(?=@)|((?<=[?&])[^=&]*pass[^=&]*=)[^&]*", re.IGNORECASE | re.DOTALL)
 
 
 def shown_address(address: str) -> str:
-    """Return an address without a password; with one that is not written as it should be, more may be left out."""
+    """Return an address with its password hidden; if the password is not properly escaped, more may be hidden too."""
     return _PASSWORD.sub(lambda found: f"{found[1] or found[2]}***", address)
 
 
 def split_address(address: str) -> "SplitResult":
-    """Return the parts of an address; ``InvalidInput`` where they are not what they seem, as with ``/`` in a password.
+    """Return the parts of an address; ``InvalidInput`` if it would be split wrongly, as with a ``/`` in a password.
 
-    Nothing of it is in the message: it may be a part of the password.
+    The message quotes no part of the address, because any part could belong to the password.
     """
-    from urllib.parse import urlsplit  # noqa: PLC0415 - loaded only by those whose log is on a server
+    from urllib.parse import urlsplit  # noqa: PLC0415 - loaded only if the log is on a server
 
     with suppress(ValueError):
         parts = urlsplit(address)
@@ -59,12 +59,12 @@ def split_address(address: str) -> "SplitResult":
 
 
 def is_address(path: object) -> bool:
-    """Return whether this is the address of a shared log, and not the path of a directory."""
+    """Return whether ``path`` is the address of a shared log rather than the path of a directory."""
     return isinstance(path, str) and path.startswith(PREFIXES)
 
 
 class Commit(Struct, frozen=True, array_like=True):
-    """One commit: records for the end of the log, rows to put or to delete, and records in the place of others."""
+    """One commit: records to append, rows to put or delete, and records that replace existing ones."""
 
     format: int
     records: tuple[Sealed, ...] = ()
@@ -73,17 +73,17 @@ class Commit(Struct, frozen=True, array_like=True):
 
 
 class Numbered(NamedTuple):
-    """A commit as the server has it, under its number."""
+    """A commit as stored on the server, with its number."""
 
     number: int
     packed: bytes
 
 
 class Lag(NamedTuple):
-    """How far a copy is behind its server: the commits that it is told of and lacks, and since when it may lack more.
+    """The lag of a copy behind its server: the number of commits it knows of but lacks, and how long it may lack more.
 
-    ``seconds`` are those since the copy last had all commits that the server had; up to about ``FOLLOW_SECONDS`` of
-    them pass between two looks.
+    ``seconds`` is the time since the copy last had every commit of the server. It reaches about ``FOLLOW_SECONDS``
+    between two checks.
     """
 
     commits: int
@@ -91,7 +91,7 @@ class Lag(NamedTuple):
 
 
 class Check(NamedTuple):
-    """What was found out about a server: ``"ok"``, ``"warn"`` or ``"bad"``, a message, and the next step if any."""
+    """The result of one check of a server: ``"ok"``, ``"warn"`` or ``"bad"``, a message, and the next step if any."""
 
     name: str
     state: str
@@ -100,7 +100,7 @@ class Check(NamedTuple):
 
 
 class Replacement(NamedTuple):
-    """Bytes that are to take the place of those that a commit has."""
+    """New bytes for a commit, with the bytes they replace."""
 
     number: int
     before: bytes
@@ -112,19 +112,19 @@ class Overtaken(Exception):
 
 
 class Disconnected(Exception):
-    """The connection was lost during an append, which may have been carried out."""
+    """The connection was lost during an append, which may or may not have taken effect."""
 
 
 class CommitLog(Protocol):
-    """Commits in order. Numbers grow from one commit to the next; they need not be without gaps.
+    """Commits in order; their numbers increase, possibly with gaps.
 
-    Calls come from one thread at a time, but for ``head``, ``wait`` and ``close``. Where the server cannot be reached
-    they raise ``StoreUnreachable``.
+    Only one thread at a time can call a method, except ``head``, ``wait`` and ``close``. Methods raise
+    ``StoreUnreachable`` if the server cannot be reached.
     """
 
     @property
     def name(self) -> str:
-        """The address, for messages: without a password."""
+        """The address without its password, for messages."""
         ...
 
     def head(self) -> int:
@@ -132,71 +132,71 @@ class CommitLog(Protocol):
         ...
 
     def read(self, after: int) -> list[Numbered]:
-        """Return the first commits behind a number, about ``PAGE_BYTES`` of them and at least one where there is one.
+        """Return the next commits after a number, about ``PAGE_BYTES`` in total, and at least one if there is any.
 
-        Raises ``StoreCorrupt`` where one that was there is missing.
+        Raises ``StoreCorrupt`` if a commit has gone missing.
         """
         ...
 
     def append(self, expected: int, packed: bytes) -> int:
-        """Append a commit behind the one numbered ``expected``, durably, and return its number.
+        """Durably append a commit after the commit numbered ``expected``, and return its number.
 
-        Raises ``Overtaken`` where another one is the last by now, and ``Disconnected``.
+        Raises ``Overtaken`` if ``expected`` is no longer the last commit, and ``Disconnected``.
         """
         ...
 
     def replace(self, commits: Sequence[Replacement]) -> bool:
-        """Put other bytes in the place of commits, durably; nothing of the old ones can be read then.
+        """Durably replace the bytes of commits; the old bytes can no longer be read afterwards.
 
-        Returns whether that was done with all; another machine has replaced what is not as it was any more.
+        Returns whether all of them were replaced; a commit whose bytes have changed was replaced by another machine.
 
-        What the server keeps of them in its files goes with its own upkeep, which ``sweep`` asks for.
+        The server's own maintenance, which ``sweep`` requests, removes remains of the old bytes from its files.
         """
         ...
 
     def sweep(self) -> None:
-        """Have the server drop what was replaced from its files, as far as it can be asked for that."""
+        """Ask the server to drop replaced bytes from its files, as far as it supports that."""
         ...
 
     def queue(self) -> None:
-        """Wait for this machine's turn among those that are about to append, where the server knows of turns."""
+        """Wait for this machine's turn among the machines that are about to append, if the server supports turns."""
         ...
 
     def leave(self) -> None:
-        """Give that turn back; without one nothing happens."""
+        """Release the turn from ``queue``; a no-op without one."""
         ...
 
     def wait(self, seconds: float) -> int | None:
-        """Wait so long at most for a commit and return the number of the last one, ``None`` where that is not told."""
+        """Wait up to ``seconds`` for a commit; return the number of the last one, or ``None`` if none was announced."""
         ...
 
     def size_bytes(self) -> int:
-        """Return the bytes that the commits take on the server, about."""
+        """Return the approximate size of the commits on the server, in bytes."""
         ...
 
     def checks(self) -> list[Check]:
-        """Return what an operator should know of the server: versions, durability, replicas, missing commits, clock."""
+        """Check the server for an operator: versions, durability, replicas, missing commits, clock."""
         ...
 
     def close(self) -> None:
-        """End the connections; a second call does nothing."""
+        """Close the connections; a second call does nothing."""
         ...
 
 
 PAGE_BYTES: Final = 4 * 1024**2
-"""The bytes of commits that are read from the server at a time."""
+"""The approximate number of bytes of commits read from the server at a time."""
 
 _ENCODE: Final = msgspec.msgpack.Encoder().encode
 _DECODER: Final = msgspec.msgpack.Decoder(Commit)
 
 
 def pack(records: Sequence[Sealed], rows: Sequence[Row], erased: Sequence[Sealed] = ()) -> bytes:
-    """Return the bytes of a commit."""
+    """Encode a commit as bytes."""
     return _ENCODE(Commit(FORMAT, tuple(records), tuple(rows), tuple(erased)))
 
 
 def unpack(commit: Numbered, name: str) -> Commit:
-    """Return the commit that bytes hold; ``StoreCorrupt`` or ``StoreVersion`` where they hold none of this format."""
+    """Decode a commit; ``StoreCorrupt`` if the bytes are not a commit, ``StoreVersion`` if they have another format."""
     try:
         found = _DECODER.decode(commit.packed)
     except msgspec.DecodeError as error:

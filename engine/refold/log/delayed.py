@@ -1,7 +1,7 @@
 """A log that answers before the disk does: writes go to a tail in RAM, which a thread makes durable moments later.
 
-What a crash takes is the tail, the events of the last ``DELAY_MS_MAX`` milliseconds, and of those whole commands: the
-tail reaches the log below in order, each part of it in one transaction. Reads see the log with its tail.
+A crash loses the tail, which holds the events of the last ``DELAY_MS_MAX`` milliseconds, and never part of a command:
+the tail reaches the log below in order, each part of it in one transaction. Reads see the log with its tail.
 """
 
 import atexit
@@ -22,11 +22,11 @@ from refold.log.protocol import TABLES, Row, Table, write
 from refold.log.record import EventBytes, Record, Sealed, events_in
 from refold.threads import NO_THREAD, Bell, Worker
 
-# The end of a log that is not on the disk yet: commands in the order in which they were written.
+# The tail is the end of a log that is not on disk yet: commands in the order they were written.
 
 
 class _Part(NamedTuple):
-    """One write, and where it begins."""
+    """One write, with the number of records before it in the tail, and the number of bytes up to its end."""
 
     records: Sequence[Sealed]
     rows: Sequence[Row]
@@ -37,8 +37,8 @@ class _Part(NamedTuple):
 class Tail:
     """The writes after the seq ``behind``.
 
-    A write is in it or not: appending one part is a single step, and everything else is derived from the parts, in
-    steps that may be interrupted and done again.
+    A write is either in the tail or not, because appending a part is a single step. Everything else is derived from the
+    parts, in steps that can be interrupted and repeated.
     """
 
     def __init__(self, behind: int) -> None:
@@ -52,7 +52,7 @@ class Tail:
         return bool(self._parts)
 
     def append(self, records: Sequence[Sealed], rows: Sequence[Row]) -> None:
-        """Put one write at the end."""
+        """Append one write."""
         last = self._parts[-1] if self._parts else _Part((), (), 0, 0)
         added = sum(len(record) for _, record in records)
         added += sum(len(key) + len(value or b"") for _, key, value in rows)
@@ -66,7 +66,7 @@ class Tail:
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of records and rows."""
+        """The size of the records and rows, in bytes."""
         return self._parts[-1].bytes_until if self._parts else 0
 
     def _derive(self) -> None:
@@ -77,22 +77,22 @@ class Tail:
             self._derived_count += 1
 
     def records(self) -> list[Sealed]:
-        """Return all records, to be read only."""
+        """Return all records; the caller must not change the list."""
         self._derive()
         return self._records
 
     def between(self, after: int, until: int) -> list[Sealed]:
-        """Return the records with the events behind ``after`` up to ``until``."""
+        """Return the records that hold the events after ``after`` up to ``until``."""
         records = self.records()
         return records[bisect_right(records, after, key=_KEY) : bisect_left(records, until, key=_KEY) + 1]
 
     def rows(self, table: Table) -> dict[bytes, bytes | None]:
-        """Return the rows of a table as they were written last, ``None`` for deleted ones; to be read only."""
+        """Return the last written values of a table's rows, ``None`` for deleted rows; not to be changed."""
         self._derive()
         return self._rows[table]
 
     def all_rows(self) -> list[Row]:
-        """Return the rows of all tables, each as it was written last."""
+        """Return the rows of all tables with their last written values."""
         self._derive()
         return [(table, key, value) for table, rows in self._rows.items() for key, value in rows.items()]
 
@@ -102,7 +102,7 @@ _KEY: Final = itemgetter(0)
 
 
 class DelayedTurn:
-    """A turn at writing to the tail: it waits for other threads alone, as no other process may write."""
+    """A turn that writes to the tail; it waits only for other threads, because no other process can write."""
 
     __slots__ = ("_log", "is_open")
 
@@ -124,7 +124,10 @@ class DelayedTurn:
         *,
         is_clean: bool = False,
     ) -> int:
-        """Put everything at the end of the tail, not durable on return; what erases goes past it, and is. Return 0."""
+        """Append everything to the tail, not durable on return, and return 0.
+
+        An erasure bypasses the tail and is durable on return.
+        """
         if not self.is_open:
             raise AssertionError("a turn is open once and writes once; take another turn")
         self.is_open = False
@@ -138,21 +141,21 @@ class DelayedTurn:
 T = TypeVar("T")
 
 _IDLE_ROUNDS_MAX: Final = 40
-"""The thread that flushes ends after this many rounds without anything to do."""
+"""The flusher thread ends after this many rounds with nothing to do."""
 
 FLUSH_SECONDS: Final = DELAY_MS_MAX / 2 / 1_000
-"""How long a tail grows before it is flushed; the other half of the time is the disk's."""
+"""How long a tail grows before it is flushed; the other half of the delay is left for the disk."""
 
 
 class DelayedLog:
-    """A log in a directory that this process alone writes to; see ``protocol.Log`` for what each method promises.
+    """A log in a directory that only this process writes to; ``protocol.Log`` documents each method.
 
-    Only that a turn is durable is promised later: once ``flush`` or ``close`` returned, or as ``durable_until`` says.
+    Only durability differs: a turn is durable once ``flush`` or ``close`` has returned, or as ``durable_until`` says.
     The files are those of the log below, without the tail.
     """
 
     file = 0
-    """Nobody else puts another one in its place."""
+    """Always 0, because no other process replaces the file."""
 
     def __init__(self, inner: LmdbLog) -> None:
         self.readonly = False
@@ -162,17 +165,17 @@ class DelayedLog:
         self._owner = os.getpid()
         self._is_closed = False
         self.turns = threading.RLock()
-        """Held by a thread for its turn."""
+        """Held by a thread during its turn."""
         self._flushing = threading.Lock()
         self._state = threading.Lock()
-        """Held for every look at the tails, the log below included, so that no read sees one of them move."""
+        """Held for every read of the tails and the log below, so that no read sees a tail move between them."""
         head = inner.head()
         self._durable = head
         self._waiting = Tail(head)
         self._written: Tail | None = None
-        """The tail that is on its way to the disk, or whose way failed: older than ``_waiting``."""
+        """The tail that is being written to disk, or whose write failed; older than ``_waiting``."""
         self._is_stale = False
-        """Whether the log below may have moved on without this one."""
+        """Whether the log below may have advanced without this one."""
         self._failure: Exception | None = None
         self._flusher: Worker | None = None
         self._is_stopping = False
@@ -188,7 +191,7 @@ class DelayedLog:
                     self._find_end()
 
     def _find_end(self) -> None:
-        """Begin an empty tail behind the log below."""
+        """Begin an empty tail at the end of the log below."""
         self._waiting = Tail(self._inner.head())
         self._durable = self._waiting.behind
         self._is_stale = False
@@ -196,28 +199,28 @@ class DelayedLog:
     # Writing.
 
     def in_snapshot(self, use: Callable[[], T]) -> T:
-        """Call ``use`` while no other thread writes; what was written before is durable."""
+        """Call ``use`` while no other thread writes; everything written before is durable."""
         with self.turns:
             self.flush()
             return use()
 
     def in_turn(self, use: Callable[[DelayedTurn], T]) -> T:
-        """Call ``use`` with a turn at writing and return its result."""
+        """Call ``use`` with a turn and return its result."""
         self._check_usable()
         with self.turns:
             return use(DelayedTurn(self))
 
     def append(self, records: Sequence[Sealed], rows: Sequence[Row]) -> None:
-        """Put everything at the end of the tail, once it is not too long; the thread has its turn.
+        """Append everything to the tail, flushing first if it is too long; the thread holds its turn.
 
-        What an earlier flush raised is raised here, with the seqs that wait, unless it is done by now: nothing is
-        appended to a tail that does not reach the disk.
+        After a failed flush, flushes again first and raises that error, with the waiting seqs, if it persists: nothing
+        is appended to a tail that does not reach the disk.
         """
         self._check_usable()
         if records and Record(records[0][1]).first_seq != self.head() + 1:
             raise AssertionError(f"the record that ends at seq {records[0][0]} is not behind the last, {self.head()}")
         if any(not 0 < len(key) <= LMDB_KEY_BYTES_MAX for _, key, _ in rows):
-            # It would fail in every flush, and everything behind it with it.
+            # Such a key would fail every flush, along with everything after it.
             raise StoreError(f"a key written behind seq {self.head()} has no byte or more than LMDB_KEY_BYTES_MAX")
         if self._failure is not None or self._inner.durability.is_stopped or self._tail_bytes() > TAIL_BYTES_MAX:
             self.flush()
@@ -236,10 +239,10 @@ class DelayedLog:
             return sum(tail.size_bytes for tail in self._tails())
 
     def _tails(self) -> tuple[Tail, ...]:
-        """Return the tails that hold something, the older one first."""
+        """Return the tails that are not empty, the older one first."""
         return tuple(tail for tail in (self._written, self._waiting) if tail)
 
-    # What is durable.
+    # Durability.
 
     @property
     def durability(self) -> "DelayedLog":
@@ -247,15 +250,15 @@ class DelayedLog:
         return self
 
     def durable_until(self, seq: int) -> int:
-        """Return up to where events are in the log below."""
+        """Return the last seq that is in the log below, capped at ``seq``."""
         self._check_usable()
         return min(self._durable, seq)
 
     def flush(self) -> None:
-        """Write the tail; what was written before the call is durable when it returns.
+        """Write the tail; everything written before the call is durable on return.
 
-        Raises what the log below raises. The tail is kept then, and tried again by the thread that flushes and by the
-        next who writes or flushes.
+        Raises the errors of the log below. The tail is then kept, and retried by the flusher thread and by the next
+        write or flush.
         """
         self._check_usable()
         with self._flushing:
@@ -271,9 +274,9 @@ class DelayedLog:
         tail = self._written
         assert tail is not None
         try:
-            # What a log that was stopped shows of the tail is not known to be durable.
+            # If the log below was stopped, the part of the tail that it shows is not known to be durable.
             self._inner.durability.check_writing()
-            # A flush that was interrupted may have come to its end.
+            # An interrupted flush may have completed.
             if tail.head == self._durable or self._inner.head() < tail.head:
                 write(self._inner, tail.records(), tail.all_rows())
         except StoreError as error:
@@ -288,7 +291,7 @@ class DelayedLog:
             self._failure = None
 
     def _with_waiting(self, error: StoreError) -> StoreError:
-        """Return the error with what it leaves undone: nothing that was acknowledged may be dropped in silence."""
+        """Add the unwritten seqs to the error: acknowledged writes must never be dropped silently."""
         waiting = f"seqs {self._durable + 1} to {self._waiting.head}" if self._waiting.head > self._durable else "rows"
         return type(error)(
             f"{error}; acknowledged and not durable are {waiting}, which are kept in RAM and tried again when somebody "
@@ -306,17 +309,17 @@ class DelayedLog:
         return self._inner.durability.is_suspect
 
     def resume(self) -> None:
-        """Check the end of the log below, and let the tail be written to it; raises ``StoreError`` if it may not."""
+        """Check the end of the log below, and resume writing to it; raises ``StoreError`` if that is unsafe."""
         self._check_usable()
         with self._flushing:
             self._inner.durability.resume()
 
     def check_place(self) -> None:
-        """Raise ``Displaced`` where the data file was moved, removed or replaced."""
+        """Raise ``Displaced`` if the data file was moved, removed or replaced."""
         self._inner.durability.check_place()
 
     def _run(self) -> None:
-        """Flush again and again, until there was nothing to flush for a while."""
+        """Flush repeatedly, until there has been nothing to flush for a while."""
         idle_rounds = 0
         while not (self._stop.wait(FLUSH_SECONDS) or self._is_stopping):
             try:
@@ -327,7 +330,7 @@ class DelayedLog:
                     return
                 else:
                     idle_rounds += 1
-            except Exception:  # noqa: BLE001, S112 - it is kept, and raised to the next who writes, flushes or closes
+            except Exception:  # noqa: BLE001, S112 - kept, and raised by the next write, flush or close
                 continue
 
     def _retire(self) -> bool:
@@ -340,10 +343,10 @@ class DelayedLog:
     def erase(
         self, records: Sequence[Sealed], rows: Sequence[Row], erased: Sequence[Sealed], *, is_clean: bool
     ) -> None:
-        """Put everything and replace records, durably, after all that was written before; the thread has its turn."""
+        """Durably put everything and replace records, after all earlier writes; the thread holds its turn."""
         self.flush()
         with self._flushing, self._state:
-            # What fails may be there all the same; whatever cuts off the look at it, the next use looks again.
+            # A failed write may still be in the log. If finding its end is cut off here, the next use does it again.
             self._is_stale = True
             try:
                 self._inner.in_turn(lambda turn: turn.write(records, rows, erased, is_clean=is_clean))
@@ -353,23 +356,23 @@ class DelayedLog:
     # Reading.
 
     def head(self) -> int:
-        """Return the seq of the last event, that of the tail."""
+        """Return the seq of the last event, including the tail."""
         self._check_usable()
         return self._waiting.head
 
     def last_commit(self) -> int:
-        """Return 0: no other process may write here."""
+        """Return 0: no other process can write here."""
         self._check_usable()
         return 0
 
     def read(self, after: int, until: int) -> list[Sealed]:
-        """Return the records with the events behind ``after`` up to ``until``."""
+        """Return the records that hold the events after ``after`` up to ``until``."""
         self._check_usable()
         with self._state:
             tails = self._tails()
             if not tails or until <= tails[0].behind:
                 return self._inner.read(after, until)
-            # The log below may have taken in some of the tail already.
+            # The log below may already hold part of the tail.
             found = self._inner.read(after, tails[0].behind)
             for tail in tails:
                 if after < until and tail.behind < until:
@@ -409,7 +412,7 @@ class DelayedLog:
         return None if value is None else read(value)
 
     def rows(self, table: Table, first: bytes, limit: int, *, backwards: bool = False) -> list[tuple[bytes, bytes]]:
-        """Return up to ``limit`` rows with keys from ``first`` on, or down."""
+        """Return up to ``limit`` rows with keys from ``first`` up, or down."""
         self._check_usable()
         with self._state:
             above = {
@@ -418,7 +421,7 @@ class DelayedLog:
                 for key, value in tail.rows(table).items()
                 if (key <= first if backwards else key >= first)
             }
-            # So many rows from below that what the tail deletes of them does not make the answer too short.
+            # Read extra rows from below, so that rows deleted in the tail do not make the answer too short.
             deleted = sum(value is None for value in above.values())
             below = self._inner.rows(table, first, limit + deleted, backwards=backwards)
         merged: dict[bytes, bytes | None] = {**dict(below), **above}
@@ -426,10 +429,10 @@ class DelayedLog:
         return sorted(found, reverse=backwards)[:limit]
 
     def close(self) -> None:
-        """Write the tail and release everything; where the tail cannot be written, raise and stay open.
+        """Write the tail and release everything; if the tail cannot be written, raise and stay open.
 
-        In a process that forked, nothing is written: the tail is its parent's. A call after one that was cut off does
-        the rest.
+        A forked child writes nothing, because the tail belongs to its parent. A call after an interrupted one does the
+        rest.
         """
         is_owner = os.getpid() == self._owner
         if not self._is_closed and is_owner:
@@ -446,7 +449,7 @@ class DelayedLog:
         self._inner.close()
 
     def flush_at_exit(self) -> None:
-        """Write the tail of a log that was not closed, unless it is another process's."""
+        """Write the tail of a log that was not closed, unless it belongs to another process."""
         if not self._is_closed and os.getpid() == self._owner and self._tail_bytes():
             if self.is_stopped:
                 self.resume()
@@ -454,7 +457,7 @@ class DelayedLog:
 
 
 def _record_in(tails: Sequence[Tail], seq: int) -> bytes | None:
-    """Return the first record of the tails that ends at or behind a seq."""
+    """Return the first record of the tails that ends at or after a seq."""
     return next((record for tail in tails for _, record in tail.between(seq - 1, seq)), None)
 
 
@@ -462,7 +465,7 @@ _open_logs: Final[WeakSet[DelayedLog]] = WeakSet()
 
 
 def _flush_all() -> None:
-    """Write the tails of logs that were not closed before the program ended."""
+    """Write the tails of logs that were not closed before the program exits."""
     with ExitStack() as stack:
         for log in _open_logs:
             stack.callback(log.flush_at_exit)

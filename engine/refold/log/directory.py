@@ -1,6 +1,6 @@
-"""The directory of a store: created atomically, opened, locked, and the upkeep of its files.
+"""The directory of a store: atomic creation, opening, locking, and maintenance of its files.
 
-Any number of processes may write to a store in turns, unless one has opened it for itself alone.
+Any number of processes can write to a store in turns, unless one has opened it exclusively.
 """
 
 import fcntl
@@ -24,15 +24,15 @@ T = TypeVar("T")
 
 WRITER_LOCK: Final = "writer.lock"
 _LOOK_SECONDS_MAX: Final = 1.0
-"""What a look at who has a store open may take, while it holds a lock that others want to look at."""
+"""Upper bound for a check of which processes have a store open; it holds a lock that other processes check as well."""
 _NOTHING: Final = partial(bool)
-"""Does nothing, in one step of C."""
+"""Does nothing, in a single C call."""
 _NUMBER_BYTES_MAX: Final = 32
-"""More than the number of a process has digits."""
+"""More digits than a process ID has."""
 
 
 class Directory:
-    """A store directory: its environment, once it is open, and the locks that this handle holds; a log's files."""
+    """A store directory with its environment, once open, and the locks of this handle; the ``Files`` of a log."""
 
     environment: Environment
     keeps_erased = False
@@ -45,7 +45,7 @@ class Directory:
         self._locks: list[io.FileIO] = []
 
     def open(self) -> None:
-        """Take the locks and the environment; what is there is given back by ``release``, wherever this ends."""
+        """Take the locks and the environment; wherever this ends, ``release`` gives back what was taken."""
         if self.readonly and _is_sealed(self.path):
             self._locks.append(_open_lock(self.path, DATA_FILE, os.O_RDONLY))
             _keep_writers_out(self._locks[0], self.path)
@@ -63,34 +63,34 @@ class Directory:
                 self.environment.resume()
 
     def _clear_away(self) -> None:
-        """Remove the copy that an erasure was making when it was cut off; one that goes on is waited for."""
+        """Remove the copy left by an erasure that was cut off; waits for an erasure that is still running."""
         left = os.path.join(self.path, CLEAN)
         if os.path.isdir(left):
-            with suppress(StoreError):  # Then the next one does so.
+            with suppress(StoreError):  # The next handle to open the store removes it.
                 self.alone(lambda: remove(left, strict=False))
 
     def check_open(self) -> None:
-        """Raise ``Closed`` once the directory was released."""
+        """Raise ``Closed`` if the directory was released."""
         if self.is_closed:
             raise Closed(f"the store in {self.path} is closed; open it again with Memory({self.path!r})")
 
     def alone(self, use: Callable[[], T]) -> T:
-        """Call ``use``, which may write several times, in one turn: no other handle writes meanwhile.
+        """Call ``use``, which can write several times, in one turn: no other handle writes meanwhile.
 
-        Who asks for that makes room, so the ballast is lent to the call.
+        The ballast is lent to the call, because callers use it to free space.
         """
         self.check_open()
         environment = self.environment
         if self.exclusive:
             environment.check_place()
-            return environment.ballast.lend(use)  # The thread that flushes may write meanwhile.
+            return environment.ballast.lend(use)  # The flusher thread can write meanwhile.
         turnstile = environment.turnstile
         with environment.writing:
             if turnstile.is_kept:
                 return use()
             unlock = turnstile.unlock
             try:
-                # Begun to write and dropped: what a writer that died has left is seen from here on.
+                # A write transaction, begun and dropped: it makes the last commit of a dead writer visible.
                 environment.begin(write=True)
                 turnstile.unlock, turnstile.is_kept = _NOTHING, True
                 return environment.ballast.lend(use)
@@ -100,16 +100,16 @@ class Directory:
                 turnstile.is_held = False
 
     def sweep(self) -> None:
-        """Do nothing: a clean write leaves nothing of what it replaced."""
+        """Do nothing: a clean write leaves no trace of the data that it replaced."""
 
     def search(self, markers: Collection[bytes]) -> Found:
-        """Return how often the markers stand in the files of the store."""
-        from refold.log.search import search  # noqa: PLC0415 - as above
+        """Return how often the markers occur in the files of the store."""
+        from refold.log.search import search  # noqa: PLC0415 - rarely used
 
         return search(self.path, markers)
 
     def relieve(self) -> None:
-        """Let go of the pages that were read through the memory map."""
+        """Release the pages that were read through the memory map."""
         unmap(os.path.join(self.path, DATA_FILE))
 
     def size_bytes(self) -> int:
@@ -117,24 +117,25 @@ class Directory:
         return os.stat(os.path.join(self.path, DATA_FILE)).st_size
 
     def copy(self, into: str) -> None:
-        """Write everything that is committed to a new data file in a directory."""
-        from refold.log.clean_copy import copy  # noqa: PLC0415 - loaded only by those who ask
+        """Write all committed data to a new data file in a directory."""
+        from refold.log.clean_copy import copy  # noqa: PLC0415 - rarely used
 
         self.check_open()
         try:
             copy(self.environment, into)
         except StoreError:
-            self.check_open()  # Closed meanwhile, it is no fault of the disk.
+            self.check_open()  # If it was closed meanwhile, the disk is not at fault.
             raise
 
     def verify(self) -> list[str]:
-        """Return the findings of LMDB's offline verifier, which reads the file as it is on the disk."""
+        """Return the findings of LMDB's offline verifier, which reads the file from disk."""
         return problems(self.path)
 
     def __del__(self) -> None:
-        """Release what was never closed: a handle that is gone must not keep the store from being opened again.
+        """Release a handle that was never closed, so that it does not keep the store from being opened again.
 
-        It may be collected on any thread, which must not wait: what others open meanwhile finds it gone.
+        Garbage collection can run on any thread, which must not wait. If another thread holds the lock to open a store,
+        it finds this handle gone.
         """
         if open_lock.acquire(blocking=False):
             try:
@@ -143,9 +144,9 @@ class Directory:
                 open_lock.release()
 
     def release(self) -> None:
-        """Close the environment if no other handle of this process has it, and give the locks back.
+        """Close the environment if no other handle of this process has it, and release the locks.
 
-        A second call does nothing, and one after a call that was cut off does the rest.
+        A second call does nothing, and a call after an interrupted one does the rest.
         """
         self.is_closed = True
         unshare(self)
@@ -156,9 +157,9 @@ class Directory:
 def directory_at(path: str, *, readonly: bool, seed: dict[bytes, bytes], exclusive: bool = False) -> Directory:
     """Return the directory at a path, not open yet; a missing one is created with ``seed`` as its first ``meta`` rows.
 
-    Several processes may write, one handle in each; ``exclusive`` wants to be the only one that writes. Raises
-    ``NotFound`` for a missing parent or a missing store opened read-only, ``StoreVersion`` for what is not a store or
-    is a newer one, ``StoreBusy`` where those that hold it leave no room for this handle.
+    Several processes can write, with one handle each; an ``exclusive`` handle must be the only writer. Raises
+    ``NotFound`` for a missing parent or a missing store opened read-only, ``StoreVersion`` if the path holds anything
+    but a store, or a newer one, ``StoreBusy`` if the handles that have it open exclude this one.
     """
     assert not (readonly and exclusive), "a reader has nothing to be exclusive about"
     path = os.path.abspath(path)
@@ -173,7 +174,7 @@ def holds_store(path: str) -> bool:
 
 
 def _exists(path: str, *, readonly: bool) -> bool:
-    """Return whether there is a store at the path, refusing everything that is neither a store nor room for one."""
+    """Return whether there is a store at the path; raise if there is neither a store nor room for one."""
     if "\0" in path:
         raise InvalidInput(f"a path holds a NUL character: {path!r}; give a directory's path")
     if os.path.isfile(os.path.join(path, DATA_FILE)):
@@ -188,7 +189,7 @@ def _exists(path: str, *, readonly: bool) -> bool:
         raise disk_error(error, f"opening {path}", "check who owns it, and open it again") from error
     if is_used:
         if os.path.isfile(os.path.join(path, DATA_FILE)):
-            return True  # Another process has put its new store in place since the first look.
+            return True  # Another process has put its new store in place since the first check.
         raise StoreVersion(
             f"{path} is a directory with other files and no {DATA_FILE}; give an empty or a new directory"
         )
@@ -203,7 +204,7 @@ def _exists(path: str, *, readonly: bool) -> bool:
 
 
 def _create(path: str, seed: dict[bytes, bytes]) -> None:
-    """Create a store where there is none; where another process is doing that, wait for it in bounds."""
+    """Create a store if there is none; if another process is creating it, wait up to ``OPEN_WAIT_SECONDS_MAX``."""
     until = time.monotonic() + OPEN_WAIT_SECONDS_MAX
     while not holds_store(path):
         site = building(path, "a store", may_be_empty=True)
@@ -218,7 +219,7 @@ def _create(path: str, seed: dict[bytes, bytes]) -> None:
                 raise
             time.sleep(MAP_WAIT_SECONDS)
         finally:
-            site.gen.close()  # A signal may end `with` before it has the block, and a traceback keeps that locked.
+            site.gen.close()  # A signal can end `with` before its block begins; a traceback would keep the site locked.
 
 
 def _create_inside(made: str, seed: dict[bytes, bytes]) -> None:
@@ -228,9 +229,9 @@ def _create_inside(made: str, seed: dict[bytes, bytes]) -> None:
 
 
 def _open_lock(path: str, name: str, flags: int = os.O_CREAT | os.O_RDWR) -> io.FileIO:
-    """Return a lock file, open; closing it gives its lock back, and so does losing it.
+    """Open a lock file; closing it, or dropping the last reference to it, releases its lock.
 
-    It is locked only once its owner has it, so that no traceback of what went wrong meanwhile holds the lock.
+    It is locked only once its owner holds it, so that the traceback of a failure in between cannot keep the lock.
     """
     file = os.path.join(path, name)
     try:
@@ -252,22 +253,22 @@ def _lock(lock: io.FileIO, path: str, how: int) -> None:
         ) from error
 
 
-# A process that may write to no file of a store cannot note for LMDB which pages it reads, so nobody may write while it
-# does. It holds the data file locked, shared, and looks whether there is a writer; a writer that opens has its own lock
-# first, and looks whether the data file is locked.
+# A process without write permission for a store's files cannot record for LMDB which pages it reads, so no process may
+# write while it reads. Such a reader takes a shared lock on the data file, and then checks whether there is a writer. A
+# writer that opens the store takes its own lock first, and then checks whether the data file is locked.
 
 
 def _is_sealed(path: str) -> bool:
-    """Return whether this process lacks the permission to write to one of the files that a reader writes to."""
+    """Return whether this process lacks write permission for any of the files that a reader writes to."""
     files = (os.path.join(path, name) for name in (TURN_LOCK, LOCK_FILE))
     return not all(os.access(file if os.path.exists(file) else path, os.W_OK) for file in files)
 
 
 def _keep_writers_out(data: io.FileIO, path: str) -> None:
-    """Lock the data file, shared, where nobody writes."""
+    """Take a shared lock on the data file; raise ``StoreBusy`` if a process writes to the store."""
     _lock_soon(data, path, fcntl.LOCK_SH)
     if not os.path.exists(os.path.join(path, WRITER_LOCK)):
-        return  # Nobody writes to a copy of the data file alone.
+        return  # No process writes to a data file that was copied alone.
     with _open_lock(path, WRITER_LOCK, os.O_RDONLY) as writer:
         try:
             _lock_soon(writer, path, fcntl.LOCK_EX)
@@ -280,7 +281,7 @@ def _keep_writers_out(data: io.FileIO, path: str) -> None:
 
 
 def _check_unread(path: str) -> None:
-    """Raise ``StoreBusy`` where a process reads that LMDB cannot know of."""
+    """Raise ``StoreBusy`` if a reader that LMDB cannot know of has the store open."""
     with _open_lock(path, DATA_FILE, os.O_RDONLY) as data:
         try:
             _lock_soon(data, path, fcntl.LOCK_EX)
@@ -292,7 +293,7 @@ def _check_unread(path: str) -> None:
 
 
 def _lock_soon(lock: io.FileIO, path: str, how: int, seconds: float = _LOOK_SECONDS_MAX) -> None:
-    """Take a lock once whoever has it is done with what takes a moment."""
+    """Take a lock, waiting up to ``seconds`` for a process that holds it briefly."""
     until = time.monotonic() + seconds
     while True:
         try:
@@ -304,7 +305,7 @@ def _lock_soon(lock: io.FileIO, path: str, how: int, seconds: float = _LOOK_SECO
 
 
 def _lock_beside_others(lock: io.FileIO, path: str) -> None:
-    """Take the writers' lock, shared; whoever holds it alone has left its number in the file."""
+    """Take the writers' lock, shared; a process that holds it exclusively has written its process ID to the file."""
     try:
         _lock_soon(lock, path, fcntl.LOCK_SH)
     except StoreBusy as error:
@@ -316,7 +317,7 @@ def _lock_beside_others(lock: io.FileIO, path: str) -> None:
 
 
 def _lock_alone(lock: io.FileIO, path: str) -> None:
-    """Take the writers' lock, exclusive, with this process's number in the file."""
+    """Take the writers' lock exclusively, and write this process's ID to the file."""
     try:
         _lock_soon(lock, path, fcntl.LOCK_EX)
     except StoreBusy as error:

@@ -1,7 +1,7 @@
-"""Files and directories made durable: flushed, named once they are whole, and the errors of the disk translated.
+"""Creates files and directories durably, giving them their names once complete, and translates errors of the disk.
 
-A directory is built next to its place, under a name that says so, and renamed. A crash leaves the building site, never
-a part of the directory; the next builder for the same place clears it. Builders lock the site.
+A directory is built next to its place, under a name that marks it as unfinished, and then renamed. A crash leaves the
+building site, never a partial directory; the next builder for the same place clears it. Builders lock the site.
 """
 
 import errno
@@ -18,13 +18,13 @@ PART_SUFFIX: Final = ".refold-part"
 UNFINISHED_SUFFIX: Final = ".unfinished"
 REPLACED_SUFFIX: Final = ".replaced"
 FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
-"""Numbers of the system that say that there is no space."""
+"""Error numbers that mean no space is left."""
 
 _TAKEN: Final = frozenset((errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR))
 
 
 NO_FILES: Final = frozenset((errno.EMFILE, errno.ENFILE))
-"""Numbers of the system that say that no more files may be open."""
+"""Error numbers that mean no more files can be opened."""
 
 NO_FILES_NEXT: Final = "close files of this process, or raise its limit (ulimit -n), and call again"
 _NEXT: Final = {
@@ -32,27 +32,27 @@ _NEXT: Final = {
     **dict.fromkeys(NO_FILES, NO_FILES_NEXT),
     errno.ENOMEM: "free memory, or raise the limit of this process (ulimit -v), and call again",
 }
-"""What to do about an error of the system, whatever it has kept from being done."""
+"""The next step for an error number, whichever operation failed."""
 
 
 FILE_FLAGS: Final = os.O_NOFOLLOW | os.O_CLOEXEC
-"""How files of a store are opened: one that came from elsewhere may hold a link to any file of its user."""
+"""Flags to open a store's files with: a store from elsewhere may contain a link to any file of its user."""
 
 
 def disk_error(error: OSError, what: str, step: str) -> StoreError:
-    """Return ``StoreFull`` if the error says that there is no space, else ``StoreError``.
+    """Return ``StoreFull`` if the error means that no space is left, else ``StoreError``.
 
-    It says what failed and the next step, which is ``step`` unless the error itself says more.
+    The message names the failed operation and the next step, which is ``step`` unless the error number has its own.
     """
     kind = StoreFull if error.errno in FULL else StoreError
     return kind(f"{what}: {error}; {_NEXT.get(error.errno or 0, step)}")
 
 
 def remove(path: str, *, strict: bool = True) -> None:
-    """Remove a directory with all that is in it; ``strict=False`` leaves what cannot be removed.
+    """Remove a directory and its contents; with ``strict=False``, stop at an ``OSError`` without raising it.
 
-    An interrupt comes out as it is. That of ``shutil.rmtree`` may get lost: its clean-up closes a descriptor a second
-    time, and the error of that takes the interrupt's place.
+    An interrupt propagates as it is. ``shutil.rmtree`` can lose it: its cleanup closes a descriptor a second time, and
+    the resulting error replaces the interrupt.
     """
     with nullcontext() if strict else suppress(OSError):
         for directory, directories, files in os.walk(path, topdown=False):
@@ -67,11 +67,11 @@ def remove(path: str, *, strict: bool = True) -> None:
 
 @contextmanager
 def building(path: str, what: str, *, outside: str | None = None, may_be_empty: bool) -> Generator[str]:
-    """Give a directory to fill, which is at the path, flushed, once the block ends well; else nothing is left.
+    """Yield a directory to fill; flush it and move it to the path if the block succeeds, else leave nothing behind.
 
-    ``outside`` is a directory that the path may not lie in; ``may_be_empty`` allows an empty directory at the path.
-    Raises ``InvalidInput`` where something else is there, ``NotFound`` without a parent, ``StoreBusy`` if another
-    builds for the same path, ``StoreFull`` and ``StoreError`` where the disk refuses.
+    ``outside`` is a directory that must not contain the path; ``may_be_empty`` allows an empty directory at the path.
+    Raises ``InvalidInput`` if anything else is there, ``NotFound`` if the parent is missing, ``StoreBusy`` if another
+    builder uses the same path, ``StoreFull`` and ``StoreError`` if the disk fails.
     """
     target = os.path.realpath(path)
     try:
@@ -93,7 +93,7 @@ def building(path: str, what: str, *, outside: str | None = None, may_be_empty: 
 
 
 def _check_descriptors(parent: str) -> None:
-    """Raise ``OSError`` where more descriptors are in use than would let a site be locked and cleared away again."""
+    """Raise ``OSError`` if too few descriptors are free to lock a site and clear it again."""
     first = os.open(parent, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.close(os.dup(first))
@@ -118,14 +118,14 @@ def _taken(target: str, what: str, *, may_be_empty: bool = False) -> str:
 
 
 def _take_site(target: str, what: str) -> tuple[str, int]:
-    """Return the building site for a path, empty, and the descriptor that locks it."""
+    """Return the building site for a path, emptied, and the descriptor that locks it."""
     site = _beside(target, SITE_SUFFIX)
 
     def opened() -> int:
         while True:
             with suppress(FileExistsError):
                 os.mkdir(site, 0o700)
-            with suppress(FileNotFoundError):  # Whoever had it has just finished.
+            with suppress(FileNotFoundError):  # Its previous builder has just finished.
                 return os.open(site, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
 
     lock = _take(site, opened, what)
@@ -139,10 +139,10 @@ def _take_site(target: str, what: str) -> tuple[str, int]:
 
 @contextmanager
 def building_file(path: str, what: str) -> Generator[BinaryIO]:
-    """Give a file to fill, which is at the path, flushed, once the block ends well; else nothing is left.
+    """Yield a file to fill; flush it and move it to the path if the block succeeds, else leave nothing behind.
 
-    A crash leaves a file beside it, which the next builder of the same one takes over. Raises ``StoreBusy`` if another
-    builds for the same path, and ``OSError``: ``FileExistsError`` where something is there that is no file.
+    A crash leaves a file next to the path, which the next builder for the same path takes over. Raises ``StoreBusy`` if
+    another builder uses the same path, and ``OSError``: ``FileExistsError`` if the path holds anything but a file.
     """
     target = os.path.realpath(path)
     if os.path.lexists(target) and not os.path.isfile(target):
@@ -165,13 +165,13 @@ def building_file(path: str, what: str) -> Generator[BinaryIO]:
 
 @contextmanager
 def unfinished_file(directory: str, prefix: str) -> Generator[tuple[int, str]]:
-    """Give the descriptor and the path of a new file under a name that no other has; it is gone after the block.
+    """Yield the descriptor and the path of a new file with a unique name; it is removed after the block.
 
-    What a crash left of such files is taken away; one that is in use is locked, and stays.
+    Also removes such files that a crash has left; a file in use is locked, and stays.
     """
-    import tempfile  # noqa: PLC0415 - few need it, and it is slow to import
+    import tempfile  # noqa: PLC0415 - rarely needed, and slow to import
 
-    with suppress(PermissionError):  # Who may write to a directory may not be let to list it.
+    with suppress(PermissionError):  # A process that can write to a directory may lack permission to list it.
         for name in os.listdir(directory):
             if name.startswith(prefix) and name.endswith((UNFINISHED_SUFFIX, REPLACED_SUFFIX)):
                 _take_away(os.path.join(directory, name))
@@ -179,7 +179,7 @@ def unfinished_file(directory: str, prefix: str) -> Generator[tuple[int, str]]:
         file, path = tempfile.mkstemp(prefix=prefix, suffix=UNFINISHED_SUFFIX, dir=directory)
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
-            if _is_at(file, path):  # Not taken away before it was locked.
+            if _is_at(file, path):  # It was not removed before it was locked.
                 yield file, path
                 return
         finally:
@@ -190,9 +190,9 @@ def unfinished_file(directory: str, prefix: str) -> Generator[tuple[int, str]]:
 
 @contextmanager
 def second_name(path: str, beside: str) -> Generator[str]:
-    """Give a second name to the file at a path, while another file takes its first one; it is gone after the block.
+    """Give the file at a path a second name while another file takes its first; the name is removed after the block.
 
-    ``StoreBusy`` where somebody else does so.
+    Raises ``StoreBusy`` if another process is doing the same.
     """
     file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -209,7 +209,7 @@ def second_name(path: str, beside: str) -> Generator[str]:
 
 
 def _take_away(path: str) -> None:
-    """Remove a file that nobody has locked."""
+    """Remove a file unless it is locked."""
     with suppress(OSError):
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
@@ -221,13 +221,13 @@ def _take_away(path: str) -> None:
 
 
 def _beside(target: str, suffix: str) -> str:
-    """Return where what is to be at a path is built."""
+    """Return the path at which the target is built."""
     parent, name = os.path.split(target)
     return os.path.join(parent, f".{name}{suffix}")
 
 
 def _take(site: str, opened: Callable[[], int], what: str) -> int:
-    """Return the descriptor of a building site, locked."""
+    """Open and lock a building site, and return its descriptor."""
     while True:
         lock = opened()
         try:
@@ -250,7 +250,7 @@ def _lock_site(lock: int, site: str, what: str) -> None:
 
 
 def _is_at(descriptor: int, path: str) -> bool:
-    """Return whether an open directory is still the one at the path."""
+    """Return whether an open file or directory is still the one at the path."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path, follow_symlinks=False))
     except FileNotFoundError:
@@ -258,7 +258,7 @@ def _is_at(descriptor: int, path: str) -> bool:
 
 
 def _clear(site: str) -> None:
-    """Take away what a crash has left."""
+    """Remove the remains of a crash."""
     with os.scandir(site) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
@@ -268,7 +268,7 @@ def _clear(site: str) -> None:
 
 
 def _flush_all(directory: str) -> None:
-    """Flush every file of a directory, and the directory."""
+    """Flush every file in a directory, and the directory itself."""
     with os.scandir(directory) as entries:
         for entry in entries:
             flush(entry.path)
@@ -276,7 +276,7 @@ def _flush_all(directory: str) -> None:
 
 
 def _put_in_place(made: str, target: str, what: str) -> None:
-    """Give a directory its name, durably; taken away again where that is not sure."""
+    """Durably move a directory to its place; move it back if it is not certain to be durable."""
     try:
         os.rename(made, target)
         flush(os.path.dirname(target))

@@ -1,6 +1,6 @@
-"""LMDB's environment of a store: one for each file and process, its databases open, one writer at a time.
+"""The LMDB environment of a store: one per file and process, with its databases open and one writer at a time.
 
-LMDB may open a file only once in a process, so read-only handles of the same process share the writer's environment.
+A process may open an LMDB file only once, so its read-only handles share the writer's environment.
 """
 
 import ctypes
@@ -55,54 +55,54 @@ from refold.log.lmdb_file import (
 from refold.log.protocol import Displaced, TurnLost
 from refold.threads import free_lock, uninterrupted
 
-# The turnstile: a lock before LMDB's own, which whoever writes holds for its turn.
+# The turnstile: a lock in front of LMDB's own, which a writer holds during its turn.
 #
-# LMDB's mutex is robust against the death of its owner, and still loses a wake-up: if a waiter is killed between
-# being woken and taking the mutex, while another process has just taken it without knowing of waiters, then the next
-# waiter sleeps for ever on a mutex that is free. A record lock of the system has no such gap, and dies with its
-# process. With the turnstile in front, no process ever waits at LMDB's mutex, and whoever has it knows that no writer
-# is at work.
+# LMDB's mutex survives the death of its owner, but can lose a wake-up: if a waiter is killed between being woken and
+# taking the mutex, while another process has just taken it without knowing of waiters, the next waiter sleeps forever
+# on a free mutex. A record lock of the operating system has no such gap, and is released when its process dies. With
+# the turnstile in front, no process ever waits at LMDB's mutex, and the process that holds the turnstile knows that no
+# writer is at work.
 #
-# Its file is mapped by everybody. A byte says that an I/O error has stopped a writer, until one has opened the store
-# and checked the end of the log: noting it takes no call that a broken disk could refuse. A number counts how often the
-# data file was replaced by a clean copy, twice each time: it is odd while that is being done. Whoever has the file open
-# compares it before each look at the log, and goes on in the new file.
+# Every process maps its file. One byte says that an I/O error has stopped a writer, until a process has opened the
+# store and checked the end of the log; setting it takes no call that a broken disk could refuse. A number counts how
+# often a clean copy has replaced the data file, twice each time: it is odd during a replacement. A process that has the
+# file open compares the number before each access to the log, and continues in the new file.
 
 TURN_LOCK: Final = "turn.lock"
 _SUSPECT: Final = 2
 _FILE_BYTES: Final = 16
 REPLACED: Final = 1
-"""Where the words of the file have the number."""
+"""The index of that number among the words of the file."""
 _TURN, _QUEUE = 0, 1
-"""The bytes of the file that are locked: by who has its turn, and by who is to have the next one."""
+"""The bytes of the file that are locked: by the process that has its turn, and by the process that is next."""
 _HAS: Final = ("its turn at", "the first place in the queue for")
 _PAUSE_SECONDS_MIN: Final = 0.000_05
 _PAUSE_GROWTH: Final = 1.25
 _RECORD_LOCK: Final = Struct("@hhqqi0q")
-"""``struct flock`` of Linux on a machine of 64 bits: type, from where, begin, length, process."""
+"""``struct flock`` of 64-bit Linux: type, whence, start, length, process."""
 
 
 class Turnstile:
-    """The lock file of one store, opened once in a process: closing a second descriptor would give the lock back.
+    """The lock file of one store, opened once per process: closing a second descriptor would release the lock.
 
-    Raises ``StoreFull`` and ``StoreError`` where the file cannot be made, mapped or locked.
+    Raises ``StoreFull`` and ``StoreError`` if the file cannot be created, mapped or locked.
     """
 
     def __init__(self, path: str) -> None:
         self._path = path
         self.is_held = False
-        """Whether the lock may be held: set before it is taken and cleared after it is given back."""
+        """Whether the lock may be held: set before it is taken and cleared after it is released."""
         self.is_kept = False
-        """Whether the lock is held for several turns, none of which gives it back."""
+        """Whether the lock is held for several turns, none of which releases it."""
         self.unlock: Callable[[], object] = _nothing
-        """Gives the lock back in one step, which no signal splits. Every turn ends with it: where ``is_held``."""
+        """Releases the lock in one step that no signal can split. Every turn ends with this call, if ``is_held``."""
         try:
             self._file = _open(os.path.join(path, TURN_LOCK))
             _allocate(self._file.fileno())
             mapped = memoryview(mmap.mmap(self._file.fileno(), _FILE_BYTES))
             self._flags: memoryview | bytearray = mapped
             self.words: memoryview | list[int] = mapped.cast("Q")
-            """What the file holds, at any moment."""
+            """The content of the file, always up to date."""
             status = os.fstat(self._file.fileno())
             self._identity = status.st_dev, status.st_ino
             self.unlock = partial(fcntl.lockf, self._file, fcntl.LOCK_UN)
@@ -118,17 +118,17 @@ class Turnstile:
         )
 
     def enter(self) -> None:
-        """Wait for the turn of every other process, in bounds; a thread at a time, once more or not.
+        """Wait for other processes' turns, up to ``COMMIT_WAIT_SECONDS_MAX``; for one thread at a time, reentrant.
 
-        Whoever waits is first in the queue or waits for its first place: a process that writes without a pause goes
-        behind those that wait. No call waits in the kernel, which would be as fair and know no bound.
+        A waiting process has the first place in the queue, or waits for it: a process that writes without pause goes
+        behind the waiting ones. No call waits in the kernel, which would be as fair, but without a bound.
         """
         if self.is_held:
             return  # The queue may wait for this very turn.
         self.is_held = True
         if self.is_kept:
             return  # As above.
-        if not self._locks(_TURN, 2):  # Both places in one call, where no other process writes or waits.
+        if not self._locks(_TURN, 2):  # Both places in one call, if no other process writes or waits.
             self._wait()
         fcntl.lockf(self._file, fcntl.LOCK_UN, 1, _QUEUE)
 
@@ -147,7 +147,7 @@ class Turnstile:
                 pause = min(_PAUSE_GROWTH * pause, MAP_WAIT_SECONDS)
 
     def _locks(self, place: int, count: int = 1) -> bool:
-        """Lock a place, or several, and return whether no other process has one of them."""
+        """Try to lock one or more places; return ``False`` if another process has one of them."""
         try:
             fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, count, place)
         except BlockingIOError:
@@ -157,20 +157,20 @@ class Turnstile:
         return True
 
     def _holder(self, place: int) -> str:
-        """Return the number of the process that has a place, where the system tells."""
+        """Return the ID of the process that has a place, if the system tells."""
         if sys.platform != "linux":
             return "unknown"
         query = _RECORD_LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, place, 1, 0)
         return str(_RECORD_LOCK.unpack(fcntl.fcntl(self._file, fcntl.F_GETLK, query))[-1])
 
     def enter_now(self) -> bool:
-        """Enter unless another process has its turn, and return whether that was done; a thread at a time."""
+        """Enter unless another process has its turn, and return whether it did; for one thread at a time."""
         self.is_held = True
         self.is_held = self._locks(_TURN)
         return self.is_held
 
     def count_replacing(self) -> None:
-        """Count that the data file is being replaced, or has been; the caller has its turn."""
+        """Count the begin or the end of a replacement of the data file; the caller has its turn."""
         self.words[REPLACED] += 1
 
     def is_at(self, path: str) -> bool:
@@ -183,25 +183,25 @@ class Turnstile:
 
     @property
     def is_suspect(self) -> bool:
-        """Whether an I/O error has stopped a writer, and no other has checked the end of the log since."""
+        """Whether an I/O error has stopped a writer, and no writer has checked the end of the log since."""
         return bool(self._flags[0] & _SUSPECT)
 
     def suspect(self) -> None:
-        """Note for every process, and those to come, that the end of the log is to be checked."""
+        """Record for all current and future processes that the end of the log must be checked."""
         self._flags[0] |= _SUSPECT
 
     def trust(self) -> None:
-        """Note that the end of the log was checked."""
+        """Record that the end of the log was checked."""
         self._flags[0] &= ~_SUSPECT
 
     def close(self) -> None:
-        """Give everything back; a thread that looks meanwhile sees zeros."""
+        """Release everything; a thread that reads the words meanwhile sees zeros."""
         self._flags, self.words = bytearray(_FILE_BYTES), [0, 0]
         self._file.close()
 
 
 class NoTurnstile:
-    """The turnstile of a process that may write to no file of the store: it never has a turn."""
+    """The turnstile of a process without write permission for the store's files: it never has a turn."""
 
     is_held = False
     is_suspect = False
@@ -212,7 +212,7 @@ class NoTurnstile:
 
 
 def _open(path: str) -> io.FileIO:
-    """Open a lock file as an object that closes itself: a bare descriptor would be lost to a signal."""
+    """Open a lock file as an object that closes itself: a signal could leak a bare descriptor."""
     flags = os.O_RDWR | os.O_CREAT | FILE_FLAGS
     return io.FileIO(path, "r+", opener=lambda name, _: os.open(name, flags, 0o600))
 
@@ -222,7 +222,7 @@ def _nothing() -> None:
 
 
 def _allocate(file: int) -> None:
-    """Give the file its bytes before it is mapped: writing to a hole on a full disk kills the process."""
+    """Allocate the file's bytes before it is mapped: writing to a hole on a full disk kills the process."""
     if os.fstat(file).st_size >= _FILE_BYTES:
         return
     if hasattr(os, "posix_fallocate"):
@@ -232,65 +232,65 @@ def _allocate(file: int) -> None:
 
 
 _COMMITS_MAX: Final = 2**48
-"""More than a file ever has."""
+"""More commits than a file ever has."""
 
 _MAP_SPARE_BYTES: Final = 64 * 1024**2
-"""Address space that a growing map leaves to everything else in the process."""
+"""Address space that a growing map leaves for the rest of the process."""
 
 _TICK_SECONDS_MAX: Final = 2.0
-"""How long two changes of a directory may have the same time."""
+"""The longest time between two changes of a directory that can have the same timestamp."""
 
 
 class _Place(NamedTuple):
-    """A directory in which the file was found: until its times change, nothing in it was made, renamed or removed.
+    """A directory that contained the file: until its timestamps change, no entry was created, renamed or removed.
 
-    Two changes that are close together may have the same time. So it is looked through again for a while.
+    Two changes close together can have the same timestamp, so the directory is scanned again for a while.
     """
 
     seen: object = None
     until: float = inf
-    """The end of that while, of the monotonic clock; 0 once a look behind it has found the file."""
+    """When that period ends, on the monotonic clock; 0 once a scan after it has found the file."""
 
 
 class Environment:
-    """One LMDB environment of this process, its databases by name, and the handles that hold it."""
+    """One LMDB environment of this process, its databases by name, and the handles that use it."""
 
     def __init__(self, path: str, identity: tuple[int, int], *, readonly: bool, is_sealed: bool = False) -> None:
         self.path = path
         self.identity = identity
         self._data_path = os.path.join(path, DATA_FILE)
         self.is_sealed = is_sealed
-        """Whether this process may write to no file of the store, not even that it reads: it keeps all writers out."""
+        """Whether this process can write to no file of the store, not even to register as a reader, so that it keeps
+        all writers out."""
         self._is_readonly = readonly
-        """Whether LMDB's environment is one that cannot write, and is opened without waiting for a writer."""
+        """Whether the LMDB environment is read-only, and is opened without waiting for a writer."""
         self.handles: WeakSet[object] = WeakSet()
-        """The handles of this process; one that is gone counts no more."""
+        """The handles of this process; a handle that was collected no longer counts."""
         self.writers: WeakSet[object] = WeakSet()
-        """Those that may write: one at most."""
+        """The handles that can write: one at most."""
         self.writing = threading.RLock()
-        """Held by a thread for its turn at writing, and to change the map: LMDB may not do both at once."""
+        """Held by a thread during its turn, and to change the map: LMDB must not do both at once."""
         self.replaced = 0 if is_sealed else -1
-        """What the turnstile counted when the data file was opened, -1 while it was odd: then the next look is closer.
+        """The turnstile's count when the data file was opened; -1 if it was odd, which forces a closer check next time.
         """
         self.commits_before = 0
-        """The number from which the commits of this file are counted: no two files that were open here have the same.
-        """
+        """The offset of this file's commit numbers; no two files that were open here have the same offset."""
         self.copying = threading.Lock()
-        """Held by a thread that copies out of the map, which stays where it is meanwhile."""
+        """Held by a thread that copies out of the map, which must not move meanwhile."""
         self._map_changes = 0
         self._is_map_changing = False
-        self._renewing = 0  # The thread that opens LMDB's environment anew, 0 for none.
+        self._renewing = 0  # The thread that is reopening the LMDB environment, 0 for none.
         self._is_lost = False
-        """Whether LMDB's environment was closed to be opened anew, and that has not succeeded yet."""
-        self.stopped = ""  # The I/O error after which nothing is written here any more, empty while there was none.
-        self.was_full = False  # Whether the last commit that was tried found the disk full.
+        """Whether the LMDB environment was closed to be reopened, and reopening has not succeeded yet."""
+        self.stopped = ""  # The I/O error that stopped writing, empty if there was none.
+        self.was_full = False  # Whether the last attempted commit found the disk full.
         self.ballast = Ballast(path)
-        """What a turn that meets a full disk may ask for room: it is lent to erasures."""
+        """The space that a turn can request when the disk is full; it is lent to erasures."""
         self.turnstile = cast("Turnstile", NoTurnstile()) if is_sealed else Turnstile(path)
         self._txnids = NO_TXNIDS
         self._place = _Place()
-        # The environment is opened last, and closed by whatever goes wrong from here: the process may not open the
-        # file again as long as a traceback holds it.
+        # The environment is opened last, and closed on any error from here on: the process may not open the file again
+        # while a traceback still holds the environment.
         try:
             self._identify()
             self.env = self._opened()
@@ -302,22 +302,22 @@ class Environment:
             self.map_bytes: int = self.env.info()["map_size"]
             self.env.reader_check()
             self.databases = self._open_databases()
-            if not is_sealed:  # Whose transactions are of the file's last commit in any case.
+            if not is_sealed:  # A sealed one always reads the file's last commit.
                 self._txnids = txnids_of(path, self.env.stat()["psize"])
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release everything."""
         self._txnids = NO_TXNIDS
         self.env.close()
         self.turnstile.close()
 
     def begin(self, *, write: bool) -> "lmdb.Transaction[bytes]":
-        """Return a transaction that writes, for this thread alone, once no other is open, or one that reads.
+        """Begin a read transaction, or a write transaction for this thread alone once no other writer has one.
 
-        The caller holds ``writing``, or nobody else has the environment yet.
+        The caller holds ``writing``, unless no other thread has the environment yet.
         """
         if write:
             self.turnstile.enter()
@@ -334,18 +334,18 @@ class Environment:
                 if not attempts or not self.recover(error):
                     raise translated(error, f"beginning to {'write' if write else 'read'}", self.path) from error
 
-    # What is durable, and what becomes of writing after an I/O error.
+    # Durability, and writing after an I/O error.
     #
-    # After one it is unknown what has reached the disk: the system may have forgotten pages that it could not write,
-    # and LMDB's last page may be there or not. So writing stops in this process until the store is opened again,
-    # which reads its end from the disk and checks it.
+    # After an I/O error it is unknown how much has reached the disk: the system may have dropped pages that it could
+    # not write, and LMDB's last page may or may not be there. So this process stops writing until the store is opened
+    # again, which reads the end of the log from disk and checks it.
 
     def durable_until(self, seq: int) -> int:
-        """Return ``seq``: what was written is durable."""
+        """Return ``seq``: every write is durable."""
         return seq
 
     def flush(self) -> None:
-        """Fill the ballast if the disk has room again; what was written is durable."""
+        """Fill the ballast if the disk has room again; every write is durable already."""
         if not self._is_readonly:
             self.check_place()
             self.ballast.fill()
@@ -357,14 +357,14 @@ class Environment:
 
     @property
     def is_suspect(self) -> bool:
-        """Whether an I/O error, of this process or of another, has left the end of the log in doubt."""
+        """Whether an I/O error in this or another process has left the end of the log in doubt."""
         return self.turnstile.is_suspect
 
     def failure(self, error: lmdb.Error, doing: str, txnid: int) -> StoreError:
-        """Return the error of a commit that failed; the thread has its turn.
+        """Return the error of a failed commit; the thread has its turn.
 
-        A full disk is an end that is known, and writing goes on when there is space: unless LMDB failed at its last
-        page and others see the commit all the same, which is unknown again.
+        A full disk has a known outcome, and writing continues once there is space. But if LMDB failed at its last page
+        and the commit is visible all the same, the outcome is unknown.
         """
         is_visible = False
         if self.is_panicked():
@@ -372,7 +372,7 @@ class Environment:
                 self.renew()
                 is_visible = self.env.info()["last_txnid"] >= txnid
             except (StoreError, lmdb.Error, OSError):
-                is_visible = True  # It cannot be read now; who reads next tries again.
+                is_visible = True  # It cannot be read now; the next read tries again.
         was_full, self.was_full = self.was_full, is_full(error, self.path, was_full=self.was_full)
         if is_visible or is_of_disk(error, self.path, was_full=was_full):
             self.stop(str(error))
@@ -380,19 +380,19 @@ class Environment:
         return translated(error, doing, self.path, was_full=was_full)
 
     def stop(self, reason: str) -> None:
-        """Let nothing be written any more until the store is opened again, because of an error of the disk."""
+        """Stop all writing until the store is opened again, because of a disk error."""
         self.stopped = self.stopped or reason
         self.turnstile.suspect()
 
     def check_writing(self) -> None:
-        """Raise after an I/O error, which stops writing until the store is opened again."""
+        """Raise ``StoreError`` if an I/O error has stopped writing until the store is opened again."""
         if self.stopped:
             raise StoreError(
                 f"nothing more is written to {self.path} since an I/O error ({self.stopped}): {STOPPED_NEXT}"
             )
 
     def resume(self) -> None:
-        """Check the end of the log as the disk holds it, and let writing go on; raises ``StoreError`` if it may not."""
+        """Check the end of the log as it is on disk, and resume writing; raises ``StoreError`` if that is unsafe."""
         with self.writing:
             try:
                 self.turnstile.enter()
@@ -409,7 +409,7 @@ class Environment:
                     self.turnstile.is_held = False
 
     def allow_writing(self) -> None:
-        """Open LMDB's environment anew if it cannot write, in bounds; raises what ``begin`` raises."""
+        """Reopen the LMDB environment for writing if it is read-only, with a bounded wait; raises as ``begin`` does."""
         with self.writing:
             if not self._is_readonly:
                 return
@@ -422,7 +422,7 @@ class Environment:
                     self.turnstile.is_held = False
 
     def _become_writable(self) -> None:
-        """Open LMDB's environment anew, for a thread that has its turn."""
+        """Reopen the LMDB environment for writing; the thread has its turn."""
         self._is_readonly = False
         try:
             self.renew()
@@ -431,12 +431,12 @@ class Environment:
             raise
 
     def is_behind(self, txnid: int) -> bool:
-        """Return whether the file has a later commit than a transaction saw: its writer is at work still, or dead."""
+        """Return whether the file has a later commit than ``txnid``: its writer is still at work, or dead."""
         first, second = self._txnids
         return first[0] > txnid or second[0] > txnid
 
     def tell_of_dead(self) -> bool:
-        """Let LMDB tell readers of the last commit of a writer that died; return whether no writer was at work."""
+        """Make a dead writer's last commit visible; ``False`` if a writer is at work, or this process cannot write."""
         writing, turnstile = self.writing, self.turnstile
         is_writing_here = turnstile.is_held
         if is_writing_here:
@@ -452,7 +452,7 @@ class Environment:
                         return False
                     self._become_writable()
                 with suppress(lmdb.Error):
-                    self.env.sync(True)  # noqa: FBT003 - the binding takes it by its place
+                    self.env.sync(True)  # noqa: FBT003 - the binding takes it by position
                     self.env.begin(write=True)
                 return True
             finally:
@@ -460,23 +460,23 @@ class Environment:
                     turnstile.unlock()
                     turnstile.is_held = False
         finally:
-            try:  # noqa: SIM105 - a signal may end a Python function, and `suppress` has some, before its first line
+            try:  # noqa: SIM105 - a signal may end a Python function, and `suppress` calls some, before its first line
                 writing.release()
             except RuntimeError:
                 pass  # Another thread writes.
 
     def replace(self, made: str) -> None:
-        """Put the data file of another directory in the place of this one, and open it; the old one stays where not.
+        """Replace the data file with the one in another directory, and open it; on failure the old file stays.
 
-        The caller holds ``writing`` and has its turn, and the new file counts its commits on from this one's. LMDB's
-        table of readers stays. Other processes that have the old file open see that it was replaced.
+        The caller holds ``writing`` and has its turn, and the new file continues the commit numbers of this one. LMDB's
+        table of readers stays. Other processes that have the old file open notice the replacement.
         """
         self.renew(lambda: self._put_in_place(made))
 
     def _put_in_place(self, made: str) -> None:
-        """Give the name of the file to another, durably; where that is unknown, nothing more is written.
+        """Durably give the file's name to another file; if it is unknown whether that is durable, writing stops.
 
-        Whoever wrote to a file whose name a loss of power takes back would lose what was acknowledged.
+        A power loss that took the name back would lose acknowledged writes to the new file.
         """
         if not self._is_at_place():
             raise self._displaced()
@@ -495,9 +495,9 @@ class Environment:
             self.turnstile.count_replacing()
 
     def follow(self) -> bool:
-        """Open the file that another process has put in the place of this one; return whether that was done.
+        """Open the file with which another process has replaced this one, and return whether that was done.
 
-        Not while a thread writes, or reads in a snapshot, which are of the old file: then a later look does it.
+        A turn and a snapshot need the old file, so while a thread has one, this is left to a later check.
         """
         writing = self.writing
         try:
@@ -512,7 +512,7 @@ class Environment:
                 pass  # Another thread has it.
 
     def _is_known(self) -> bool:
-        """Return whether the file at the path is the one that is open, or no business of this environment."""
+        """Return whether the file at the path is the open one, or does not belong to this environment."""
         replaced = self.turnstile.words[REPLACED]
         is_known = self._is_at_place() or not self.turnstile.is_at(self.path)
         if is_known:
@@ -520,17 +520,17 @@ class Environment:
         return is_known
 
     def _look(self) -> None:
-        """Raise ``TurnLost`` where another process has put another file in the place of this one; this has its turn.
+        """Raise ``TurnLost`` if another process has replaced the file; the caller has its turn.
 
-        It is not opened here: of a read that is under way, one half would be of each file.
+        The new file is not opened here: a read in progress would come half from each file.
         """
         if self.turnstile.words[REPLACED] & 1:
-            self.turnstile.count_replacing()  # Whoever began it is dead.
+            self.turnstile.count_replacing()  # The process that began it is dead.
         if not self._is_known():
             raise TurnLost(f"another process has erased something from {self.path}; nothing was written, call again")
 
     def _identify(self) -> None:
-        """Look which file is at the path before it is opened: one that is put there meanwhile is noticed later."""
+        """Find out which file is at the path before it is opened; a file put there meanwhile is noticed later."""
         replaced = self.turnstile.words[REPLACED]
         if replaced == self.replaced or not self.turnstile.is_at(self.path):
             return
@@ -546,16 +546,16 @@ class Environment:
                 del open_environments[old]
 
     def recover(self, error: lmdb.Error) -> bool:
-        """Return whether what failed with an error may be tried again."""
+        """Recover from an error if possible, and return whether the failed operation can be retried."""
         if isinstance(error, lmdb.ReadersFullError):
             self.env.reader_check()
             return True
         if self._renewing == threading.get_ident():
-            # This thread opens the map for one that holds `writing`: there is nothing to wait for.
+            # This thread opens the map for a thread that holds `writing`: there is nothing to wait for.
             return isinstance(error, lmdb.MapResizedError) and self._enlarge(self._whole_bytes())
         if isinstance(error, lmdb.MapResizedError):
             return self._adopt()
-        # A map that changes takes the transactions of other threads with it.
+        # A change of the map ends the transactions of other threads.
         while self._is_map_changing:
             if self.writing.acquire(timeout=MAP_WAIT_SECONDS):
                 self.writing.release()
@@ -564,9 +564,9 @@ class Environment:
         return self._map_changes > 0
 
     def check_place(self) -> None:
-        """Raise ``Displaced`` where the file at the path is another one than was opened, or none that can be seen.
+        """Raise ``Displaced`` if the path holds another file than was opened, or none that can be seen.
 
-        One that an erasure has put there is opened by the next look at the log.
+        A file that an erasure has put there is opened by the next access to the log.
         """
         is_known = self.turnstile.words[REPLACED] == self.replaced or self._is_known()
         if is_known and not self._is_at_place():
@@ -574,7 +574,7 @@ class Environment:
 
     def _is_at_place(self) -> bool:
         device, number = self.identity
-        # A `stat` of the file would have the next commit write its times anew, a tenth of what a lone append takes.
+        # A `stat` of the file would make the next commit update its timestamps: a tenth of the time of a lone append.
         with suppress(OSError):
             status = os.stat(self.path)
             seen, place = (self.identity, status.st_ino, status.st_mtime_ns, status.st_ctime_ns), self._place
@@ -587,8 +587,8 @@ class Environment:
                     elif time.monotonic() > place.until:
                         self._place = _Place(seen, 0.0)
                     return status.st_dev == device
-        with suppress(OSError):  # Of a directory above that nobody may look into, say.
-            status = os.stat(self._data_path)  # Of a link, or where no more files may be open.
+        with suppress(OSError):  # For example, no permission to search a parent directory.
+            status = os.stat(self._data_path)  # For a link, or if no more files can be opened.
             return (status.st_dev, status.st_ino) == self.identity
         return False
 
@@ -599,17 +599,17 @@ class Environment:
         )
 
     def grow(self) -> bool:
-        """Make the map that is full larger, and return whether the system grants it.
+        """Enlarge a full map, and return whether the system grants it.
 
         The thread holds ``writing`` and has no transaction open.
         """
         return self._enlarge(self.map_bytes + MAP_STEP_BYTES_MIN)
 
     def _adopt(self) -> bool:
-        """Make the map as large as the store that another process let grow, and return whether the system grants it.
+        """Enlarge the map for a store that another process has grown, and return whether the system grants it.
 
-        The thread that has its turn may wait for what the caller holds, so the caller waits for it in small steps: if
-        it does not end its turn, it has made the map larger itself.
+        The thread that has its turn may be waiting for something the caller holds, so the caller waits for it in small
+        steps: if that thread does not end its turn, it has enlarged the map itself.
         """
         while not self.writing.acquire(timeout=MAP_WAIT_SECONDS):
             if self._is_readable():
@@ -620,7 +620,7 @@ class Environment:
             self.writing.release()
 
     def is_panicked(self) -> bool:
-        """Return whether LMDB refuses even to read, as it does once it could not write its last page."""
+        """Return whether LMDB refuses even to read, as it does after it failed to write its last page."""
         try:
             self.env.begin().abort()
         except lmdb.PanicError:
@@ -642,9 +642,9 @@ class Environment:
             self.writing.release()
 
     def renew(self, meanwhile: Callable[[], None] | None = None) -> None:
-        """Open LMDB's environment anew, with a call while it is closed; the thread holds ``writing``.
+        """Reopen the LMDB environment, and call ``meanwhile`` while it is closed; the thread holds ``writing``.
 
-        Reads of other threads that are cut off begin again. An interrupt waits until it is open.
+        Reads of other threads that are cut off start again. An interrupt is delayed until the environment is open.
         """
         uninterrupted(lambda: self._renew(meanwhile))
 
@@ -674,12 +674,12 @@ class Environment:
             try:
                 self.databases = self._open_databases()
             except TurnLost:
-                self.env.close()  # It was replaced once more meanwhile.
+                self.env.close()  # The file was replaced again meanwhile.
             else:
                 return
 
     def _whole_bytes(self) -> int:
-        """Return the bytes of all pages that any process has written."""
+        """Return the size in bytes of all pages that any process has written."""
         return (self.env.info()["last_pgno"] + 1) * self.env.stat()["psize"]
 
     def _is_readable(self) -> bool:
@@ -715,7 +715,7 @@ class Environment:
         return open_to_read(self.path) if self._is_readonly else open_lmdb(self.path)
 
     def _open_databases(self) -> dict[str, Any]:
-        """Return the handles of all databases, for all who share the environment."""
+        """Open all databases and return their handles, which all users of the environment share."""
         try:
             return self._databases_read() if self._is_readonly else self._databases_written()
         except lmdb.NotFoundError as error:
@@ -726,10 +726,10 @@ class Environment:
             raise translated(error, "opening", self.path) from error
 
     def _databases_written(self) -> dict[str, Any]:
-        """Return the handles, opened in a turn of which the first writer pads the file.
+        """Open the databases in a turn; the first writer to do so pads a file that lacks pages at its end.
 
-        The transaction is given, because LMDB's binding would else begin one of its own that waits for other writers
-        with the GIL held. It has to be one that may write: of one that may not, the binding forgets the handles.
+        The transaction is passed in, because LMDB's binding would otherwise begin its own, which waits for other
+        writers while holding the GIL. It must be a write transaction: the binding forgets the handles of a read one.
         """
         is_held = self.turnstile.is_held
         try:
@@ -747,9 +747,9 @@ class Environment:
         return databases
 
     def _databases_read(self) -> dict[str, Any]:
-        """Return the handles of an environment that cannot write, whose binding waits for nobody."""
+        """Open the databases of a read-only environment, for which the binding waits for no writer."""
         is_cut_off(self.env, self.path)
-        with self.begin(write=False):  # Which keeps every page in its place that the check walks.
+        with self.begin(write=False):  # It keeps in place every page that the check walks.
             check_structure(self.path, STRUCTURE_BYTES_MAX)
         databases = {name: self.env.open_db(name.encode(), create=False) for name in NAMES}
         with self.begin(write=False) as txn:
@@ -758,19 +758,19 @@ class Environment:
 
 
 open_environments: Final[dict[tuple[int, int], Environment]] = {}
-"""Those of this process, by the identity of their files."""
+"""The environments of this process, by the identity of their files."""
 open_lock = threading.RLock()
-"""Held to open and to close; a thread may take it again: a handle that is collected then gives its share back."""
+"""Held to open and to close; reentrant, because a handle that is collected meanwhile gives its share back."""
 
 
 _of_parent: Final[set[tuple[int, int]]] = set()
-"""The files that were open where this process forked off."""
+"""The files that were open when this process was forked."""
 
 
 def _leave_to_parent() -> None:
-    """Keep what this process has of the parent's environments for ever.
+    """Keep this process's references to the parent's environments forever.
 
-    Who lets go of one gives up the place of its reader in LMDB's table, which is the parent's.
+    Dropping one would release its reader's slot in LMDB's table, which belongs to the parent.
     """
     free_lock(open_lock)
     for identity, environment in open_environments.items():
@@ -783,7 +783,7 @@ os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def identity_at(path: str) -> tuple[int, int]:
-    """Return the identity of the file; ``StoreBusy`` if the process that forked this one has it open."""
+    """Return the identity of the data file; ``StoreBusy`` if the parent had it open when it forked this process."""
     identity = file_at(path)
     if identity in _of_parent:
         raise StoreBusy(

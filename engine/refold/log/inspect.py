@@ -1,7 +1,7 @@
 """Facts about a store's files, read without changing them: no lock is taken, nothing is padded, cleared or created.
 
-LMDB notes the reader in its own table, where there is one. What opening a store would refuse or mend is reported here
-instead.
+LMDB registers the reader in its own table, if there is one. Problems that opening a store would refuse or repair are
+reported here instead.
 """
 
 import os
@@ -25,7 +25,7 @@ _Databases: TypeAlias = Mapping[str, Any]
 
 
 class ReaderSlot(NamedTuple):
-    """An entry of LMDB's table of readers: who reads, and since which transaction, ``None`` if it does not just now."""
+    """An entry of LMDB's table of readers: the process, and the transaction it reads, ``None`` if it is idle."""
 
     process: int
     transaction: int | None
@@ -39,11 +39,11 @@ class Holder(NamedTuple):
 
 
 class StoreFacts(NamedTuple):
-    """The contents of a store's files; ``format`` and ``rows`` as they are stored, ``None`` where a row is missing."""
+    """Facts about a store's files; ``format`` and ``rows`` hold the stored bytes, ``None`` for a missing row."""
 
     file_bytes: int
     whole_bytes: int
-    """What its last page says; LMDB may leave pages at the end unwritten that were freed as soon as they were taken."""
+    """The size by the number of its last page; LMDB may leave pages at the end unwritten that it freed at once."""
     map_bytes: int
     page_bytes: int
     pages: int
@@ -51,7 +51,7 @@ class StoreFacts(NamedTuple):
     transaction: int
     readers: tuple[ReaderSlot, ...]
     problem: str
-    """The first problem of a file that is shorter, by LMDB's offline verifier; empty for any other."""
+    """The first problem that LMDB's offline verifier finds in a file shorter than ``whole_bytes``; else empty."""
     format: bytes | None
     last_record: tuple[bytes, bytes] | None
     """The last record of the log with its key."""
@@ -59,7 +59,7 @@ class StoreFacts(NamedTuple):
 
 
 def look(path: str, wanted: Sequence[tuple[Table, bytes]]) -> StoreFacts:
-    """Read a store's files, with the wanted rows, and return the facts; ``StoreError`` if LMDB cannot read them."""
+    """Read a store's files and the wanted rows, and return the facts; ``StoreError`` if LMDB cannot read them."""
     try:
         with _environment(path) as (env, databases):
             return _look(env, databases, path, wanted)
@@ -70,12 +70,12 @@ def look(path: str, wanted: Sequence[tuple[Table, bytes]]) -> StoreFacts:
 
 
 class _Handle:
-    """Who looks at an environment that this process has open already."""
+    """A handle to borrow an environment that this process has open already."""
 
 
 @contextmanager
 def _environment(path: str) -> Generator[tuple[lmdb.Environment, _Databases]]:
-    """Open the file to read it, or borrow what this process has open already: LMDB opens a file once in a process."""
+    """Open the file for reading, or borrow this process's environment: LMDB can open a file only once per process."""
     handle = _Handle()
     shared = share_open(path, handle)
     if shared is not None:
@@ -102,7 +102,7 @@ def _look(env: lmdb.Environment, databases: _Databases, path: str, wanted: Seque
     if facts.file_bytes < facts.whole_bytes:
         facts = facts._replace(problem=problem(path))
     if facts.problem:
-        # Who touches what is mapped behind the end of a file is killed.
+        # Touching the map beyond the end of the file would kill the process.
         return facts
     with env.begin() as txn:
         if not databases:
@@ -118,7 +118,7 @@ def _look(env: lmdb.Environment, databases: _Databases, path: str, wanted: Seque
 
 
 def problem(path: str) -> str:
-    """Verify the pages of a store's file; return the first problem, empty if there is none."""
+    """Verify the pages of a store's file, and return the first problem or an empty string."""
     try:
         return next(iter(problems(path)), "")
     except StoreCorrupt as error:
@@ -131,14 +131,14 @@ def _last(txn: "lmdb.Transaction[bytes]", database: Any) -> tuple[bytes, bytes] 
 
 
 def _readers(env: lmdb.Environment) -> tuple[ReaderSlot, ...]:
-    """Return LMDB's table of readers, which it gives as text: process, thread, transaction or a dash."""
+    """Parse LMDB's table of readers, a text with the columns process, thread, and transaction or a dash."""
     rows = [line.split() for line in env.readers().splitlines()]
     entries = [row for row in rows if len(row) == 3 and row[0].isdecimal()]  # noqa: PLR2004 - its three columns
     return tuple(ReaderSlot(int(row[0]), int(row[2]) if row[2].isdecimal() else None) for row in entries)
 
 
 class Site(NamedTuple):
-    """A directory in which a store or a backup is made, or was; by which processes, ``None`` if unknown."""
+    """A directory in which a store or a backup is or was being built, and its builders, ``None`` if unknown."""
 
     path: str
     builders: tuple[Holder, ...] | None
@@ -153,7 +153,7 @@ def sites(path: str) -> tuple[Site, ...]:
 
 
 def holders(path: str) -> tuple[Holder, ...] | None:
-    """Return who holds the writers' lock, ``None`` where the system does not say."""
+    """Return the processes that hold the writers' lock, ``None`` if the system does not say."""
     return _holders_of(os.path.join(path, WRITER_LOCK))
 
 
@@ -172,7 +172,7 @@ def _holders_of(path: str) -> tuple[Holder, ...] | None:
 
 
 def file_system(path: str) -> str | None:
-    """Return the type of the file system that a path lies on, ``None`` where the system does not say."""
+    """Return the type of a path's file system, ``None`` if the system does not say."""
     if not os.path.exists(_MOUNTS):
         return None
     with open(_MOUNTS, encoding="utf-8", errors="surrogateescape") as file:
@@ -188,7 +188,7 @@ def file_system(path: str) -> str | None:
 
 
 def is_running(process: int) -> bool:
-    """Return whether a process of this machine (or container) runs; one of another user counts."""
+    """Return whether a process is running on this machine (or in this container), also if it is another user's."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

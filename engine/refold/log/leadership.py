@@ -1,8 +1,9 @@
-"""Which answers of a NATS stream's leader to believe: one that was replaced while it stood still answers as of before.
+"""Decide which answers of a NATS stream's leader to trust: one replaced while it was paused still gives old answers.
 
-A replica begins an election 4 s after it last heard of its leader (``minElectionTimeout`` of nats-server). So who leads
-with a majority in touch leads on for a while, as long as it is asked that often. One that has not been asked for longer
-may have been replaced: it learns so within milliseconds of going on, and is asked twice with a pause in between.
+A replica begins an election 4 s after it last heard from its leader (``minElectionTimeout`` of nats-server). So a
+leader that is in touch with a majority stays the leader for a while, and can be trusted if it is asked often enough. A
+leader that has not been asked for longer may have been replaced. It learns that within milliseconds of resuming, so it
+is asked twice, with a pause in between.
 """
 
 from typing import Final
@@ -10,47 +11,47 @@ from typing import Final
 import msgspec
 
 LEASE_SECONDS: Final = 1.5
-"""How long ago replicas may have been in touch with the leader, and how long ago it may have been asked; both together
-stay below the time in which an election begins."""
+"""The longest time since a replica was in touch with the leader, and since the leader was last asked; the sum of both
+stays below the time after which an election begins."""
 PAUSE_SECONDS: Final = 0.2
-"""Between the two answers. The last answer of a leader that was replaced came 75 ms after it went on, of 24 on two
-busy cores."""
+"""The pause between the two answers. Of 24 replaced leaders on two busy cores, the last old answer came 75 ms after the
+leader resumed."""
 AGAIN_SECONDS: Final = 0.02
-"""Until the next question where there is no leader."""
+"""The pause before the next question if there is no leader."""
 
 
 class Peer(msgspec.Struct, frozen=True):
-    """A replica beside the one that answers, and how many nanoseconds ago that heard of it, 0 for never."""
+    """A replica other than the answering server, and the nanoseconds since that server heard from it, 0 for never."""
 
     name: str = ""
     active: int = 0
 
 
 class Cluster(msgspec.Struct, frozen=True):
-    """What a server says of those that hold a stream; one that does not lead may answer while there is no leader."""
+    """A server's report on the replicas of a stream; a follower can be the one to answer while there is no leader."""
 
     leader: str = ""
     leader_since: str = ""
     replicas: tuple[Peer, ...] = ()
 
     def is_led(self) -> bool:
-        """Return whether the one that answers is the leader, and with itself a majority is in touch."""
+        """Return whether the answering server is the leader and, counting itself, in touch with a majority."""
         near = sum(0 < peer.active < LEASE_SECONDS * 1e9 for peer in self.replicas)
         is_own = all(peer.name != self.leader for peer in self.replicas)
         return bool(self.leader and self.replicas) and is_own and near >= (len(self.replicas) + 1) // 2
 
 
 class Leadership:
-    """What one connection knows of who leads a stream with several replicas. Times are of one monotonic clock."""
+    """One connection's knowledge of the leader of a stream with several replicas; all times use one monotonic clock."""
 
     def __init__(self) -> None:
         self._leader: tuple[str, str] | None = None
         self._answered_at = 0.0
-        """When the leader answered first, since it has been asked often enough."""
+        """The time of the leader's first answer in the current series of sufficiently frequent questions."""
         self._asked_at = 0.0
 
     def doubt(self, cluster: Cluster, asked_at: float, answered_at: float) -> float:
-        """Take in an answer, and return the seconds after which to ask again; 0 where it can be believed."""
+        """Process an answer and return the seconds to wait before asking again; 0 if the answer can be trusted."""
         if not cluster.is_led():
             self._leader = None
             return AGAIN_SECONDS

@@ -1,8 +1,8 @@
-"""LMDB's file: mapped with as much address space as there is, its structure verified, its errors translated.
+"""The LMDB file: opened with as much address space as granted, its structure verified, its errors translated.
 
-It reads the file as bytes, so nothing in the file can bring the process down. What it finds, and how it says so, is the
-verifier's own: a page that is not plain, or in which anything is off, is left to it. Beyond that, flags have to be
-those that refold sets, and a search has to turn to the page that holds what it is for.
+Verification reads the file as bytes, so nothing in the file can crash the process. The findings and their wording are
+those of LMDB's own verifier, which checks each page that is not plain, or in which anything is wrong. In addition,
+flags must be those that refold sets, and a search must turn to the page that holds its key.
 """
 
 import ctypes
@@ -35,24 +35,24 @@ NAMES: Final = ("log", *TABLES)
 """The databases of a store."""
 
 _HEADER_BYTES: Final = 16
-"""The head of a page of LMDB 0.9 on a machine of 64 bits."""
+"""The size of the page header of LMDB 0.9 on a 64-bit machine."""
 
 _DATABASES_MAX: Final = 16
 
 _DISK_FULL_BYTES: Final = 1024**2
-"""With less than this free, an error of output is taken for one of space: LMDB does not tell them apart."""
+"""With less free space than this, an output error is taken for a full disk: LMDB does not tell them apart."""
 
-# LMDB's errors in refold's: what failed, and the next step.
+# Translation of LMDB's errors into refold's, which name the failed operation and the next step.
 
 _NOT_OF_DISK: Final = FULL | NO_FILES | {errno.ENOMEM, errno.EINVAL, errno.EAGAIN, errno.EACCES, errno.EPERM}
-"""Numbers of the system, which are positive (LMDB's own are not), that say nothing of what reached the disk."""
+"""Error numbers of the system (positive, unlike LMDB's own) that do not mean that the disk failed."""
 
 _FORBIDDEN: Final = frozenset((errno.EACCES, errno.EPERM))
 _STEPS: Final = (
     (NO_FILES, NO_FILES_NEXT),
     (_FORBIDDEN, "this user may not do that; check who owns its files, and their modes"),
 )
-"""Numbers of the system, and what to do about them."""
+"""Error numbers of the system, and the next step for each."""
 
 _KINDS: Final[tuple[tuple[tuple[type[lmdb.Error], ...], type[StoreError], str], ...]] = (
     (
@@ -90,7 +90,7 @@ STOPPED_NEXT: Final = (
 
 
 def translated(error: lmdb.Error, doing: str, path: str, *, was_full: bool = False) -> StoreError:
-    """Return refold's error for one of LMDB's; ``was_full`` as in ``is_full``."""
+    """Return the refold error for an LMDB error; ``was_full`` as in ``is_full``."""
     if is_full(error, path, was_full=was_full):
         return StoreFull(f"{doing} in {path}: {error}; {_FULL_NEXT}")
     following = next((step for codes, step in _STEPS if getattr(error, "code", 0) in codes), "")
@@ -110,17 +110,17 @@ def is_of_disk(error: lmdb.Error, path: str, *, was_full: bool = False) -> bool:
 
 
 def is_full(error: lmdb.Error, path: str, *, was_full: bool = False) -> bool:
-    """Return whether there was no space for a write.
+    """Return whether a write failed for lack of space.
 
-    LMDB reports a write that was cut short as an error of output, and the space that is free tells. If the disk
-    ``was_full`` for the write before, it was so for this one: somebody may have made room since it failed.
+    LMDB reports a write that was cut short as an output error, so the free space decides. If the disk ``was_full`` at
+    the write before, it counts as full at this one too: another process may have freed space since the failure.
     """
     code = getattr(error, "code", 0)
     return code in FULL or (code == errno.EIO and (was_full or _has_no_room(path)))
 
 
 def _has_no_room(path: str) -> bool:
-    """Return whether the disk has next to no space, or the file is at the limit of this process."""
+    """Return whether the disk has almost no space, or the file is at this process's size limit."""
     disk = os.statvfs(path)
     file = os.path.join(path, "data.mdb")
     size = os.stat(file).st_size if os.path.exists(file) else 0
@@ -129,43 +129,43 @@ def _has_no_room(path: str) -> bool:
     return is_at_limit or disk.f_bavail * disk.f_frsize < _DISK_FULL_BYTES
 
 
-# LMDB's file opened, with as much address space as the system grants.
+# Opening LMDB's file, with as much address space as the system grants.
 #
-# The map is far larger than any file, and a system may refuse it; a smaller one grows, but not beyond what is
-# granted.
+# The map is far larger than any file, and a system may refuse it. A smaller map grows, but not beyond the address space
+# that is granted.
 
 DATA_FILE: Final = "data.mdb"
 LOCK_FILE: Final = "lock.mdb"
 CLEAN: Final = "clean"
-"""The directory inside a store in which a clean copy of its file is made; what a crash leaves of it is unused."""
+"""The directory inside a store in which a clean copy of its file is made; remains of a crash in it are never used."""
 _BLOCK_BYTES: Final = 512
 """The unit of ``st_blocks``."""
 
 
 def open_lmdb(path: str) -> lmdb.Environment:
-    """Return the LMDB environment, with as much address space as the system grants."""
+    """Open the LMDB environment with as much address space as the system grants."""
     allocate_lock_file(path)
     return _open(path, max_readers=READERS_MAX, max_spare_txns=1)
 
 
 def open_to_read(path: str) -> lmdb.Environment:
-    """Return the LMDB environment of a file that is there, in which nobody waits for a writer."""
+    """Open the LMDB environment of an existing file read-only, so that no call waits for a writer."""
     allocate_lock_file(path)
     return _open(path, readonly=True, create=False, max_readers=READERS_MAX, max_spare_txns=1)
 
 
 def open_to_look(path: str) -> lmdb.Environment:
-    """Return the LMDB environment of a file that is there, without changing it, as one more reader."""
+    """Open the LMDB environment of an existing file as one more reader, without changing the file."""
     return _open(path, readonly=True, create=False, lock=os.path.exists(os.path.join(path, LOCK_FILE)))
 
 
 def open_sealed(path: str) -> lmdb.Environment:
-    """Return the LMDB environment of a file that nobody writes to meanwhile; nothing notes that it is read."""
+    """Open the LMDB environment of a file that no process writes to, without registering as a reader."""
     return _open(path, readonly=True, create=False, lock=False)
 
 
 def open_alone(path: str) -> lmdb.Environment:
-    """Return the LMDB environment of a new file that nobody else opens; its writer flushes it once it is whole."""
+    """Open the LMDB environment of a new file that no other process opens; the caller flushes it once complete."""
     return _open(path, lock=False, sync=False)
 
 
@@ -180,14 +180,14 @@ def delete_rows(path: str, table: str, keys: Iterable[bytes]) -> None:
 def _open(path: str, **options: Any) -> lmdb.Environment:
     file = os.path.join(path, DATA_FILE)
     for name in (DATA_FILE, LOCK_FILE):
-        if os.path.islink(os.path.join(path, name)):  # A store from elsewhere would write to whatever it names.
+        if os.path.islink(os.path.join(path, name)):  # A store from elsewhere would write to the link's target.
             raise StoreVersion(
                 f"{path} cannot be opened as a store ({name} in it is a link, which is not followed); put the file "
                 f"itself there, or let the directory be the link"
             )
     file_bytes = os.stat(file).st_size if os.path.exists(file) else None
     if file_bytes == 0:
-        # LMDB would make an empty database of it, and hide that there was a store.
+        # LMDB would turn it into an empty database, and hide that there was a store.
         raise StoreVersion(
             f"{path} cannot be opened as a store (its {DATA_FILE} is empty); restore a backup, or remove the file"
         )
@@ -215,9 +215,9 @@ def _open(path: str, **options: Any) -> lmdb.Environment:
 
 
 def allocate_lock_file(path: str) -> None:
-    """Give LMDB's lock file its blocks before it is mapped: writing to a hole on a full disk kills the process.
+    """Allocate the blocks of LMDB's lock file before it is mapped: writing to a hole on a full disk kills the process.
 
-    It is made if it is not there. Nobody may have it open here: closing it gives up what LMDB has locked in it.
+    A missing file is created. This process must not have it open: closing it would release LMDB's locks in it.
     """
     if not hasattr(os, "posix_fallocate"):
         return
@@ -235,7 +235,7 @@ def allocate_lock_file(path: str) -> None:
 
 
 def is_granted(more_bytes: int) -> bool:
-    """Return whether the system grants this much more address space; LMDB would lose its map in trying."""
+    """Return whether the system grants this much more address space; in a failed attempt LMDB would lose its map."""
     try:
         mmap.mmap(-1, more_bytes, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ).close()
     except OSError:
@@ -243,21 +243,21 @@ def is_granted(more_bytes: int) -> bool:
     return True
 
 
-# The numbers of the last two commits, as the file has them.
+# The numbers of the last two commits, as stored in the file.
 #
-# A writer puts the number of its commit into the file, and then into LMDB's table of readers, where everybody looks for
-# it. One that dies between the two leaves a commit that is durable and seen by nobody until the next turn at writing:
-# LMDB sees to its table when it finds that the owner of its mutex is dead.
+# A writer puts the number of its commit into the file, and then into LMDB's table of readers, where readers look for
+# it. A writer that dies in between leaves a commit that is durable, but that no reader sees until the next turn: LMDB
+# updates its table when it finds that the owner of its mutex is dead.
 
 _META_PAGES: Final = 2
 _TXNID_BEGIN: Final = 144
-"""Where a page has the number of its commit, in LMDB 0.9 on a machine of 64 bits."""
+"""The offset of the commit number in its page, in LMDB 0.9 on a 64-bit machine."""
 _Txnids: TypeAlias = tuple[Sequence[int], Sequence[int]]
 NO_TXNIDS: Final[_Txnids] = ((0,), (0,))
 
 
 def txnids_of(path: str, page_bytes: int) -> _Txnids:
-    """Map the file's first two pages, and return the number of each page's commit as it is at any moment."""
+    """Map the file's first two pages, and return a view of each page's commit number that is always up to date."""
     try:
         with open(os.path.join(path, DATA_FILE), "rb") as file:
             pages = mmap.mmap(file.fileno(), _META_PAGES * page_bytes, access=mmap.ACCESS_READ)
@@ -268,18 +268,18 @@ def txnids_of(path: str, page_bytes: int) -> _Txnids:
     return words[first : first + 1], words[second : second + 1]
 
 
-# Giving mapped pages back: what LMDB has once read through its memory map counts as this process's memory.
+# Releasing mapped pages: everything that LMDB has read through its memory map counts as this process's memory.
 #
-# The pages are clean copies of the file and the system takes them back when it runs short; but who looks at a process
-# from outside, a container's limit included, sees them. Where the system has no ``madvise`` nothing happens.
+# The pages are clean copies of the file, and the system reclaims them when memory runs short. But they count when the
+# process is measured from outside, also against a container's limit. Without ``madvise``, nothing is released.
 
 _MAPS: Final = "/proc/self/maps"
 _DONT_NEED: Final = 4
-"""``MADV_DONTNEED`` on Linux: for a shared map of a file, forget the mapping, keep the file's cached pages."""
+"""``MADV_DONTNEED`` on Linux: for a shared map of a file, drop the mapping but keep the file's cached pages."""
 
 
 def unmap(path: str) -> bool:
-    """Unmap the pages of a file that are in RAM; return whether the system has a way to do so."""
+    """Unmap the pages of a file that are in RAM, and return whether that succeeded."""
     if not os.path.exists(_MAPS):
         return False
     advise = ctypes.CDLL(None, use_errno=True).madvise
@@ -289,7 +289,7 @@ def unmap(path: str) -> bool:
 
 
 def _maps_of(path: str) -> Iterator[tuple[int, int]]:
-    """Return where a file is mapped: the first and the last address of each map."""
+    """Yield the address range of each map of a file."""
     with open(_MAPS, encoding="utf-8", errors="surrogateescape") as file:
         for line in file:
             addresses, permissions, *_, name = [*line.rstrip("\n").split(None, 5), ""][:6]
@@ -299,19 +299,18 @@ def _maps_of(path: str) -> Iterator[tuple[int, int]]:
                 yield int(begin, 16), int(end, 16)
 
 
-# The end of a file after an I/O error: read from the disk, and checked whether its last records are what their links
-# say.
+# Checking the end of a file after an I/O error: its last records are read from disk and checked against their links.
 #
-# Everything before them was durable before they began, and LMDB never writes to a page that a commit still needs. So
-# this is what an I/O error leaves in doubt, and all that has to be read before writing goes on.
+# Everything before these records was durable before they were begun, and LMDB never writes to a page that a commit
+# still needs. So they are all that an I/O error leaves in doubt, and all that must be read before writing resumes.
 
 _KEEPS_CACHE: Final = not hasattr(os, "posix_fadvise")
 
 
 def settle(path: str) -> None:
-    """Write what is not on the disk yet and forget what is, so that the file is read from the disk; it is not open.
+    """Flush the file and drop it from the page cache, so that it is then read from disk; it must not be open.
 
-    Raises ``StoreError`` where the disk still fails.
+    Raises ``StoreError`` if the disk still fails.
     """
     file = os.path.join(path, DATA_FILE)
     try:
@@ -333,7 +332,7 @@ _CHECKED_RECORDS: Final = 256
 
 
 def check_end(records: Iterator[tuple[bytes, bytes]], path: str) -> None:
-    """Raise ``StoreCorrupt`` unless the last 256 records, the last one first, are what their links say."""
+    """Raise ``StoreCorrupt`` unless the last 256 records match their links; ``records`` yields the last one first."""
     item = next(records, None)
     for _ in range(_CHECKED_RECORDS):
         if item is None:
@@ -353,7 +352,7 @@ def check_end(records: Iterator[tuple[bytes, bytes]], path: str) -> None:
 
 
 def _problem(item: tuple[bytes, bytes], before: tuple[bytes, bytes] | None) -> str:
-    """Return what is wrong with a record, given the one before it; empty if nothing is."""
+    """Check a record against its predecessor and return the problem, or an empty string."""
     record, (last,) = Record(item[1]), SEQ.unpack(item[0])
     if record.last_seq != last:
         return f"its record says that it ends at seq {record.last_seq}"
@@ -365,18 +364,18 @@ def _problem(item: tuple[bytes, bytes], before: tuple[bytes, bytes] | None) -> s
 
 
 _NODE: Final = Struct("=HHHH")
-"""The head of a row: size of its value, low and high half, flags, size of its key."""
+"""The header of a row: size of its value (low and high half), flags, size of its key."""
 
 _FREE_FLAGS: Final = 0x08
-"""What LMDB says of its list of free pages, that its keys are numbers; of all other databases here it says nothing."""
+"""The flags of LMDB's list of free pages, whose keys are numbers; all other databases here have no flags."""
 
 _BOUNDS: Final = Struct("=HH")
 
 
 def problems(path: str) -> list[str]:
-    """Verify the structure of a store's data file, as it is on the disk, and return what is wrong.
+    """Verify the structure of a store's data file, as it is on disk, and return the problems.
 
-    Raises ``StoreCorrupt`` where it is no LMDB file of this machine at all.
+    Raises ``StoreCorrupt`` if it is not an LMDB file of this machine at all.
     """
     offline = _offline()
     try:
@@ -390,9 +389,9 @@ def problems(path: str) -> list[str]:
 
 
 def check_structure(path: str, bytes_max: int) -> None:
-    """Raise ``StoreCorrupt`` where a data file of up to so many bytes would lead LMDB astray; without writes meanwhile.
+    """Raise ``StoreCorrupt`` if a data file of up to ``bytes_max`` is damaged; no process may write meanwhile.
 
-    LMDB trusts what is in its file: a page of the wrong kind or a pointer out of its bounds ends the process.
+    LMDB trusts its file: a page of the wrong kind or a pointer out of bounds would crash the process.
     """
     if os.stat(os.path.join(path, "data.mdb")).st_size > bytes_max:
         return
@@ -402,10 +401,10 @@ def check_structure(path: str, bytes_max: int) -> None:
 
 
 def is_cut_off(env: lmdb.Environment, path: str) -> bool:
-    """Return whether the file lacks pages at its end that nobody needs; ``StoreCorrupt`` if it lacks others.
+    """Return whether the file lacks unused pages at its end; ``StoreCorrupt`` if it lacks pages that are in use.
 
-    Touching what is mapped behind its end would kill the process. LMDB may leave pages there unwritten that were freed
-    in the commit that took them.
+    Touching the map beyond the end of the file would kill the process. LMDB may leave pages at the end unwritten that
+    were freed in the commit that allocated them.
     """
     file = os.path.join(path, DATA_FILE)
     expected = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
@@ -427,16 +426,16 @@ def _places(count: int) -> Struct:
 
 def _offline() -> Any:
     """Return the module of LMDB's verifier, which has no types."""
-    import lmdb.verify as offline  # noqa: PLC0415 - loaded only by those who ask
+    import lmdb.verify as offline  # noqa: PLC0415 - loaded only when needed
 
     return offline
 
 
 @cache
 def _verifier() -> Any:
-    """Return LMDB's verifier, quicker on plain pages, and stricter about separators and flags."""
+    """Return a subclass of LMDB's verifier, faster on plain pages, and stricter about separators and flags."""
     offline = _offline()
-    # The verifier has no public way in; a test holds the two against each other.
+    # The verifier has no public API for this; a test compares the results of both.
     verifier: Any = offline._Verifier  # noqa: SLF001
     walk_leaf, walk_branch, walk_page = verifier._walk_leaf, verifier._walk_branch, verifier._walk_page  # noqa: SLF001
     check_named = verifier._validate_named_subdb  # noqa: SLF001
@@ -457,7 +456,7 @@ def _verifier() -> Any:
                 self.err(f"{name} DB: page {pgno} node {place} named sub-DB has flags {found.flags:#x}")
 
         def _walk_branch(self, ctx: dict[str, Any], pgno: int, buf: bytes, depth: int) -> None:
-            """Walk a page of branches, whose keys say where a search turns."""
+            """Walk a branch page, whose keys determine where a search turns."""
             ctx.setdefault("turns", []).append(iter(_separators(buf)))
             walk_branch(self, ctx, pgno, buf, depth)
             ctx["turns"].pop()
@@ -487,7 +486,7 @@ def _verifier() -> Any:
 
 
 def _separators(page: bytes) -> list[bytes]:
-    """Return the keys of a page of branches as far as they lie within it, the first of which is empty."""
+    """Return the keys of a branch page as far as they lie within it; the first one is empty."""
     (lower,) = _BOUNDS.unpack_from(page, _HEADER_BYTES - _BOUNDS.size)[:1]
     count = (min(lower, len(page)) - _HEADER_BYTES) // 2
     places = _places(max(count, 0)).unpack_from(page, _HEADER_BYTES)
@@ -506,7 +505,7 @@ def _first_key(page: bytes) -> bytes:
 
 
 def plain_keys(page: bytes, before: bytes | None) -> list[bytes] | None:
-    """Return the keys of a leaf page of plain rows behind the key ``before``; ``None`` where a closer look is due."""
+    """Return the keys of a leaf page of plain rows after the key ``before``; ``None`` if it needs a closer look."""
     lower, upper = _BOUNDS.unpack_from(page, _HEADER_BYTES - _BOUNDS.size)
     size, unpack = len(page), _NODE.unpack_from
     count = (lower - _HEADER_BYTES) // 2
@@ -530,7 +529,7 @@ def plain_keys(page: bytes, before: bytes | None) -> list[bytes] | None:
 
 
 def create_databases(path: str, seed: dict[bytes, bytes]) -> None:
-    """Make the file of a new store in an empty directory, with the first rows of its ``meta``."""
+    """Create the file of a new store in an empty directory, with the first rows of its ``meta``."""
     env = open_lmdb(path)
     try:
         with env.begin(write=True) as txn:
@@ -545,7 +544,7 @@ def create_databases(path: str, seed: dict[bytes, bytes]) -> None:
 
 
 def check_format(packed: bytes | None, path: str) -> None:
-    """Raise ``StoreVersion`` where the row of a file's ``meta`` says that this refold does not read it."""
+    """Raise ``StoreVersion`` unless the row of a file's ``meta`` names a format that this refold reads."""
     if packed is None:
         raise StoreVersion(f"{path} holds an LMDB file that refold did not write; give another path")
     try:

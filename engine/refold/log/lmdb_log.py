@@ -1,8 +1,8 @@
 """The log on LMDB: one directory with ``data.mdb``, ``lock.mdb``, ``turn.lock`` and ``writer.lock``.
 
-It promises that what a turn's ``write`` returned from survives a power cut (two flushes per commit, never
-``sync=False``, never ``writemap``) and that no transaction outlives a call. Of a record it reads head and columns at
-most, never an event.
+Once a turn's ``write`` has returned, its data survives a power cut (two flushes per commit, never ``sync=False``, never
+``writemap``). No transaction outlives a call. The log reads at most the head and the columns of a record, never an
+event.
 """
 
 import threading
@@ -20,17 +20,17 @@ from refold.log.lmdb_file import translated
 from refold.log.protocol import Row, Table, TurnLost
 from refold.log.record import FIRST_SEQ, FIRST_SEQ_BEGIN, SEQ, EventBytes, Record, Sealed, events_in
 
-# Reads of the log inside a transaction, which is given and ends with the call.
+# Reads of the log inside a transaction that the caller provides, and that ends with the call.
 
 
 _Database: TypeAlias = Any
-"""A handle of LMDB, which has no type."""
+"""An LMDB database handle, which has no type."""
 
 T = TypeVar("T")
 
 
 def id_of(txn: "lmdb.Transaction[bytes]", _: _Database) -> int:
-    """Return the number of the last transaction that is seen."""
+    """Return the number of the last visible transaction."""
     return txn.id()
 
 
@@ -46,7 +46,7 @@ def value_of(txn: "lmdb.Transaction[bytes]", database: _Database, key: bytes) ->
 
 
 def value_read(txn: "lmdb.Transaction[bytes]", database: _Database, key: bytes, read: Callable[[Any], T]) -> T | None:
-    """Return what ``read`` makes of the value of a row."""
+    """Call ``read`` with the value of a row and return its result, or ``None`` if there is no such row."""
     value = txn.get(key, db=database)
     return None if value is None else read(value)
 
@@ -54,7 +54,7 @@ def value_read(txn: "lmdb.Transaction[bytes]", database: _Database, key: bytes, 
 def items_from(
     txn: "lmdb.Transaction[bytes]", database: _Database, first: bytes, limit: int
 ) -> list[tuple[bytes, bytes]]:
-    """Return up to ``limit`` rows with keys from ``first`` on."""
+    """Return up to ``limit`` rows with keys from ``first`` up."""
     cursor = txn.cursor(database)
     return list(islice(cursor.iternext(), limit)) if cursor.set_range(first) else []
 
@@ -69,7 +69,7 @@ def items_down(
 
 
 def records_between(txn: "lmdb.Transaction[bytes]", database: _Database, after: int, until: int) -> list[Sealed]:
-    """Return the records with the events behind one seq up to another."""
+    """Return the records that hold the events after ``after`` up to ``until``."""
     cursor, found = txn.cursor(database), list[Sealed]()
     if after < until and cursor.set_range(SEQ.pack(after + 1)):
         for key, record in cursor.iternext():
@@ -85,18 +85,18 @@ def located(txn: "lmdb.Transaction[Any]", database: _Database, seqs: Sequence[in
     return events_in(lambda seq: cursor.value() if cursor.set_range(SEQ.pack(seq)) else None, seqs)
 
 
-# Turns at writing.
+# Turns.
 
 _AnyRow: TypeAlias = tuple[str, bytes, bytes | None]
 """A row of any database, the log included."""
 
 
 class LmdbTurn:
-    """A write transaction; see ``protocol.LogTurn`` for what it promises, and ``LmdbLog.in_turn`` for how it ends.
+    """A write transaction; see ``protocol.LogTurn`` for its contract, and ``LmdbLog.in_turn`` for how it ends.
 
-    The transaction is aborted by dropping the only reference to it, so it may stand in no variable, which a traceback
-    would keep. The ``abort`` of LMDB's binding waits until no other thread is inside a read, and two threads that read
-    all the time let it wait for ever.
+    The transaction is aborted by dropping the only reference to it, so it must never be in a local variable, which a
+    traceback would keep alive. The ``abort`` of LMDB's binding waits until no other thread is inside a read, and would
+    wait forever beside two threads that read all the time.
     """
 
     __slots__ = ("_environment", "is_open", "last_commit", "txn", "txnid")
@@ -106,7 +106,7 @@ class LmdbTurn:
         self.txn: lmdb.Transaction[bytes] | None = None
         self.is_open = False
         self.txnid = 0
-        """LMDB gives the next number to the turn's own transaction, unless that changes nothing."""
+        """The number of the turn's transaction; if it changes nothing, LMDB gives the number to the next one."""
         self.last_commit = 0
 
     def is_current(self) -> bool:
@@ -121,12 +121,12 @@ class LmdbTurn:
         *,
         is_clean: bool = False,
     ) -> int:
-        """Put everything and commit: durable on return. The transaction ends, in any case.
+        """Put everything and commit, durable on return; the transaction ends in any case.
 
-        What is to be clean goes into a clean copy of the file, and all of it is there once that has its place.
+        With ``is_clean``, everything goes into a clean copy of the file, and takes effect once the copy is in place.
 
-        A transaction that finds the map full is begun again in a larger one, and one that finds the disk full with the
-        room of the ballast, if that is lent; unless others came between.
+        If the map is full, the transaction starts again in a larger map; if the disk is full, it starts again with the
+        ballast's space, provided that is lent. Raises ``TurnLost`` if another writer committed in between.
         """
         if not self.is_open:
             raise AssertionError("a turn is open once and writes once; take another turn")
@@ -150,7 +150,7 @@ class LmdbTurn:
                 self._begin_again()
         finally:
             self.txn, self.is_open = None, False
-            # Other processes need not wait for the fold of what was written.
+            # Other processes need not wait until the written events are folded.
             turnstile = environment.turnstile
             if turnstile.is_held:
                 turnstile.unlock()
@@ -163,14 +163,14 @@ class LmdbTurn:
             raise TurnLost(f"another process wrote to {path} while this one made room; nothing was written, call again")
 
     def _put(self, records: Sequence[Sealed], rows: Sequence[_AnyRow], *, is_clean: bool) -> int:
-        """Put everything and commit the transaction; return the number of the last commit then."""
+        """Put everything and commit the transaction; return the number of the last commit after it."""
         assert self.txn is not None
         databases = self._environment.databases
         try:
             if records:
-                # No cursor in a variable: like the transaction, it would live on in a traceback.
+                # No cursor in a variable: like the transaction, a traceback would keep it alive.
                 key = next(self.txn.cursor(db=databases["log"]).iterprev(values=False), bytes(SEQ_BYTES))
-                # LMDB compares keys, and behind the last key a record may still begin with events that are there.
+                # LMDB compares keys only: a record after the last key could still begin with existing events.
                 if FIRST_SEQ.unpack_from(records[0][1], FIRST_SEQ_BEGIN)[0] != SEQ.unpack(key)[0] + 1:
                     self._refuse(f"the record that ends at seq {records[0][0]}")
             if is_clean:
@@ -179,7 +179,7 @@ class LmdbTurn:
                 items = [(SEQ.pack(last), record) for last, record in records]
                 if self.txn.cursor(db=databases["log"]).putmulti(items, append=True) != (len(items), len(items)):
                     self._refuse(f"one of {len(items)} records, the first of which ends at seq {records[0][0]},")
-            # LMDB gives the number of a transaction that changed nothing to the next one, whoever that belongs to.
+            # LMDB gives the number of a transaction that changed nothing to the next one, of any writer.
             is_changed = bool(records)
             for table, key, value in rows:
                 if value is None:
@@ -198,8 +198,8 @@ class LmdbTurn:
             self.txn = None
 
     def _put_clean(self, records: Sequence[Sealed], rows: Sequence[_AnyRow]) -> int:
-        """Put everything into a clean copy, which takes the place of the file; return the number of the last commit."""
-        from refold.log.clean_copy import rewrite  # noqa: PLC0415 - loaded only by those who erase
+        """Put everything into a clean copy, which replaces the file; return the number of the last commit."""
+        from refold.log.clean_copy import rewrite  # noqa: PLC0415 - needed only to erase
 
         self.txn = None
         environment, before = self._environment, self._environment.commits_before
@@ -210,14 +210,14 @@ class LmdbTurn:
             rewrite(environment, changes)
         except StoreError as error:
             if environment.stopped:
-                raise  # Whether the copy has its place for good is unknown.
+                raise  # Whether the copy is durably in place is unknown.
             if environment.commits_before != before:
                 raise type(error)(f"the events are erased, and the file is not open any more: {error}") from error
             raise type(error)(f"nothing was erased: {error}") from error
         return environment.commits_before + environment.env.info()["last_txnid"]
 
     def _refuse(self, what: str) -> NoReturn:
-        """Raise, because LMDB did not append; no ``assert``: a check of a write must not go away with ``python -O``."""
+        """Raise because LMDB did not append; no ``assert``: a check of a write must not vanish with ``python -O``."""
         raise StoreCorrupt(
             f"{what} is not behind the last one of {self._environment.path}; run `refold verify` and restore a backup"
         )
@@ -229,7 +229,7 @@ def _doing(records: Sequence[Sealed], rows: Sequence[_AnyRow]) -> str:
 
 
 class LmdbLog:
-    """A log in a directory; see ``protocol.Log`` for what each method promises."""
+    """A log in a directory; ``protocol.Log`` documents each method."""
 
     def __init__(self, directory: Directory) -> None:
         self.readonly = directory.readonly
@@ -237,15 +237,15 @@ class LmdbLog:
         self._snapshot: tuple[int, lmdb.Transaction[bytes]] | None = None
         """The thread that reads in a snapshot, and its transaction."""
         try:
-            directory.open()  # Here, because what is open where this begins could be held by a traceback.
+            directory.open()  # Opened here, because a traceback could hold one that was open before.
             self.durability = directory.environment
             self._attach()
         except BaseException:
-            directory.release()  # A traceback may hold it, or the thread that renewed.
+            directory.release()  # A traceback may hold it, or the thread that renews.
             raise
 
     def _attach(self) -> None:
-        """Take what is looked up in every read from the environment, which is another one once it was renewed."""
+        """Cache the attributes of the environment that every read needs; they change when it is renewed."""
         self._begin: Callable[..., Any] = self.durability.env.begin
         self._tables = self.durability.databases
         self.file = self.durability.commits_before
@@ -255,7 +255,7 @@ class LmdbLog:
     def _reading(self, doing: str, read: Callable[..., T], *arguments: Any, database: str, buffers: bool = False) -> T:
         """Call ``read`` with a transaction of its own, which ends with the call, and return its result.
 
-        The thread that reads in a snapshot has one for all of its calls.
+        The thread that reads in a snapshot uses the snapshot's transaction for all of its calls.
         """
         if self.files.is_closed:
             self.files.check_open()
@@ -264,7 +264,7 @@ class LmdbLog:
             try:
                 if self._snapshot is not None and self._snapshot[0] == threading.get_ident():
                     return read(self._snapshot[1], self._tables[database], *arguments)
-                # The buffers are of the transaction: what is handed out must be a copy.
+                # The buffers belong to the transaction, so the result must not refer to them.
                 txn: Any = self._begin(buffers=buffers)
                 try:
                     if not buffers:
@@ -302,11 +302,11 @@ class LmdbLog:
         return before + txnid
 
     def read(self, after: int, until: int) -> list[Sealed]:
-        """Return the records with the events behind ``after`` up to ``until``."""
+        """Return the records that hold the events after ``after`` up to ``until``."""
         return self._reading("reading records", records_between, after, until, database="log")
 
     def events_at(self, seqs: Sequence[int]) -> list[EventBytes]:
-        """Return the events at the given seqs; of their records only what they need is copied."""
+        """Return the events at the given seqs, copying only the needed parts of their records."""
         return self._reading("reading events", located, seqs, database="log", buffers=True)
 
     def row(self, table: Table, key: bytes) -> bytes | None:
@@ -318,13 +318,13 @@ class LmdbLog:
         return self._reading("reading a row", value_read, key, read, database=table, buffers=True)
 
     def rows(self, table: Table, first: bytes, limit: int, *, backwards: bool = False) -> list[tuple[bytes, bytes]]:
-        """Return up to ``limit`` rows with keys from ``first`` on, or down."""
+        """Return up to ``limit`` rows with keys from ``first`` up, or down."""
         return self._reading("reading rows", items_down if backwards else items_from, first, limit, database=table)
 
     def in_snapshot(self, use: Callable[[], T]) -> T:
-        """Call ``use``, whose reads on this thread see the log as it is now; other processes may write meanwhile."""
-        self.last_commit()  # That of a writer that died is part of it.
-        with self.durability.writing:  # Whoever changes the map would end the transaction.
+        """Call ``use``, whose reads on this thread see the log as it is now; other processes can write meanwhile."""
+        self.last_commit()  # The snapshot includes the last commit of a dead writer.
+        with self.durability.writing:  # A change of the map would end the transaction.
             txn = self.durability.begin(write=False)
             try:
                 self._snapshot = threading.get_ident(), txn
@@ -336,7 +336,7 @@ class LmdbLog:
     # Writing.
 
     def in_turn(self, use: Callable[[LmdbTurn], T]) -> T:
-        """Call ``use`` with a turn at writing and return its result."""
+        """Call ``use`` with a turn and return its result."""
         if self.files.is_closed:
             self.files.check_open()
         if self.readonly:
@@ -344,8 +344,8 @@ class LmdbLog:
         environment = self.durability
         if environment.stopped:
             environment.check_writing()
-        # `with` of a lock that is written in C is one step for signals, on its way in and out, and so is any call of
-        # C. A Python function is not: a signal may end it before its first line. So what ends the turn is written here.
+        # A signal cannot split the entry or the exit of `with` on a lock written in C, or any other C call. But it can
+        # end a Python function before its first line. So the code that ends the turn is inlined here.
         turn = LmdbTurn(environment)
         with environment.writing:
             try:

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class _Change(NamedTuple):
-    """The writes of one turn, the rows as the tables are to have them."""
+    """The writes of one turn, with the new values of the rows."""
 
     records: tuple[Sealed, ...]
     rows: tuple[Row, ...]
@@ -21,7 +21,7 @@ class _Change(NamedTuple):
 
 
 class RamTurn:
-    """A turn at writing to RAM: no other process writes."""
+    """A turn that writes to RAM: no other process writes."""
 
     __slots__ = ("_log", "_was_written")
 
@@ -41,9 +41,9 @@ class RamTurn:
         rows: Sequence[Row] = (),
         erased: Sequence[Sealed] = (),
         *,
-        is_clean: bool = False,  # noqa: ARG002 - what is replaced is gone
+        is_clean: bool = False,  # noqa: ARG002 - replaced data is always gone
     ) -> int:
-        """Put everything at once; return 0, as no other process commits. What was replaced is gone in any case."""
+        """Put everything at once, and return 0, because no other process commits; replaced data is always gone."""
         if self._was_written:
             raise AssertionError("a turn writes once; take another turn")
         self._was_written = True
@@ -52,10 +52,10 @@ class RamTurn:
 
 
 class RamLog:
-    """A log that keeps nothing beyond the process.
+    """A log that does not outlive the process.
 
-    A change is committed by one assignment, to ``_change``. Putting it into lists and tables takes many steps, each of
-    which may be done again: where an interrupt cuts them off, the next call does them from the first one on.
+    A change is committed by one assignment, to ``_change``. Applying it to lists and tables takes many steps, each of
+    which can be repeated: if an interrupt cuts them off, the next call starts again at the first one.
     """
 
     keeps_erased = False
@@ -73,7 +73,7 @@ class RamLog:
         self._keys: dict[Table, list[bytes]] = {table: [] for table in TABLES}
 
     def commit(self, change: _Change) -> None:
-        """Put everything: all of it or, where this is cut off before, nothing."""
+        """Commit a change: all of it or, if this is cut off early, nothing."""
         head = self.head()
         if change.records and Record(change.records[0][1]).first_seq != head + 1:
             raise AssertionError(f"the record that ends at seq {change.records[0][0]} is not behind the last, {head}")
@@ -82,7 +82,7 @@ class RamLog:
             self._apply()
 
     def _whole(self) -> None:
-        """Finish what an interrupt cut off, or wait for the thread that is at it; before each read."""
+        """Before a read, finish a change that an interrupt cut off, or wait for the thread that is applying it."""
         if self._change is not None:
             with self._lock:
                 self._apply()
@@ -90,7 +90,7 @@ class RamLog:
     def _apply(self) -> None:
         change = self._change
         if change is None:
-            return  # Another thread has done it.
+            return  # Another thread has applied it.
         if change.records:
             place = bisect_left(self._lasts, change.records[0][0])
             self._records[place:] = [record for _, record in change.records]
@@ -125,13 +125,13 @@ class RamLog:
         return use()
 
     def in_turn(self, use: Callable[[RamTurn], T]) -> T:
-        """Call ``use`` with a turn at writing and return its result."""
+        """Call ``use`` with a turn and return its result."""
         if self.readonly:
             raise ReadOnly("this log is read-only; open it without readonly=True to write")
         return use(RamTurn(self))
 
     def read(self, after: int, until: int) -> list[Sealed]:
-        """Return the records with the events behind ``after`` up to ``until``."""
+        """Return the records that hold the events after ``after`` up to ``until``."""
         self._whole()
         if after >= until:
             return []
@@ -158,7 +158,7 @@ class RamLog:
         return None if value is None else read(value)
 
     def rows(self, table: Table, first: bytes, limit: int, *, backwards: bool = False) -> list[tuple[bytes, bytes]]:
-        """Return up to ``limit`` rows with keys from ``first`` on, or down."""
+        """Return up to ``limit`` rows with keys from ``first`` up, or down."""
         self._whole()
         keys = self._keys[table]
         if backwards:
@@ -169,11 +169,11 @@ class RamLog:
             found = keys[begin : begin + limit]
         return [(key, self._tables[table][key]) for key in found]
 
-    # The upkeep of what is in RAM.
+    # Maintenance of the data in RAM.
 
     @property
     def files(self) -> "RamLog":
-        """This log: what it keeps is its own."""
+        """This log itself, because it maintains its own data."""
         return self
 
     def alone(self, use: Callable[[], T]) -> T:
@@ -181,19 +181,19 @@ class RamLog:
         return use()
 
     def sweep(self) -> None:
-        """Do nothing: what was replaced is gone."""
+        """Do nothing: replaced data is gone."""
 
     def search(self, markers: Collection[bytes]) -> Found:
-        """Return how often the markers stand in records and rows."""
+        """Return how often the markers occur in records and in the values of rows."""
         self._whole()
         held = [*self._records, *(value for rows in self._tables.values() for value in rows.values())]
         return Found(0, sum(map(len, held)), sum(part.count(marker) for part in held for marker in markers))
 
     def relieve(self) -> None:
-        """Do nothing: all of it is meant to be in RAM."""
+        """Do nothing: all data is meant to be in RAM."""
 
     def size_bytes(self) -> int:
-        """Return the bytes of all records and rows."""
+        """Return the size of all records and rows in bytes."""
         self._whole()
         rows = sum(len(key) + len(value) for held in self._tables.values() for key, value in held.items())
         return sum(map(len, self._records)) + rows
@@ -205,7 +205,7 @@ class RamLog:
         )
 
     def verify(self) -> list[str]:
-        """Return nothing: there is no file."""
+        """Return an empty list: there is no file."""
         return []
 
     def close(self) -> None:

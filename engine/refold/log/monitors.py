@@ -1,7 +1,7 @@
-"""What each server of a JetStream cluster says of its own copy of a log; clients learn of the leader's alone.
+"""Compares each JetStream server's report on its own copy of a log; clients learn only about the leader's copy.
 
-A replica that lost messages in silence calls itself current, so it is found by comparison of what `/jsz` and `/varz`
-say at each server's monitoring port.
+A replica that has silently lost messages reports itself as current, so it is found by comparing `/jsz` and `/varz` of
+each server's monitoring port.
 """
 
 import time
@@ -18,22 +18,22 @@ from refold.log.commits import Check
 _SECONDS: Final = 5.0
 _TRIES: Final = 10
 _PAUSE_SECONDS: Final = 0.2
-"""Replicas that writes are under way to differ for a moment: they are asked again."""
+"""The pause before replicas are asked again: while writes are on their way, they differ for a moment."""
 
 
 class Replica(NamedTuple):
-    """A server's copy of a stream: its last sequence, how many messages up to it are gone, and whether it leads."""
+    """A server's copy of a stream: its last sequence, the number of messages missing before it, whether it leads."""
 
     server: str
     last: int
     missing: int
     leads: bool
     syncs: bool
-    """Whether each message is on the disk before it is acknowledged."""
+    """Whether each message is on disk before it is acknowledged."""
 
 
 def look(monitor: str, stream: str) -> Replica | None:
-    """Return what the server with this monitoring address has of a stream, ``None`` where it has none of it."""
+    """Return the copy of a stream that the server with this monitoring address has, ``None`` if it has none."""
     server = str(_fetch(monitor, "varz")["server_name"])
     found = _fetch(monitor, "jsz?accounts=1&streams=1")
     for account in found.get("account_details", ()):
@@ -52,12 +52,12 @@ def _fetch(monitor: str, what: str) -> dict[str, Any]:
         raise InvalidInput(
             f"a monitor is {monitor!r}; give the address of a server's monitoring port: http://host:8222"
         )
-    with urlopen(f"{monitor.rstrip('/')}/{what}", timeout=_SECONDS) as answer:  # noqa: S310 - of http, as just checked
+    with urlopen(f"{monitor.rstrip('/')}/{what}", timeout=_SECONDS) as answer:  # noqa: S310 - its scheme is checked above
         return msgspec.json.decode(answer.read(), type=dict[str, Any])
 
 
 def compare(monitors: Sequence[str], stream: str, *, copies: int = 1) -> list[Check]:
-    """Return what follows from the replicas of a stream, each asked itself; so many copies there should be at least."""
+    """Ask each server about its replica of a stream, and return the findings; ``copies`` is the expected minimum."""
     away, found = _replicas(monitors, stream)
     for _ in range(_TRIES):
         if all((each.last, each.missing) == (found[0].last, found[0].missing) for each in found):
@@ -68,7 +68,7 @@ def compare(monitors: Sequence[str], stream: str, *, copies: int = 1) -> list[Ch
 
 
 def _replicas(monitors: Sequence[str], stream: str) -> tuple[list[Check], list[Replica]]:
-    """Return what is wrong with monitors that do not answer, and the replicas of the others."""
+    """Return a failed check for each monitor that does not answer, and the replicas of the others."""
     away, found = list[Check](), list[Replica]()
     for monitor in monitors:
         try:

@@ -1,6 +1,7 @@
-"""A shared log on PostgreSQL: a row for each commit, and a row for the log that says which one is the last.
+"""A shared log on PostgreSQL: one row per commit, and one row for the log with the number of its last commit.
 
-An append is one statement: it moves the last number on and puts the commit, or finds that another one was quicker.
+An append is one statement: it increments the last number and inserts the commit, or finds that another machine was
+faster.
 """
 
 import os
@@ -41,7 +42,7 @@ _TABLES: Final[Sequence[LiteralString]] = (
         number bigint NOT NULL,
         packed bytea NOT NULL,
         PRIMARY KEY (log, number))""",
-    # Salted hashes and short texts compress badly, and whoever reads a commit reads it whole.
+    # Salted hashes and short texts compress badly, and a commit is always read whole.
     "ALTER TABLE refold.commit ALTER COLUMN packed SET STORAGE EXTERNAL",
 )
 _HAS_TABLES: Final = "SELECT to_regclass('refold.commit') IS NOT NULL"
@@ -75,14 +76,14 @@ _FACTS: Final = """
 """
 
 _PAGE_COUNT: Final = 4_096
-"""Commits that are read at a time at most."""
+"""The maximum number of commits read at a time."""
 
 _LOCK: Final = 0x7265666F
-"""The class of the advisory locks: 0 to make the tables, the number of a log for a turn to append to it."""
+"""The class of the advisory locks; their keys are 0 to create the tables, and a log's number for a turn to append."""
 
 _TRIES: Final = 3
 _ANSWER_SECONDS: Final = 15.0
-"""How long a statement may be without an answer, from a server that stands still or is out of reach."""
+"""How long a statement can wait for an answer from a server that is paused or out of reach."""
 _DEFAULT_NAME: Final = "default"
 _DEFAULTS: Final = {
     "application_name": "refold",
@@ -92,22 +93,22 @@ _DEFAULTS: Final = {
     "keepalives_count": "3",
     "tcp_user_timeout": "6000",
 }
-"""Options of a connection. A host that is out of reach is given up after about 6 s, a stopped server after 10 s."""
+"""Options of a connection. An unreachable host is given up after about 6 s, a stopped server after 10 s."""
 _NETWORK_THERE: Final = """
     SET tcp_keepalives_idle = 3; SET tcp_keepalives_interval = 1; SET tcp_keepalives_count = 3;
     SET tcp_user_timeout = 6000;
 """
-"""The same for the server, which keeps the turn of a machine until it gives that up."""
+"""The same for the server, which keeps a machine's turn until it gives up the connection."""
 
 T = TypeVar("T")
 
 
 class _Unanswered(psycopg.OperationalError):
-    """The server has not answered a statement in time; whether it was carried out is not known."""
+    """The server has not answered a statement in time; it is unknown whether the statement took effect."""
 
 
 class _Connection(psycopg.Connection[Any]):
-    """A connection that is closed where a statement has no answer in time; ``psycopg`` would wait for ever."""
+    """A connection that closes itself if a statement gets no answer in time; ``psycopg`` would wait forever."""
 
     seconds = _ANSWER_SECONDS
 
@@ -131,17 +132,17 @@ class _Connection(psycopg.Connection[Any]):
 
 
 _READ_ONLY: Final = psycopg.errors.ReadOnlySqlTransaction
-"""The server takes no writes any more; of several hosts in the address, another one may."""
+"""The server no longer accepts writes; another host in the address might."""
 _LOST: Final = (psycopg.OperationalError, psycopg.InterfaceError, _READ_ONLY)
 _FINAL: Final = (_Unanswered, psycopg.errors.ConnectionTimeout, psycopg.errors.DiskFull)
-"""Errors behind which a call is not made again."""
+"""Errors after which a call is not retried."""
 
 
 class PostgresCommits:
-    """The commits of one log in a database; see ``commits.CommitLog`` for what each method promises.
+    """The commits of one log in a database; ``commits.CommitLog`` documents each method.
 
-    The address is one of libpq's, ``postgresql://user@host/database``, with ``?log=NAME`` where the database has
-    several logs. Passwords, certificates and the rest come in libpq's own ways: ``.pgpass``, ``PGSSLMODE``, a service.
+    The address is a libpq URI, ``postgresql://user@host/database``, with ``?log=NAME`` if the database has several
+    logs. Passwords, certificates and so on are configured as usual for libpq: ``.pgpass``, ``PGSSLMODE``, a service.
     """
 
     def __init__(self, address: str, *, readonly: bool) -> None:
@@ -161,7 +162,7 @@ class PostgresCommits:
         self._channel = f"refold_{self._log}"
 
     def _found(self, connection: _Connection, name: str, *, readonly: bool) -> int:
-        """Return the number of the log in the database; the schema and the log are made where they are missing."""
+        """Return the log's number in the database, 0 if it is missing; unless ``readonly``, create what is missing."""
         if not readonly:
             self._make_tables(connection)
         if not readonly and connection.execute(_FIND, (name,)).fetchone() is None:
@@ -172,13 +173,13 @@ class PostgresCommits:
         return int(found[0])
 
     def _make_tables(self, connection: _Connection) -> None:
-        """Make the schema and its tables where they are missing: all of them or, where the connection is lost, none."""
+        """Create the schema and its tables if they are missing: all of them or, if the connection is lost, none."""
         if connection.execute(_HAS_TABLES).fetchone() == (True,):
             return
         with connection.transaction():
-            # One at a time: `IF NOT EXISTS` fails all the same for one of two that make a table at the same moment.
+            # One at a time: even `IF NOT EXISTS` fails for one of two connections that create a table simultaneously.
             connection.execute("SELECT pg_advisory_xact_lock(%s, 0)", (_LOCK,))
-            # Where an administrator made the schema, `IF NOT EXISTS` asks for the right to make it all the same.
+            # Even if an administrator created the schema, `IF NOT EXISTS` requires the right to create it.
             if connection.execute("SELECT to_regnamespace('refold')").fetchone() == (None,):
                 connection.execute("CREATE SCHEMA refold")
             for statement in _TABLES:
@@ -208,9 +209,9 @@ class PostgresCommits:
         return connection
 
     def _once(self, use: Callable[[_Connection], T]) -> T:
-        """Call ``use`` with a connection, and close that where what went wrong was not said by the server.
+        """Call ``use`` with a connection; close it after an error not reported by the server, or if that is read-only.
 
-        It may be open all the same, in the middle of a statement: every other one would be refused for ever.
+        It might otherwise stay open in the middle of a statement, and refuse every other statement forever.
         """
         with self._lock:
             connection = self._connected()
@@ -222,7 +223,7 @@ class PostgresCommits:
                 raise
 
     def _call(self, use: Callable[[_Connection], T]) -> T:
-        """Call ``use`` with a connection, again with a new one where that was lost, and return its result."""
+        """Call ``use`` with a connection, retrying with a new one if it was lost, and return the result."""
         tries = _TRIES
         while True:
             try:
@@ -237,7 +238,7 @@ class PostgresCommits:
                 raise self._translated(error) from error
 
     def _translated(self, error: psycopg.Error) -> RefoldError:
-        if self._is_closed:  # Whatever a connection says that is closed while it is used.
+        if self._is_closed:  # A connection that is closed during use can raise anything.
             return Closed(f"{self.name} is closed; open it again")
         reason = " ".join(str(error).split())
         if isinstance(error, psycopg.errors.DiskFull):
@@ -258,7 +259,7 @@ class PostgresCommits:
         return 0 if found is None else int(found[0])
 
     def read(self, after: int) -> list[Numbered]:
-        """Return the first commits behind a number, in order and without a gap."""
+        """Return the first commits after a number, in order and without a gap."""
         bounds = (self._log, after, _PAGE_COUNT, PAGE_BYTES)
         rows = self._call(lambda connection: connection.execute(_READ, bounds, binary=True).fetchall())
         found = [Numbered(number, bytes(packed)) for number, packed in rows]
@@ -283,7 +284,7 @@ class PostgresCommits:
         return int(found[0])
 
     def replace(self, commits: Sequence[Replacement]) -> bool:
-        """Put other bytes in the place of commits that are as they were, in one transaction."""
+        """Replace the bytes of the commits that have not changed, in one transaction."""
         values = [(each.after, self._log, each.number, sha256(each.before)) for each in commits]
 
         def use(connection: _Connection) -> bool:
@@ -294,9 +295,10 @@ class PostgresCommits:
         return self._call(use)
 
     def sweep(self) -> None:
-        """Have the server drop the rows that were replaced; its WAL and its backups keep them as long as they do.
+        """Have the server drop replaced rows; its WAL and backups retain them as long as they retain any data.
 
-        Where another one does so it is left to that, and what takes long goes on at the server.
+        If another connection is already doing so, it is left to that one. A vacuum that takes long continues on the
+        server after the call.
         """
 
         def use(connection: _Connection) -> None:
@@ -308,10 +310,10 @@ class PostgresCommits:
     # Turns.
 
     def queue(self) -> None:
-        """Wait for this machine's turn, at most so long that one which stands still does not stop the others."""
+        """Wait for this machine's turn, but not so long that a paused machine stops the others."""
 
         def use(connection: _Connection) -> None:
-            # One transaction: where the lock is not to be had in time, the bound is undone as well.
+            # One transaction: if the lock is not available in time, the timeout setting is undone as well.
             connection.execute(_QUEUE.format(Literal(_LOCK), Literal(self._log)))
             self._is_in_turn = True
 
@@ -319,7 +321,7 @@ class PostgresCommits:
             self._call(use)
 
     def leave(self) -> None:
-        """Give the turn back; where the connection was lost, the server has taken it back."""
+        """Release the turn; if the connection was lost, the server has released it already."""
         connection = self._connection
         if self._is_in_turn and connection is not None:
             self._is_in_turn = False
@@ -327,29 +329,29 @@ class PostgresCommits:
                 connection.execute("SELECT pg_advisory_unlock(%s, %s)", (_LOCK, self._log))
 
     def wait(self, seconds: float) -> int | None:
-        """Return the number of the last commit that the server tells of within a time."""
+        """Return the number of the last commit that the server announces within ``seconds``."""
         try:
             listener = self._listener
             if listener is None or listener.closed:
                 listener = self._listener = self._connect()
                 listener.execute(SQL("LISTEN {}").format(Identifier(self._channel)))
-                return None  # It does not tell of what was appended before.
+                return None  # It does not announce earlier commits.
             return max((int(each.payload) for each in listener.notifies(timeout=seconds, stop_after=1)), default=None)
         except psycopg.Error as error:
             if self._listener is not None:
                 self._listener.close()
             raise self._translated(error) from error
         finally:
-            if self._is_closed:  # It may have come too late to be closed with the others.
+            if self._is_closed:  # The listener may be too late for `close` to close it.
                 self._disconnect()
 
     def size_bytes(self) -> int:
-        """Return the bytes of all commits."""
+        """Return the size of all commits in bytes."""
         found = self._call(lambda connection: connection.execute(_SIZE, (self._log,)).fetchone())
         return int(found[0]) if found else 0
 
     def checks(self) -> list[Check]:
-        """Return what the server says of itself."""
+        """Check the settings, standbys, commits and clock of the server."""
 
         def ask(connection: _Connection) -> dict[str, Any]:
             with connection.cursor(row_factory=dict_row) as cursor:
@@ -389,7 +391,7 @@ class PostgresCommits:
         return found
 
     def close(self) -> None:
-        """End both connections."""
+        """Close both connections."""
         self._is_closed = True
         self._disconnect()
 
@@ -401,7 +403,7 @@ class PostgresCommits:
 
 
 def _parted(address: str) -> tuple[str, str]:
-    """Return an address that libpq takes, and the name of the log."""
+    """Split an address into one that libpq accepts, and the name of the log."""
     split_address(address)
     place, _, query = address.partition("?")
     options = query.split("&") if query else []
@@ -413,14 +415,14 @@ def _parted(address: str) -> tuple[str, str]:
 
 
 def _options(address: str) -> dict[str, Any]:
-    """Return those of ``_DEFAULTS`` that the address says nothing of; none where a service may say all of it."""
+    """Return the ``_DEFAULTS`` that the address does not set, or nothing if a service may set them."""
     try:
         given = conninfo_to_dict(address)
     except psycopg.ProgrammingError:
         raise InvalidInput(
             f"libpq cannot read the address {shown_address(address)}; see that its options are libpq's, and that a "
             f"password has % as %25"
-        ) from None  # It quotes the password.
+        ) from None  # psycopg's message quotes the password.
     if "service" in given or "PGSERVICE" in os.environ:
         return {}
     return {name: value for name, value in _DEFAULTS.items() if name not in given}

@@ -1,4 +1,4 @@
-"""The interface of a log: records in order and tables of rows, all of them bytes without a meaning."""
+"""The interface of a log: ordered records and tables of rows, all of them opaque bytes."""
 
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -26,11 +26,11 @@ TABLES: Final[tuple[Table, ...]] = (
 T = TypeVar("T")
 
 Row: TypeAlias = tuple[Table, bytes, bytes | None]
-"""A row to put in a table; ``None`` as its value deletes it."""
+"""A row to put in a table; a value of ``None`` deletes it."""
 
 
 class Found(NamedTuple):
-    """The extent of a search, and how often it found one of the strings."""
+    """The size of a search (files and bytes), and the number of occurrences of any of the strings."""
 
     files: int
     bytes: int
@@ -38,29 +38,36 @@ class Found(NamedTuple):
 
 
 class TurnLost(StoreBusy):
-    """Another process wrote while a turn had to be given back for the map to grow; take another turn."""
+    """The turn was lost to another writer, and nothing was written; take another turn.
+
+    For example, another process committed while this one made room or replaced the file in an erasure, or another
+    machine appended first.
+    """
 
 
 class Displaced(StoreError):
-    """The store is not at its path any more; nothing was written, to it or to what is there now."""
+    """The store is no longer at its path; nothing was written to it, or to whatever is there now."""
 
 
 class LogTurn(Protocol):
-    """One writer's turn: while it is open its thread may use the log's reads, which do not see what it will write.
+    """One writer's turn: while it is open, its thread can read from the log, but does not see what it will write.
 
-    No other writer commits until it ends; a log that takes no lock raises ``TurnLost`` in ``write`` if one did. Ending
-    it without ``write`` changes nothing.
+    No other writer commits until the turn ends. A log that takes no lock instead raises ``TurnLost`` from ``write`` if
+    another writer has committed. Ending the turn without ``write`` changes nothing.
     """
 
     @property
     def last_commit(self) -> int:
-        """The number of the last commit before this turn: another one than its reader knows is another writer's."""
+        """The number of the last commit before this turn.
+
+        If it is not the number that the reader knows, another writer committed.
+        """
         ...
 
     def is_current(self) -> bool:
-        """Return whether the log is as it was when the turn began: a decision not to write relies on that.
+        """Return whether the log is still as it was when the turn began; a decision not to write relies on this.
 
-        It always is in a log on this machine.
+        Always true for a log on this machine.
         """
         ...
 
@@ -72,48 +79,48 @@ class LogTurn(Protocol):
         *,
         is_clean: bool = False,
     ) -> int:
-        """Append records and put the rows, in one transaction; return the number of the last commit then.
+        """Append records and put rows in one transaction; return the number of the last commit after it.
 
-        At most once: it gives the turn back. ``erased`` records take the place of those with the same keys in the same
-        transaction, which then is durable in any case. With ``is_clean`` nothing stays on this machine of what this
-        replaces or deletes. Raises ``TurnLost`` where nothing was written, another
-        writer committed, and another turn will do.
+        Can be called once, because it ends the turn. Each record in ``erased`` replaces the record with the same key,
+        in the same transaction, which is then always durable on return. With ``is_clean``, nothing that this call
+        replaces or deletes remains on this machine. Raises ``TurnLost`` if another writer committed first: nothing was
+        written, and the caller can take another turn.
         """
         ...
 
 
 class Durability(Protocol):
-    """What a loss of power leaves of a log, and what becomes of writing after an error of the disk."""
+    """The durability of a log: which events survive a power loss, and how writing continues after a disk error."""
 
     def durable_until(self, seq: int) -> int:
-        """Return up to where events are durable, ``seq`` at most: that is all of them, unless writes are delayed."""
+        """Return the last durable seq, capped at ``seq``; always ``seq`` itself unless writes are delayed."""
         ...
 
     def flush(self) -> None:
-        """Return once everything that was written before is durable."""
+        """Return once everything written before the call is durable."""
         ...
 
     @property
     def is_stopped(self) -> bool:
-        """Whether an I/O error has stopped writing, so that every turn is refused; reads go on."""
+        """Whether an I/O error has stopped writing; every turn is then refused, but reads still work."""
         ...
 
     @property
     def is_suspect(self) -> bool:
-        """Whether an I/O error, of this process or of another, has left the end of the log in doubt."""
+        """Whether an I/O error in this or another process has left the end of the log in doubt."""
         ...
 
     def resume(self) -> None:
-        """Check the end of the log as the disk holds it, and let writing go on; raises ``StoreError`` if it may not."""
+        """Check the end of the log as it is on disk, and resume writing; raises ``StoreError`` if that is unsafe."""
         ...
 
     def check_place(self) -> None:
-        """Raise ``Displaced`` where the file at the log's path is another one than was opened, or none."""
+        """Raise ``Displaced`` if the log's path no longer holds the file that was opened."""
         ...
 
 
 class AlwaysDurable:
-    """The durability of a log whose writes are durable on return, and whose disk is not this process's to mend."""
+    """The durability of a log whose writes are durable on return, and that has no disk for this process to repair."""
 
     is_stopped = False
     is_suspect = False
@@ -129,56 +136,56 @@ class AlwaysDurable:
         """Do nothing: writing never stops."""
 
     def check_place(self) -> None:
-        """Do nothing: nobody looks for it at a path."""
+        """Do nothing: the log has no path."""
 
 
 class Files(Protocol):
-    """The upkeep of what a log keeps, on disk or elsewhere: what is not durable yet is not in it."""
+    """Maintenance of a log's stored data, on disk or elsewhere; excludes anything that is not durable yet."""
 
     @property
     def keeps_erased(self) -> bool:
-        """Whether a server keeps what was erased until ``sweep``."""
+        """Whether a server keeps erased data until ``sweep``."""
         ...
 
     def alone(self, use: Callable[[], T]) -> T:
-        """Call ``use``, which may write several times, while no other handle of any process writes.
+        """Call ``use``, which can write several times, while no other handle of any process writes; return its result.
 
-        A log on a server just calls it: a turn in it is lost where another machine writes.
+        A log on a server does not keep other machines out: a turn inside ``use`` is lost if one of them writes.
         """
         ...
 
     def sweep(self) -> None:
-        """Leave nothing on a server of what was erased; the caller is ``alone``. Without a server that is nothing."""
+        """Remove all erased data from the server, called within ``alone``; a no-op without a server."""
         ...
 
     def search(self, markers: Collection[bytes]) -> Found:
-        """Return how often byte strings, of ``MARKER_BYTES_MIN`` bytes at least, stand in what the log keeps."""
+        """Count occurrences of byte strings, each of at least ``MARKER_BYTES_MIN`` bytes, in the stored data."""
         ...
 
     def relieve(self) -> None:
-        """Let go of what is held in RAM only because it was read once; nothing, where nothing is."""
+        """Release memory that is held only because data was read once; a no-op if there is none."""
         ...
 
     def size_bytes(self) -> int:
-        """Return the bytes that the log takes."""
+        """Return the size of the log in bytes."""
         ...
 
     def copy(self, into: str) -> None:
-        """Write the log to a new file in a directory, while others go on writing.
+        """Write the log to a new file in a directory, without stopping other writers.
 
-        Nothing that the log has replaced or deleted is in the file. ``InvalidInput`` of a log that has no file.
+        The file contains nothing that the log has replaced or deleted. Raises ``InvalidInput`` if the log has no file.
         """
         ...
 
     def verify(self) -> list[str]:
-        """Verify the file by the storage engine's own means, and return what is wrong; nothing, without a file."""
+        """Verify the file with the storage engine's own verifier and return the problems; empty without a file."""
         ...
 
 
 class Log(Protocol):
-    """An append-only sequence of records, each under the seq of its last event, and tables of rows.
+    """An append-only sequence of records, each keyed by the seq of its last event, and tables of rows.
 
-    A turn's ``write`` is atomic, and durable when it returns, unless the log delays its writes. Every read is short: no
+    A turn's ``write`` is atomic, and is durable on return unless the log delays its writes. Every read is short: no
     transaction outlives the call.
     """
 
@@ -189,17 +196,17 @@ class Log(Protocol):
 
     @property
     def file(self) -> int:
-        """The number of the file that is read: another one once it was seen that an erasure has replaced it."""
+        """The number of the file being read; changes once this process has seen that an erasure replaced the file."""
         ...
 
     @property
     def durability(self) -> Durability:
-        """What is durable, and what becomes of writing after an error of the disk."""
+        """The durability of the log, and how writing continues after a disk error."""
         ...
 
     @property
     def files(self) -> Files:
-        """The upkeep of what the log keeps."""
+        """The maintenance of the log's stored data."""
         ...
 
     def head(self) -> int:
@@ -207,14 +214,14 @@ class Log(Protocol):
         ...
 
     def last_commit(self) -> int:
-        """Return the number of the last commit, whoever made it; cheap enough for every read.
+        """Return the number of the last commit by any writer; cheap enough to call on every read.
 
-        It grows with every commit, and with nothing else. A log that nobody else can write to may say 0 for ever.
+        It grows with every commit, and with nothing else. A log that no other process can write to may always return 0.
         """
         ...
 
     def read(self, after: int, until: int) -> list[Sealed]:
-        """Return the records with the events behind ``after`` up to ``until``, in order, whole and with their keys."""
+        """Return the whole records that hold the events after ``after`` up to ``until``, in order, with their keys."""
         ...
 
     def events_at(self, seqs: Sequence[int]) -> list[EventBytes]:
@@ -222,33 +229,34 @@ class Log(Protocol):
         ...
 
     def row_read(self, table: Table, key: bytes, read: Callable[[Any], T]) -> T | None:
-        """Call ``read`` with the value of a row, which it must not keep, and return its result; without one, ``None``.
+        """Call ``read`` with the value of a row and return its result, or return ``None`` if there is no such row.
 
-        The value is bytes or a buffer of them that goes with the call: a large one is not copied first.
+        The value is bytes, or a buffer that is valid only during the call, so that a large value is not copied first.
+        ``read`` must not keep it.
         """
         ...
 
     def row(self, table: Table, key: bytes) -> bytes | None:
-        """Return the value of a row, ``None`` where there is none."""
+        """Return the value of a row, or ``None`` if there is no such row."""
         ...
 
     def rows(self, table: Table, first: bytes, limit: int, *, backwards: bool = False) -> list[tuple[bytes, bytes]]:
-        """Return up to ``limit`` rows with keys from ``first`` on, in order; ``backwards``, from ``first`` down."""
+        """Return up to ``limit`` rows in key order, starting at ``first``; with ``backwards``, in descending order."""
         ...
 
     def in_turn(self, use: Callable[[LogTurn], T]) -> T:
-        """Call ``use`` with a turn at writing, after the turns of all others, and return its result.
+        """Wait for the current writers, call ``use`` with a turn, and return its result.
 
-        A call and not a context manager: a signal may split a ``with`` statement from the Python function that ends
-        it, and the locks of the turn would be held for good.
+        A call rather than a context manager: a signal can come between a ``with`` statement and the Python function
+        that ends it, and the turn's locks would then be held forever.
         """
         ...
 
     def in_snapshot(self, use: Callable[[], T]) -> T:
-        """Call ``use``, which writes nothing and whose reads on this thread see the log as it is now.
+        """Call ``use``, whose reads on this thread see the log as it is now, and return its result.
 
-        What is written is durable then. It waits for no other process, and none waits for it; the caller keeps threads
-        of this one from writing.
+        ``use`` must not write, and the caller must keep other threads of this process from writing. Everything written
+        so far is durable by then. The call neither waits for other processes nor makes them wait.
         """
         ...
 
@@ -258,17 +266,20 @@ class Log(Protocol):
 
 
 def write(log: Log, records: Sequence[Sealed], rows: Sequence[Row] = ()) -> int:
-    """Append records and put rows in a turn of their own, whoever wrote before; return the number of the commit."""
+    """Append records and put rows in a turn of their own, retried if it is lost; return the number of the commit."""
 
     def take() -> int:
-        log.last_commit()  # Where the file was replaced by another process, that opens the new one.
+        log.last_commit()  # If another process replaced the file, this opens the new one.
         return log.in_turn(lambda turn: turn.write(records, rows))
 
     return until_kept(take)
 
 
 def until_kept(take: Callable[[], T]) -> T:
-    """Call a function that takes a turn, again where the turn was lost, for ``TURN_SECONDS_MAX``; return its result."""
+    """Call ``take``, which takes a turn, again whenever the turn is lost, and return its result.
+
+    Gives up after ``TURN_SECONDS_MAX``, but not before ``TURNS_COUNT_MIN`` attempts.
+    """
     until: float | None = None
     lost_count = 0
     while True:
@@ -283,7 +294,7 @@ def until_kept(take: Callable[[], T]) -> T:
 
 
 def scan(log: Log, table: Table, prefix: bytes, page: int, first: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-    """Return the rows of a table whose keys begin with ``prefix``, from ``first`` on, read in pages."""
+    """Yield the rows of a table whose keys begin with ``prefix``, from ``first`` on, read in pages of ``page`` rows."""
     first = first or prefix
     while True:
         rows = log.rows(table, first, page)

@@ -1,7 +1,7 @@
-"""The bytes of a record: some events of one commit, under one salt, one digest and one link of the chain.
+"""The bytes of a record: some events of one commit, with one salt, one digest and one link of the chain.
 
-A record is ``link | head | columns | events``. The head and the columns are read without decoding an event, and one
-event without its neighbours. ``engine/FORMAT.md`` draws it. Pure but for hashing.
+A record is ``link | head | columns | events``. The head and the columns can be read without decoding an event, and an
+event without its neighbours. ``engine/FORMAT.md`` specifies the layout. Pure, apart from hashing.
 """
 
 from collections import Counter
@@ -28,22 +28,22 @@ from refold.limits import (
 from refold.text import blake2b
 
 FORMAT: Final = 2
-"""The format of records written by this program. A reader refuses any other one."""
+"""The format of records written by this program. A reader refuses any other format."""
 
 HEAD: Final = Struct("<BBHHHQqQIIQ16s")
 """format, columns, events, streams, partition, first_seq, time_ns, command, key_id, actor, cause, salt."""
 
 STREAM: Final = Struct("<IIQI")
-"""number, version, seq, branch: where a stream was before its first event in the record."""
+"""number, version, seq, branch: the position of a stream before its first event in the record."""
 
 FIRST_SEQ: Final = Struct("<Q")
 FIRST_SEQ_BEGIN: Final = HASH_BYTES + 8
-"""Where a record says the seq of its first event."""
+"""The offset in a record of the seq of its first event."""
 
 HEAD_BEGIN: Final = HASH_BYTES
 COLUMNS_BEGIN: Final = HEAD_BEGIN + HEAD.size
 
-# Which columns a record has; the streams and the marks are always there, the owners where there are several streams.
+# The optional columns of a record. Streams and marks are always present, owners if there are several streams.
 COLUMN_ACTORS: Final = 1
 COLUMN_CAUSES: Final = 2
 COLUMN_OCCURRED: Final = 4
@@ -54,7 +54,7 @@ MARK_COMMAND: Final = 32
 """The mark of an event that begins a command; the lower bits of a mark are the event's flags."""
 
 FLAGS: Final = FLAG_ERASED | FLAG_BASE | FLAG_OCCURRED
-"""Every flag that something of this format sets."""
+"""Every flag that is used in this format."""
 
 SEQ: Final = Struct(">Q")
 BRANCH: Final = Struct(">I")
@@ -63,18 +63,18 @@ NO_LINK: Final = bytes(HASH_BYTES)
 Buffer: TypeAlias = "bytes | memoryview[int]"
 
 Sealed: TypeAlias = tuple[int, bytes]
-"""The seq of a record's last event, which is its key, and its bytes."""
+"""A record's key, which is the seq of its last event, and its bytes."""
 
 _PAGE_BYTES: Final = 4_096
 _PAGE_HEAD_BYTES: Final = 16
 _INLINE_BYTES: Final = 2_000
-"""Above this LMDB gives a value pages of its own."""
+"""LMDB gives a value above this size pages of its own."""
 
 _EVENT_BYTES: Final = 6
-"""The bytes of an event in the columns that are always there, an owner included."""
+"""The bytes of an event in the columns that are always present, and in that of the owners."""
 
 _SLICE_BYTES: Final = 2_047
-"""hashlib gives up the GIL above this size; many small releases cost far more than one long hash."""
+"""hashlib releases the GIL above this size; many small releases cost far more than one long hash."""
 
 _SHORT_COUNT: Final = 16
 _BLAKE2B: Final = blake2b(digest_size=HASH_BYTES)
@@ -83,7 +83,7 @@ _END: Final = Struct("<I")
 _CAUSE: Final = Struct("<Q")
 _TIME: Final = Struct("<q")
 _SPAN: Final = Struct("<H4xQ")
-"""How many events a record has, and the seq of the first."""
+"""The number of events in a record, and the seq of the first."""
 
 _SPAN_BEGIN: Final = HASH_BYTES + 2
 
@@ -91,7 +91,7 @@ assert BRANCH.size == BRANCH_BYTES
 
 
 class _Layouts(dict[int, Struct]):
-    """Layouts of columns of one type, by their length; made when first asked for."""
+    """Layouts of columns of one type, by length, created on first use."""
 
     def __init__(self, letter: str) -> None:
         super().__init__()
@@ -111,10 +111,10 @@ _I64: Final = _Layouts("q")
 
 
 def digest_of(content: bytes) -> bytes:
-    """Return the digest of a record's content, of 32 bytes: BLAKE2b over everything behind its link.
+    """Return the 32-byte digest of a record's content: BLAKE2b over everything after its link.
 
-    It is fed in slices: above 2,047 bytes hashlib gives up the GIL, and next to a busy thread each such release costs
-    a switch interval of 5 ms.
+    The content is hashed in slices: above 2,047 bytes hashlib releases the GIL, and beside a busy thread each release
+    costs a switch interval of 5 ms.
     """
     digest = _BLAKE2B.copy()
     if len(content) <= _SLICE_BYTES:
@@ -134,14 +134,14 @@ def link_after(previous: bytes, digest: bytes) -> bytes:
 
 
 def keyed_hash(key: bytes, content: bytes) -> bytes:
-    """Return a hash that says nothing without the key, of 16 bytes."""
+    """Return a 16-byte hash that reveals nothing without the key."""
     return blake2b(content, key=key, digest_size=KEYED_HASH_BYTES).digest()
 
 
 def salt_of(seed: bytes, place: int) -> bytes:
-    """Return the salt of the record that begins at a place of its commit, from the commit's seed of 32 bytes.
+    """Return the salt of the record that begins at event ``place`` of its commit, from the commit's 32-byte seed.
 
-    The first one is half of the seed; later ones are derived from the other half, which is kept nowhere.
+    The first salt is half of the seed; later ones are derived from the other half, which is never stored.
     """
     return keyed_hash(seed[SALT_BYTES:], SEQ.pack(place)) if place else seed[:SALT_BYTES]
 
@@ -150,7 +150,7 @@ def salt_of(seed: bytes, place: int) -> bytes:
 
 
 class StreamHead(NamedTuple):
-    """A stream in a record: its number, its version and seq before its first event there, and its branch."""
+    """A stream in a record: its number, its version and seq before its first event in the record, and its branch."""
 
     number: int
     version: int
@@ -159,22 +159,22 @@ class StreamHead(NamedTuple):
 
 
 class Columns(msgspec.Struct, gc=False):
-    """Events in columns, of one record or of a whole commit."""
+    """The events of a record or of a whole commit, in columns."""
 
     streams: Sequence[StreamHead]
     owners: Sequence[int]
-    """For each event the place of its stream in ``streams``; none where that is the only one."""
+    """For each event, the index of its stream in ``streams``; empty if there is only one stream."""
     marks: Sequence[int]
     actors: Sequence[int]
     causes: Sequence[int]
     occurred: Sequence[int]
-    """When each event happened; none at all where nobody said so of any."""
+    """When each event happened; empty if no such time was given for any of them."""
     arrays: Sequence[bytes]
     """The msgpack arrays of the events."""
 
 
 class Head(msgspec.Struct, frozen=True, gc=False):
-    """The fields of a record about all of its events."""
+    """The fields of a record that apply to all of its events."""
 
     first_seq: int
     time_ns: int
@@ -182,13 +182,13 @@ class Head(msgspec.Struct, frozen=True, gc=False):
     """The seq at which the command of the first event began."""
     salt: bytes
     origin: bytes = b""
-    """The digest that the chain covers, of a record that was erased from; else empty."""
+    """The digest that the chain covers, if events of the record were erased; else empty."""
     partition: int = 0
     key_id: int = 0
 
 
 def encode(head: Head, columns: Columns) -> bytes:
-    """Return the content of a record: everything behind its link."""
+    """Return the content of a record: everything after its link."""
     arrays, actors, causes, streams = columns.arrays, columns.actors, columns.causes, columns.streams
     count, actor, cause, present = len(arrays), actors[0], causes[0], 0
     parts = [b"", *starmap(STREAM.pack, streams)]
@@ -219,7 +219,7 @@ def encode(head: Head, columns: Columns) -> bytes:
 
 
 class Packed(NamedTuple):
-    """Records that follow one another, and the link behind the last."""
+    """Consecutive records, and the link after the last one."""
 
     records: list[Sealed]
     link: bytes
@@ -228,13 +228,13 @@ class Packed(NamedTuple):
 def pack(columns: Columns, *, first_seq: int, time_ns: int, command: int, seed: bytes, link: bytes) -> Packed:
     """Return the records of a commit's events, from ``first_seq`` on.
 
-    Each holds about ``RECORD_EVENTS`` of them: fewer where they are long, more where its last page has room. An event
-    without ``MARK_COMMAND`` in front of the first that has it goes on with ``command``.
+    Each record holds about ``RECORD_EVENTS`` events: fewer if they are long, more if its last page has room. Events
+    before the first one with ``MARK_COMMAND`` continue ``command``.
     """
     arrays, marks = columns.arrays, columns.marks
     begin, count = 0, len(arrays)
     if count == 1:
-        # What everything below comes down to for one event, which is nearly every commit.
+        # A shortcut for a single event, which is nearly every commit; the result is the same as below.
         command = first_seq if marks[0] & MARK_COMMAND else command
         content = encode(Head(first_seq, time_ns, command, seed[:SALT_BYTES]), columns)
         link = link_after(link, digest_of(content))
@@ -255,7 +255,7 @@ def pack(columns: Columns, *, first_seq: int, time_ns: int, command: int, seed: 
 
 
 def _end_of_record(arrays: Sequence[bytes], begin: int) -> int:
-    """Return where the record ends that begins with an event."""
+    """Return the end of the record that begins with event ``begin``."""
     end = min(begin + RECORD_EVENTS, len(arrays))
     size = COLUMNS_BEGIN + STREAM.size + sum(map(len, arrays[begin:end])) + _EVENT_BYTES * (end - begin)
     while size > RECORD_BYTES and end > begin + 1:
@@ -272,7 +272,7 @@ def _end_of_record(arrays: Sequence[bytes], begin: int) -> int:
 
 
 def _part(columns: Columns, heads: list[StreamHead], first_seq: int, begin: int, end: int) -> Columns:
-    """Return some of the events, and move the heads of their streams on behind them."""
+    """Return the events from ``begin`` to ``end``, and advance the heads of their streams past them."""
     rest = (
         columns.marks[begin:end],
         columns.actors[begin:end],
@@ -287,7 +287,7 @@ def _part(columns: Columns, heads: list[StreamHead], first_seq: int, begin: int,
         )
         return Columns(streams, (), *rest)
     owners = columns.owners[begin:end]
-    counts = Counter(owners)  # In the order in which they first occur.
+    counts = Counter(owners)  # In order of first occurrence.
     streams = [heads[owner] for owner in counts]
     last = dict(zip(owners, range(first_seq + begin, first_seq + end), strict=True))
     for owner, added in counts.items():
@@ -301,9 +301,9 @@ def _part(columns: Columns, heads: list[StreamHead], first_seq: int, begin: int,
 
 
 class Record:
-    """A record taken apart as far as somebody asks.
+    """A record that is decoded lazily.
 
-    Raises ``ValueError``, ``IndexError`` or ``struct.error`` for bytes that are no record.
+    Raises ``ValueError``, ``IndexError`` or ``struct.error`` for bytes that are not a record.
     """
 
     __slots__ = (
@@ -395,7 +395,7 @@ class Record:
 
     @property
     def link(self) -> bytes:
-        """The link of the chain behind this record."""
+        """The link of the chain after this record."""
         return self.packed[:HEAD_BEGIN]
 
     @property
@@ -405,19 +405,19 @@ class Record:
 
     @property
     def origin(self) -> bytes:
-        """The digest that the chain covers, of a record that was erased from; else empty."""
+        """The digest that the chain covers, if events of the record were erased; else empty."""
         return self.packed[self._origin_begin : self._origin_begin + HASH_BYTES] if self.was_erased_from else b""
 
     @property
     def was_erased_from(self) -> bool:
-        """Whether it says which digest the chain covers, because its own is another one."""
+        """Whether the record stores the digest that the chain covers, because its own is a different one."""
         return self.columns & COLUMN_ORIGIN != 0
 
     # Columns.
 
     @property
     def heads(self) -> list[StreamHead]:
-        """The streams, as they were before their first events in the record."""
+        """The streams, with their positions before their first events in the record."""
         heads = self._heads
         if heads is None:
             view = memoryview(self.packed)[COLUMNS_BEGIN : self._owners_begin]
@@ -426,7 +426,7 @@ class Record:
 
     @property
     def owners(self) -> bytes:
-        """For each event the place of its stream in ``heads``."""
+        """For each event, the index of its stream in ``heads``."""
         if self._streams_count == 1:
             return bytes(self.count)
         return self.packed[self._owners_begin : self._owners_begin + self.count]
@@ -454,7 +454,7 @@ class Record:
 
     @property
     def occurred(self) -> Sequence[int]:
-        """When the events happened; that is the time of the commit where nobody said so."""
+        """When the events happened; the time of the commit if no other time was given."""
         if self.columns & COLUMN_OCCURRED:
             found: Sequence[int] = _I64[self.count].unpack_from(self.packed, self._occurred_begin)
             return found
@@ -462,7 +462,7 @@ class Record:
 
     @property
     def ends(self) -> Sequence[int]:
-        """Where the array of each event ends, from the begin of the first one on."""
+        """The end of each event's array, relative to the start of the first one."""
         found: Sequence[int] = _U32[self.count].unpack_from(self.packed, self._ends_begin)
         return found
 
@@ -486,7 +486,7 @@ class Record:
 
     @property
     def commands(self) -> list[int]:
-        """For each event the seq at which its command began."""
+        """For each event, the seq at which its command began."""
         command, found = self.command, list[int]()
         if not any(mark & MARK_COMMAND for mark in set(self.marks)):
             return [command] * self.count
@@ -520,18 +520,18 @@ class Record:
         return self.event(place).array
 
     def events_at(self, places: Sequence[int]) -> list["EventBytes"]:
-        """Return the events at some places, column by column: for many of them."""
+        """Return the events at the given places, decoded column by column, which pays off for many events."""
         rows, ends, packed, begin = list(self.rows()), (*self.ends, 0), self.packed, self._events_begin
-        # The end before the first event is that behind the last, in a tuple that goes round.
+        # For place 0, `ends[place - 1]` is the extra 0 at the end of the tuple, where the first event begins.
         arrays = [packed[begin + ends[place - 1] : begin + ends[place]] for place in places]
         return [EventBytes(*rows[place], array) for place, array in zip(places, arrays, strict=True)]
 
     def event(self, place: int) -> "EventBytes":
-        """Return one event with what its stamp says; nothing of the others is read."""
+        """Return one event with the fields of its stamp; the other events are not read."""
         return _event_in(self.packed, self.first_seq + place)
 
     def rows(self) -> Iterator[tuple[int, int, int, int, int, int, int, int]]:
-        """Return seq, number of the stream, version, time, when it happened, cause, actor and flags of each event."""
+        """Return seq, stream number, version, time, time of occurrence, cause, actor and flags of each event."""
         count = self.count
         return zip(
             range(self.first_seq, self.first_seq + count),
@@ -551,7 +551,7 @@ class Record:
         return self.marks.translate(_UNMARKED)
 
     def unpacked(self) -> Columns:
-        """Return the columns, to build another record from."""
+        """Return the columns, to build another record from them."""
         return Columns(
             self.heads,
             self.owners,
@@ -573,7 +573,7 @@ class Record:
         return self.origin or self.digest()
 
     def problems(self) -> Iterator[str]:
-        """Yield the flaws of the columns; the digest says whether they are those that were written."""
+        """Yield the flaws of the columns; the digest tells whether they are the ones that were written."""
         heads, marks, ends = self.heads, self.marks, self.ends
         if len({head.number for head in heads}) < len(heads) or set(self.owners) != set(range(len(heads))):
             yield f"its events are not of its {len(heads)} streams"
@@ -594,7 +594,7 @@ _UNMARKED: Final = bytes(mark & ~MARK_COMMAND & 0xFF for mark in range(256))
 
 
 class EventBytes(NamedTuple):
-    """One event as it lies in its record, with what its stamp says of it."""
+    """One event as stored in its record, with the fields of its stamp."""
 
     seq: int
     number: int
@@ -609,11 +609,11 @@ class EventBytes(NamedTuple):
 
 _new: Callable[..., Any] = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 _event_bytes: Final[Callable[[tuple[Any, ...]], EventBytes]] = partial(_new, EventBytes)
-"""Makes one of its fields, in half the time that its class takes."""
+"""Creates an ``EventBytes`` from its fields, in half the time that the class takes."""
 
 
 def _event_in(record: Buffer, seq: int) -> EventBytes:
-    """Return one event of a record: in a third of the time that taking the record apart would take."""
+    """Return one event of a record, in a third of the time that decoding the record would take."""
     _, columns, count, streams, _, first, time_ns, _, _, actor, cause, _ = HEAD.unpack_from(record, HEAD_BEGIN)
     place: int = seq - first
     at: int = COLUMNS_BEGIN + STREAM.size * streams
@@ -647,7 +647,7 @@ def _event_in(record: Buffer, seq: int) -> EventBytes:
 
 
 def _events_in(record: Buffer, seqs: Sequence[int]) -> list[EventBytes]:
-    """Return some events of a record: its head and its columns are taken apart once for all of them."""
+    """Return some events of a record, decoding its head and its columns once for all of them."""
     _, columns, count, streams, _, first, time_ns, _, _, actor, cause, _ = HEAD.unpack_from(record, HEAD_BEGIN)
     at: int = COLUMNS_BEGIN + STREAM.size * streams
     owners: bytes = bytes(record[at : at + count]) if streams > 1 else bytes(count)
@@ -674,7 +674,7 @@ def _events_in(record: Buffer, seqs: Sequence[int]) -> list[EventBytes]:
     owner: int = -1
     number: int = -1
     version: int = -1
-    counted = 0  # Up to which place the events of the owner are in the version.
+    counted = 0  # The version includes the owner's events before this place.
     for seq in seqs:
         place: int = seq - first
         if owners[place] != owner or place < counted:
@@ -701,7 +701,7 @@ def _events_in(record: Buffer, seqs: Sequence[int]) -> list[EventBytes]:
 def events_in(find: Callable[[int], "Buffer | None"], seqs: Sequence[int]) -> list[EventBytes]:
     """Return the events at the given seqs, in the given order; ``StoreCorrupt`` if one is missing.
 
-    ``find`` returns the first record that ends at or behind a seq, and is called once for each run of seqs in one.
+    ``find`` returns the first record that ends at or after a seq, and is called once per run of seqs in one record.
     """
     found: list[EventBytes] = []
     begin, count = 0, len(seqs)
@@ -726,9 +726,9 @@ def events_in(find: Callable[[int], "Buffer | None"], seqs: Sequence[int]) -> li
 
 
 def erased_from(record: bytes, places: Sequence[int], blank: Callable[[bytes], bytes], salt: bytes) -> bytes:
-    """Return a record without the bodies of some events, under a fresh salt; ``blank`` cuts an event's array.
+    """Return a record without the bodies of some events, under a fresh salt; ``blank`` strips an event's array.
 
-    Its link stays, and covers what was the digest before the first erasure, which it keeps as its origin.
+    Its link stays the same, and covers the digest from before the first erasure, which the record keeps as its origin.
     """
     found = Record(record)
     columns = found.unpacked()

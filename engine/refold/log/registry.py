@@ -1,4 +1,4 @@
-"""The environments that are open in this process, and the handles that share each: LMDB may open a file only once."""
+"""The environments open in this process, and the handles that share each: a process may open an LMDB file only once."""
 
 import gc
 import os
@@ -12,21 +12,21 @@ from refold.log.protocol import TurnLost
 
 
 def share(path: str, handle: object, *, readonly: bool, is_sealed: bool = False) -> Environment:
-    """Return this process's environment of the file, opened if this handle is the first; one of them may write.
+    """Return this process's environment of the file, opened for its first handle; one handle can write.
 
-    A sealed one is for handles of a process that may write to no file of the store.
+    A sealed environment is for the handles of a process without write permission for the store's files.
     """
     until = time.monotonic() + OPEN_WAIT_SECONDS_MAX
     while True:
         with open_lock:
             identity = identity_at(path)
-            # Before the look for one of that file, so that none is missed which goes on in it meanwhile.
+            # Checked before the lookup by identity, so that an environment that moves to this file is not missed.
             behind = _behind(identity)
             if behind is None:
-                with suppress(TurnLost):  # It was replaced while it was opened.
+                with suppress(TurnLost):  # The file was replaced while it was opened.
                     return _share(path, identity, handle, readonly=readonly, is_sealed=is_sealed)
                 continue
-        # A process may have LMDB's lock file open only once, which is that of both.
+        # Both data files share LMDB's lock file, which a process may have open only once.
         if not behind.follow() and time.monotonic() > until:
             raise StoreBusy(
                 f"this process reads or writes the store at {path} as it was before another one erased something, for "
@@ -36,7 +36,7 @@ def share(path: str, handle: object, *, readonly: bool, is_sealed: bool = False)
 
 
 def _behind(identity: tuple[int, int]) -> Environment | None:
-    """Return the environment whose file was replaced by the one with this identity, and that has not noticed yet."""
+    """Return the environment that has not noticed yet that its file was replaced by the one with this identity."""
     for environment in open_environments.values():
         if environment.turnstile.words[REPLACED] != environment.replaced and identity != environment.identity:
             with suppress(OSError):
@@ -48,11 +48,11 @@ def _behind(identity: tuple[int, int]) -> Environment | None:
 def _share(path: str, identity: tuple[int, int], handle: object, *, readonly: bool, is_sealed: bool) -> Environment:
     environment = open_environments.get(identity)
     if environment is not None and not environment.handles:
-        # Who had it last was cut off while closing it.
+        # Its last handle was cut off while closing it.
         _close(environment)
         environment = None
     if environment is not None:
-        # Before the look whether it is still there: a handle that is collected meanwhile may have closed it.
+        # Added before the check that it is still there: a handle collected meanwhile may have closed it.
         environment.handles.add(handle)
     if environment is None or open_environments.get(identity) is not environment:
         environment = Environment(path, identity, readonly=readonly, is_sealed=is_sealed)
@@ -69,7 +69,7 @@ def _share(path: str, identity: tuple[int, int], handle: object, *, readonly: bo
 
 
 def writer_at(path: str) -> object | None:
-    """Return the handle of this process that writes to the store at a path, ``None`` where there is none."""
+    """Return this process's handle that writes to the store at a path, ``None`` if there is none."""
     with open_lock:
         try:
             identity = file_at(path)
@@ -80,7 +80,7 @@ def writer_at(path: str) -> object | None:
 
 
 def share_open(path: str, handle: object) -> Environment | None:
-    """Return this process's environment of the file as ``share`` does to a reader, ``None`` if it has none."""
+    """Return this process's environment of the file as ``share`` does for a reader, or ``None`` if it has none."""
     with open_lock:
         identity = identity_at(path)
         environment = _behind(identity) or open_environments.get(identity)
@@ -92,7 +92,7 @@ def share_open(path: str, handle: object) -> Environment | None:
 
 def _take_writer(environment: Environment, handle: object) -> None:
     if environment.writers:
-        gc.collect()  # A memory that was dropped without being closed may be left in a cycle.
+        gc.collect()  # A memory dropped without being closed may be left in a reference cycle.
     if environment.writers:
         path = environment.path
         raise StoreBusy(
@@ -103,7 +103,7 @@ def _take_writer(environment: Environment, handle: object) -> None:
 
 
 def unshare(handle: object) -> None:
-    """Give a handle's shares back, and close each environment that it was the last to have; twice does no harm."""
+    """Release a handle's shares, and close each environment that no handle uses any more; idempotent."""
     with open_lock:
         for environment in list(open_environments.values()):
             environment.writers.discard(handle)

@@ -1,9 +1,9 @@
-"""A log on a server, with a copy of it here: reads are local, and a commit is durable where the server has it.
+"""A log on a server, with a local copy: reads are local, and a commit is durable once the server has it.
 
-A turn appends its commit behind the last one that is here, or not at all; then it is written here, with the number that
-the server gave it, in one transaction. What other machines append is applied by a thread that waits for it, and by
-whoever was overtaken. The copy is a cache: without it, the next opening reads the server's commits from the first one.
-Checkpoints and other caches are of this copy alone and never leave it.
+A turn appends its commit after the last one in the copy, or not at all; then it writes the commit to the copy, with the
+number that the server assigned, in one transaction. Commits of other machines are applied by a thread that waits for
+them, and by a writer that was overtaken. The copy is a cache: without it, the next opening reads the server's commits
+from the first one. Checkpoints and other caches belong to the copy alone and never leave it.
 """
 
 import fcntl
@@ -63,30 +63,30 @@ from refold.text import blake2b
 from refold.threads import NO_THREAD, Bell, Worker
 
 IN_RAM: Final = ":memory:"
-"""What names no directory: the copy is in RAM."""
+"""Given instead of a directory, keeps the copy in RAM."""
 
 CACHES: Final[frozenset[Table]] = frozenset(("checkpoints", "digests", "graphs"))
-"""Tables of what can be computed from the log; each machine has its own."""
+"""Tables that can be computed from the log; each machine has its own."""
 
 _ORIGINAL: Final[frozenset[Table]] = frozenset(("derived", "names", "requests", "streams", "vectors"))
-"""Tables whose rows only an erasure changes once they are there."""
+"""Tables whose existing rows only an erasure changes."""
 
 _UNCONTENDED_COUNT: Final = 64
-"""Turns without another machine's commit before turns are taken without queuing again."""
+"""The number of turns without another machine's commit after which turns are taken without queuing again."""
 
 _UNNAMED: Final[tuple[Table, bytes]] = ("names", b"")
-"""How a row begins that stands for the deletion of all names of the stream whose number is its value."""
+"""The table and key of a row that means: delete all names of the stream whose number is the value."""
 
 T = TypeVar("T")
 
 
 def is_local(row: Row) -> bool:
-    """Return whether a row is of the copy alone."""
+    """Return whether a row belongs to the copy alone."""
     return row[0] in CACHES or (row[0] == "meta" and row[1] == POSITION_KEY)
 
 
 class ReplicaTurn:
-    """A turn at writing here, which other machines may overtake."""
+    """A turn that writes to the copy, and that other machines can overtake."""
 
     __slots__ = ("_log", "_turn", "last_commit")
 
@@ -96,7 +96,7 @@ class ReplicaTurn:
         self.last_commit = log.applied + turn.last_commit
 
     def is_current(self) -> bool:
-        """Return whether the last commit that is here is the server's last one."""
+        """Return whether the last commit in the copy is the server's last one."""
         return self._log.is_current()
 
     def write(
@@ -107,16 +107,16 @@ class ReplicaTurn:
         *,
         is_clean: bool = False,
     ) -> int:
-        """Append a commit to the server's, and write it here; what is of this copy alone is only written here.
+        """Append a commit on the server, then write it to the copy; rows of the copy alone are only written there.
 
-        With ``is_clean``, what the server keeps of what was replaced is left to ``sweep``.
+        With ``is_clean``, the server's remains of replaced data are left to ``sweep``.
         """
         log, shared = self._log, self._log.shared(rows)
         if not (records or shared or erased):
             return log.applied + self._turn.write((), rows)
         log.check(records, rows)
         number = log.append(pack(records, shared, erased))
-        # From here on it is durable: what cuts this off leaves it to be applied like the commit of another machine.
+        # From here on the commit is durable: if this is cut off, it will be applied like a commit of another machine.
         try:
             last_commit = self._turn.write(records, [*rows, _position(number)], erased, is_clean=is_clean)
         except StoreError as error:
@@ -139,10 +139,10 @@ def _position(number: int) -> Row:
 
 
 class ReplicaLog:
-    """A log whose commits are on a server; see ``protocol.Log`` for what each method promises."""
+    """A log whose commits are on a server; ``protocol.Log`` documents each method."""
 
     file = 0
-    """Nobody else puts another one in the place of its copy."""
+    """Always 0, because no other process replaces the copy's file."""
 
     def __init__(self, commits: CommitLog, local: LmdbLog | RamLog, *, readonly: bool) -> None:
         self.readonly = readonly
@@ -151,9 +151,9 @@ class ReplicaLog:
         self.local = local
         self.files = ReplicaFiles(self)
         self.turns = RLock()
-        """Held for each append, and for each application of what others appended."""
+        """Held for each append, and while commits of other machines are applied."""
         self.applied = 0
-        """How many times commits of others were applied: in RAM, the log below counts none."""
+        """How many times other machines' commits were applied to a copy in RAM, which does not count commits itself."""
         self._contended = 0
         self._is_closed = False
         self._bell = Bell()
@@ -161,31 +161,31 @@ class ReplicaLog:
         self._undisturbed: Callable[[Callable[[], object]], None] = _call
         row = local.row("meta", POSITION_KEY)
         self.position = 0 if row is None else SEQ.unpack(row)[0]
-        """The number of the last commit that is here."""
+        """The number of the last commit in the copy."""
         self.known = 0
-        """The greatest number of a commit that the server has told of while it was not here yet."""
+        """The highest number of a commit that was known to be on the server before it was in the copy."""
         self.whole_at = time.monotonic()
-        """When all commits of the server were here last."""
-        # Reads are those of the copy, without a call in between.
+        """When the copy last had all commits of the server, on the monotonic clock."""
+        # Reads go directly to the copy, without a call in between.
         self.head, self.read, self.events_at = local.head, local.read, local.events_at
         self.row, self.row_read, self.rows = local.row, local.row_read, local.rows
 
     def last_commit(self) -> int:
-        """Return a number that grows with every commit that is here."""
+        """Return a number that grows with every commit in the copy."""
         return self.applied + self.local.last_commit()
 
     def in_snapshot(self, use: Callable[[], T]) -> T:
-        """Call ``use`` while nothing is written here."""
+        """Call ``use`` while nothing is written to the copy."""
         with self.turns:
             return self.local.in_snapshot(use)
 
     # Writing.
 
     def in_turn(self, use: Callable[[ReplicaTurn], T]) -> T:
-        """Call ``use`` with a turn at writing and return its result.
+        """Call ``use`` with a turn and return its result.
 
-        Once the server is followed, its thread keeps all other writers of this process out: an erasure of another
-        machine may have to be applied first.
+        Once the server is followed, the calling thread must keep all other writers of this process out, because it may
+        have to apply another machine's erasure first.
         """
         self._check_open()
         if self.readonly:
@@ -193,9 +193,9 @@ class ReplicaLog:
         with self.turns:
             if not self._contended:
                 return self._turn(use)
-            # Others write as well. Those who queue for a turn lose none to each other.
+            # Other machines write as well. Machines that queue for their turns do not lose them to each other.
             try:
-                with suppress(StoreUnreachable):  # Rows of a cache can be written all the same, and `append` says so.
+                with suppress(StoreUnreachable):  # Rows of a cache can be written all the same, and `append` raises it.
                     self.commits.queue()
                     self._contended = _UNCONTENDED_COUNT if self.refresh() else self._contended - 1
                 return self._turn(use)
@@ -206,10 +206,10 @@ class ReplicaLog:
         return self.local.in_turn(lambda turn: use(ReplicaTurn(self, turn)))
 
     def append(self, packed: bytes) -> int:
-        """Append a commit behind the last one that is here and return its number; ``TurnLost`` where others have one.
+        """Append a commit after the last one in the copy and return its number; ``TurnLost`` if it was overtaken.
 
-        Where the connection is lost the same commit is appended again: it can be there once at most, as both want the
-        same place.
+        If the connection is lost, the same commit is appended again. It can take effect only once, because both
+        attempts require the same position.
         """
         is_again, until, pause = False, time.monotonic() + RECONNECT_SECONDS_MAX, 0.01
         while True:
@@ -235,7 +235,7 @@ class ReplicaLog:
             pause = min(2 * pause, 1.0)
 
     def shared(self, rows: Sequence[Row]) -> list[Row]:
-        """Return the rows that other machines need, without deletions of what is not there."""
+        """Return the rows that other machines need, without deletions of rows that do not exist."""
         found = list[Row]()
         for row in rows:
             table, key, value = row
@@ -245,18 +245,18 @@ class ReplicaLog:
                 found.append(row)
             elif (before := self.local.row(table, key)) is not None:
                 is_name = table == "names" and len(before) <= SEQ_BYTES
-                # The server would keep the name of what is erased.
+                # The row itself would leave the erased stream's name on the server.
                 found.append((*_UNNAMED, before) if is_name else row)
         return found
 
     def check(self, records: Sequence[Sealed], rows: Sequence[Row]) -> None:
-        """Raise where a commit cannot be written here: on the server, it would keep every machine from going on."""
+        """Raise if a commit cannot be written here: once on the server, it would block every machine."""
         _checked_head(records, self.local.head(), "what is to be written", self.commits.name)
         if any(not 0 < len(key) <= LMDB_KEY_BYTES_MAX for _, key, _ in rows):
             raise StoreError(f"writing behind seq {self.local.head()}: a key has no byte, or over LMDB_KEY_BYTES_MAX")
 
     def is_current(self) -> bool:
-        """Return whether the last commit that is here is the server's last one; where it is not, more are expected."""
+        """Return whether the last commit in the copy is the server's last one; if not, expect contention."""
         if self.commits.head() == self.position:
             return True
         self._contended = _UNCONTENDED_COUNT
@@ -269,7 +269,7 @@ class ReplicaLog:
         )
 
     def check_known(self) -> None:
-        """Raise ``StoreCorrupt`` where the server does not have the commit that this copy has as its last one."""
+        """Raise ``StoreCorrupt`` if the server does not have the last commit of the copy."""
         if not self.position:
             return
         page = self.commits.read(self.position - 1)[:1]
@@ -281,18 +281,18 @@ class ReplicaLog:
         ):
             raise self._lost()
 
-    # What other machines wrote.
+    # Commits of other machines.
 
     def refresh(self) -> bool:
-        """Apply all commits of the server that are not here yet; return whether there were any."""
+        """Apply all commits of the server that are not in the copy yet; return whether there were any."""
         before = self.position
         if not self._apply_all(may_erase=False):
-            # Of a read that goes from page to page, half would be of before an erasure and half of after it.
+            # Otherwise a read that goes page by page would see half of the log before the erasure and half after it.
             self._undisturbed(partial(self._apply_all, may_erase=True))
         return self.position != before
 
     def _apply_all(self, *, may_erase: bool) -> bool:
-        """Apply all commits of the server, or those before the next erasure; return whether it was all of them."""
+        """Apply all commits of the server, or those before the next erasure; return whether all were applied."""
         with self.turns:
             asked_at = time.monotonic()
             while page := self.commits.read(self.position):
@@ -307,11 +307,11 @@ class ReplicaLog:
         return True
 
     def lag(self) -> Lag:
-        """Return how far this copy is behind the server, as far as it knows: it asks nobody."""
+        """Return how far the copy is behind the server, as far as it knows without asking the server."""
         return Lag(max(self.known - self.position, 0), max(time.monotonic() - self.whole_at, 0.0))
 
     def _apply(self, page: Sequence[Numbered], commits: Sequence[Commit]) -> None:
-        """Write commits of the server here, in one transaction."""
+        """Write commits of the server to the copy, in one transaction."""
         name, head = self.commits.name, self.local.head()
         records, rows, erased = list[Sealed](), list[Row](), list[Sealed]()
         for numbered, commit in zip(page, commits, strict=True):
@@ -322,7 +322,7 @@ class ReplicaLog:
             erased += commit.erased
         is_clean = self._takes_away(records, rows, erased)
         if erased:
-            # Which of the caches hold what is gone only the machine knows that erased it.
+            # Only the machine that erased knows which cached rows hold erased data, so all of them are deleted.
             for table in CACHES:
                 rows += (_deletion(table, key) for key, _ in scan(self.local, table, b"", PAGE_EVENTS))
         rows.append(_position(page[-1].number))
@@ -347,7 +347,7 @@ class ReplicaLog:
             self.applied += 1
 
     def _takes_away(self, records: Sequence[Sealed], rows: Sequence[Row], erased: Sequence[Sealed]) -> bool:
-        """Return whether an erasure takes anything from what is here, or from what is written with it."""
+        """Return whether an erasure removes anything from the copy, or from what is written together with it."""
         new = dict(records)
         put = {row[:2] for row in rows if row[2] is not None}
         return any(
@@ -360,15 +360,15 @@ class ReplicaLog:
         )
 
     def _unnamed(self, number: bytes | None, pending: Sequence[Row]) -> Iterator[Row]:
-        """Yield the deletions of all names of a stream, those that are about to be written among them."""
+        """Yield the deletions of all names of a stream, including names that are about to be written."""
         stored = scan(self.local, "names", b"", PAGE_EVENTS)
         written = ((key, value) for table, key, value in pending if table == "names")
         yield from (_deletion("names", key) for key, value in (*stored, *written) if value == number)
 
     def follow(self, undisturbed: Callable[[Callable[[], object]], None]) -> None:
-        """Apply from now on what other machines write, as soon as the server says so.
+        """Start applying commits of other machines as soon as the server announces them.
 
-        ``undisturbed`` calls what it is given without readers and writers beside it: an erasure takes bytes away.
+        ``undisturbed`` calls its argument while no other thread reads or writes, because an erasure removes bytes.
         """
         self._undisturbed = undisturbed
         self._follower = Worker(self._follow, "refold-follower")
@@ -385,20 +385,20 @@ class ReplicaLog:
                     self._take_in(number)
             except Closed:
                 return
-            except StoreUnreachable:  # Servers come and go; a write or a refresh raises it.
+            except StoreUnreachable:  # Servers come and go; a write or a refresh raises the error.
                 self._bell.wait(FOLLOW_SECONDS)
-            except Exception as error:  # noqa: BLE001 - reads go on from what is here; a write or a refresh raises it
+            except Exception as error:  # noqa: BLE001 - reads still use the copy; a write or a refresh raises it
                 if str(error) != reported:
                     reported = str(error)
                     logger().error("what other machines write cannot be taken in: %s", reported)
                 self._bell.wait(FOLLOW_SECONDS)
 
     def _take_in(self, number: int | None) -> None:
-        """Apply what is there up to the number of a commit, or whatever is there."""
+        """Refresh the copy if it is behind the commit with this number, or if ``None`` behind the server's last one."""
         asked_at = 0.0
-        if number is None:  # Without a turn: the server may take long to answer.
+        if number is None:  # Without holding `turns`: the server may take long to answer.
             asked_at, number = time.monotonic(), self.commits.head()
-        with self.turns:  # One of this machine is here once its turn is over.
+        with self.turns:  # A commit of this machine is in the copy once its turn is over.
             is_behind = number > self.position
             if is_behind:
                 self.known = max(self.known, number)
@@ -412,7 +412,7 @@ class ReplicaLog:
             raise Closed(f"{self.commits.name} is closed; open it again with Memory({self.commits.name!r})")
 
     def close(self) -> None:
-        """End the connections and release the copy; the thread that follows may end later, see ``join``."""
+        """Close the connections and release the copy; the follower thread may end later, see ``join``."""
         self._is_closed = True
         self._bell.ring()
         self.commits.close()
@@ -420,15 +420,16 @@ class ReplicaLog:
             self.local.close()
 
     def join(self) -> None:
-        """Return once the thread that follows has ended; not under a lock of the engine, for which it may wait."""
+        """Wait for the follower thread to end; must not be called under a lock of the engine that it may wait for."""
         if self._follower is not None:
             self._follower.join()
 
 
 def replace_stale(commits: CommitLog, log: Log, until: int) -> bool:
-    """Put what a log holds in the place of each commit, up to a number, that holds what the log holds no more.
+    """Replace each commit, up to the number ``until``, that holds data the log no longer holds.
 
-    Returns whether none is left; another machine has erased more from some, or was at them meanwhile.
+    Returns whether no such commit is left. Some remain if another machine has erased more from them, or is replacing
+    them at the same time.
     """
     after, is_whole = 0, True
     while after < until and (page := commits.read(after)):
@@ -447,7 +448,7 @@ def replace_stale(commits: CommitLog, log: Log, until: int) -> bool:
 
 
 def _is_behind(log: Log, last: int, packed: bytes) -> bool:
-    """Return whether a record of the server has an event without a body that the log has whole."""
+    """Return whether a record of the server lacks the body of an event that is whole in the log."""
     here = log.read(last - 1, last)[0][1]
     if here == packed:
         return False
@@ -456,7 +457,7 @@ def _is_behind(log: Log, last: int, packed: bytes) -> bool:
 
 
 def _current(commit: Commit, log: Log) -> bytes | None:
-    """Return the bytes of a commit without what a log holds no more, ``None`` where they are as they should be."""
+    """Return the bytes of a commit without data that the log no longer holds, ``None`` if nothing has to change."""
     records, erased = (
         tuple((last, log.read(last - 1, last)[0][1]) for last, _ in part) for part in (commit.records, commit.erased)
     )
@@ -464,7 +465,7 @@ def _current(commit: Commit, log: Log) -> bytes | None:
     for table, key, value in commit.rows:
         is_original = table in _ORIGINAL and value is not None and (table, key) != _UNNAMED
         now = log.row(table, key) if is_original else value
-        if now is not None or value is None:  # The key of a row that is gone may tell what was erased.
+        if now is not None or value is None:  # The key of a deleted row could reveal erased data.
             rows.append((table, key, now))
     if (records, tuple(rows), erased) == (commit.records, commit.rows, commit.erased):
         return None
@@ -472,7 +473,7 @@ def _current(commit: Commit, log: Log) -> bytes | None:
 
 
 def _is_known(log: ReplicaLog, last: int, packed: bytes) -> bool:
-    """Return whether a copy has a record, or what an erasure has left of it that the server does not have yet."""
+    """Return whether a copy has a record, or its remains after an erasure that has not reached the server yet."""
     found = log.read(last - 1, last)
     if found == [(last, packed)]:
         return True
@@ -481,7 +482,7 @@ def _is_known(log: ReplicaLog, last: int, packed: bytes) -> bool:
 
 
 def _is_erasure(commit: Commit) -> bool:
-    """Return whether a commit takes something away that is no cache."""
+    """Return whether a commit removes anything other than caches."""
     return bool(commit.erased) or any(
         table in _ORIGINAL and (value is None or (table, key) == _UNNAMED) for table, key, value in commit.rows
     )
@@ -492,7 +493,7 @@ def _call(use: Callable[[], object]) -> None:
 
 
 def _checked_head(records: Sequence[Sealed], head: int, what: str, name: str) -> int:
-    """Return the seq of the last event with records behind ``head``; ``StoreCorrupt`` if they do not go on there."""
+    """Return the seq of the last event once records follow ``head``; ``StoreCorrupt`` if they do not continue there."""
     for last, record in records:
         first = Record(record).first_seq
         if first != head + 1:
@@ -505,10 +506,10 @@ def _checked_head(records: Sequence[Sealed], head: int, what: str, name: str) ->
 
 
 def open_replica(address: str, *, readonly: bool, seed: Mapping[bytes, bytes], cache: str | None) -> ReplicaLog:
-    """Return the log at an address, with all commits of its server here.
+    """Open the log at an address, with all commits of its server in the copy.
 
-    An empty one begins with ``seed``, unless it is opened to be read. ``cache`` is the directory of the copies, or
-    ``IN_RAM``; without one it is that of the user's caches.
+    An empty log begins with ``seed``, unless it is opened read-only. ``cache`` is the directory of the copies, or
+    ``IN_RAM``; by default it is in the user's cache directory.
     """
     commits = connect(address, readonly=readonly)
     try:
@@ -534,7 +535,7 @@ def open_replica(address: str, *, readonly: bool, seed: Mapping[bytes, bytes], c
 
 
 def connect(address: str, *, readonly: bool) -> CommitLog:
-    """Return the commits at an address; ``InvalidInput`` where the extra that speaks to it is not installed."""
+    """Connect to the commits at an address; ``InvalidInput`` if the extra with its client is not installed."""
     try:
         if address.startswith(("nats://", "tls://")):
             from refold.log.jetstream import JetStreamCommits  # noqa: PLC0415 - its client is an extra
@@ -549,7 +550,7 @@ def connect(address: str, *, readonly: bool) -> CommitLog:
 
 
 def _begun(commits: CommitLog, seed: Mapping[bytes, bytes], *, readonly: bool) -> list[Numbered]:
-    """Return the first commit of an empty log: this machine's, or that of another one which was quicker."""
+    """Return the first commit of an empty log, written by this machine or by another one that was faster."""
     if readonly:
         raise NotFound(f"there is no log at {commits.name} to open read-only; open it once without readonly=True")
     try:
@@ -561,7 +562,7 @@ def _begun(commits: CommitLog, seed: Mapping[bytes, bytes], *, readonly: bool) -
     return commits.read(0)[:1]
 
 
-# Copies in directories: each process has one of its own, which the next process goes on with.
+# Copies in directories: each process has one of its own, and a later process continues with it.
 
 
 def _cache_root(cache: str | None) -> str:
@@ -572,9 +573,9 @@ def _cache_root(cache: str | None) -> str:
 
 
 def _copy_in(root: str, name: str, seed: Sequence[Row]) -> "LmdbLog":
-    """Return the first copy of a log that no other process has, a new one where there is none."""
+    """Return the first copy of a log that no other process uses, or a new one."""
     values = {key: value for table, key, value in seed if table == "meta" and value is not None}
-    # Both: a server may be restored as another one, and an address may be given to another log.
+    # Id and name: a server may be restored under another address, and an address may be reused for another log.
     place = os.path.join(root, blake2b(values[b"store_id"] + name.encode(), digest_size=KEYED_HASH_BYTES).hexdigest())
     try:
         _make_private(os.path.abspath(place))
@@ -595,7 +596,7 @@ def _copy_in(root: str, name: str, seed: Sequence[Row]) -> "LmdbLog":
 
 
 def _make_private(path: str) -> None:
-    """Make a directory, and those above it, for their owner alone: `os.makedirs` leaves the others to the umask."""
+    """Create a directory and its parents for their owner alone: `os.makedirs` leaves the parents to the umask."""
     if not os.path.isdir(path):
         _make_private(os.path.dirname(path))
         with suppress(FileExistsError):
@@ -607,7 +608,7 @@ def _private(path: str, flags: int) -> int:
 
 
 class _CopyLog(LmdbLog):
-    """A copy in a directory, with the lock that makes it this process's own; one that is damaged is made anew."""
+    """A copy in a directory, with the lock that reserves it for this process; a damaged copy is created anew."""
 
     def __init__(self, path: str, seed: dict[bytes, bytes], lock: io.FileIO) -> None:
         self._lock = lock
@@ -628,7 +629,7 @@ class _CopyLog(LmdbLog):
 
 
 class ReplicaFiles:
-    """The upkeep of a copy and of the server's commits."""
+    """Maintenance of a copy and of the server's commits."""
 
     keeps_erased = True
 
@@ -636,26 +637,26 @@ class ReplicaFiles:
         self._log = log
 
     def alone(self, use: Callable[[], T]) -> T:
-        """Call ``use`` once all commits of the server are here; its turn is lost where another machine writes."""
+        """Call ``use`` once the copy has all commits of the server; its turn is lost if another machine writes."""
         self._log.refresh()
         return self._log.local.files.alone(use)
 
     def sweep(self) -> None:
-        """Leave nothing on the server of what was erased: what is here takes the place of each commit that differs."""
+        """Remove all erased data from the server, by replacing each commit that differs from the copy."""
         log = self._log
         for _ in range(RETRIES_COUNT_MAX):
             with log.turns:
                 if replace_stale(log.commits, log.local, log.position):
                     log.commits.sweep()
                     return
-            log.refresh()  # What others have erased is there before they sweep.
+            log.refresh()  # Other machines append their erasures before they sweep.
         raise StoreBusy(
             f"other machines sweep {log.commits.name} at the same time, or it holds less than it should; run `refold "
             f"verify`"
         )
 
     def search(self, markers: Collection[bytes]) -> Found:
-        """Return how often the markers stand in the copy, and in what can be read of the server's commits."""
+        """Return how often the markers occur in the copy, and in the readable bytes of the server's commits."""
         found, after = self._log.local.files.search(markers), 0
         size = occurrences = 0
         with self._log.turns:
@@ -666,15 +667,15 @@ class ReplicaFiles:
         return Found(found.files, found.bytes + size, found.occurrences + occurrences)
 
     def relieve(self) -> None:
-        """Let go of what is held in RAM only because it was read once."""
+        """Release memory that is held only because data was read once."""
         self._log.local.files.relieve()
 
     def size_bytes(self) -> int:
-        """Return the bytes that the commits take on the server."""
+        """Return the size of the commits on the server, in bytes."""
         return self._log.commits.size_bytes()
 
     def copy(self, into: str) -> None:
-        """Write the log to a new file in a directory, which is a store and no copy of one any more."""
+        """Write the log to a new file in a directory; the file is a store of its own, and no longer a copy."""
         if isinstance(self._log.local, RamLog):
             raise InvalidInput(
                 f"a copy of {self._log.commits.name} in RAM has no file to copy to {into}; give a directory with cache="
@@ -684,9 +685,9 @@ class ReplicaFiles:
         delete_rows(into, "meta", [POSITION_KEY])
 
     def verify(self) -> list[str]:
-        """Return what is wrong with the copy's file, and where the server's commits differ from what is here.
+        """Return the problems of the copy's file, and the commits of the server that differ from the copy.
 
-        Raises ``StoreUnreachable`` where the server does not answer.
+        Raises ``StoreUnreachable`` if the server does not answer.
         """
         return [*self._log.local.files.verify(), *self._differing()]
 
@@ -698,12 +699,12 @@ class ReplicaFiles:
                 for numbered in page:
                     after, commit = numbered.number, unpack(numbered, log.commits.name)
                     if after > log.position:
-                        # Another machine erases, and the server has less already than this copy, which is not read on.
+                        # Another machine is erasing: the server already has less than this copy, which stays as it is.
                         erased.update(last for last, _ in commit.erased)
                     elif unknown := {last for last, packed in commit.records if not _is_known(log, last, packed)}:
                         differing[after] = unknown
         except StoreUnreachable:
-            raise  # It says nothing of what is written.
+            raise  # It says nothing about the stored commits.
         except StoreError as error:
             problems.append(str(error))
         told = (number for number, lasts in differing.items() if not lasts <= erased)

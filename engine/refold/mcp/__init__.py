@@ -1,6 +1,6 @@
-"""The Model Context Protocol, both ways: tools of other programs' servers, and a memory as a server.
+"""The Model Context Protocol in both directions: tools of other servers, and a memory as a server.
 
-The server is loaded when it is first used: it needs the extra `mcp`.
+The server module is loaded on first use, because it needs the extra `mcp`.
 """
 
 from importlib.util import find_spec
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def memory_server(binding: "Binding") -> "MemoryServer":
-    """Make a server of a memory; its `low_level` is one of the SDK, which `mcp.Client` takes directly.
+    """Return a server of a memory; its `low_level` is a server of the SDK, which `mcp.Client` accepts directly.
 
-    Raises `InvalidInput` where the extra `mcp` is not installed.
+    Raises `InvalidInput` if the extra `mcp` is not installed.
     """
     check_installed()
     from refold.mcp.server import MemoryServer
@@ -31,9 +31,9 @@ def memory_server(binding: "Binding") -> "MemoryServer":
 
 
 def serve(binding: "Binding", *, http_port: int | None = None) -> None:
-    """Serve a memory over stdio, or over HTTP on a port, until the client leaves or a signal comes.
+    """Serve a memory over stdio, or over HTTP on a port, until the client leaves or a signal arrives.
 
-    Port 0 takes a free one. Raises `InvalidInput` where the extra `mcp` is not installed, `OSError` for a port that is
+    Port 0 takes a free port. Raises `InvalidInput` if the extra `mcp` is not installed, and `OSError` if the port is
     taken.
     """
     server = memory_server(binding)
@@ -46,7 +46,7 @@ def serve(binding: "Binding", *, http_port: int | None = None) -> None:
 
 
 def check_installed() -> None:
-    """Raise `InvalidInput` where the extra `mcp` is not installed."""
+    """Raise `InvalidInput` if the extra `mcp` is not installed."""
     if find_spec("mcp") is None:
         raise InvalidInput(
             "a server of the Model Context Protocol needs the package 'mcp'; run: pip install 'refold[mcp]'"

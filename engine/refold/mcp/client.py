@@ -1,4 +1,4 @@
-"""Servers of remote tools, connected at run time; their tools are in the registry of a memory, next to its own."""
+"""Servers of remote tools, connected at run time; a memory's registry lists their tools next to its own."""
 
 import asyncio
 import logging
@@ -31,15 +31,15 @@ _OTHER: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def qualified_name(server: str, tool: str) -> str:
-    """Join the name of a server's tool for people: `mcp:server:tool`."""
+    """Return the full name of a server's tool for people: `mcp:server:tool`."""
     return f"mcp:{server}:{tool}"
 
 
 def wire_name(server: str, tool: str) -> str:
-    """Join the name of a server's tool for models: `mcp__server__tool`, as letters, digits, `_` and `-`.
+    """Return the name of a server's tool for models: `mcp__server__tool`, of letters, digits, `_` and `-`.
 
-    A name that does not fit, or that two tools could share, ends with a digest of the qualified one: always the same,
-    so that prompts and records stay stable.
+    A name that is too long, or that two tools could share, ends with a digest of the qualified name. The digest is
+    always the same, so that prompts and records stay stable.
 
     >>> wire_name("files", "read"), wire_name("my files", "read")
     ('mcp__files__read', 'mcp__my_files__read_12d4bf92f1')
@@ -56,9 +56,9 @@ _LOG: Final = logging.getLogger("refold")
 
 
 class McpStatus(Struct, frozen=True):
-    """The status of a server: its tools by their names for models, and those that were left out.
+    """The status of a server: its tools by their names for models, and those left out.
 
-    `error` says why it is not connected. `skipped` are tools that cannot be offered, each with the reason.
+    `error` says why the server is not connected. `skipped` lists tools that cannot be offered, each with the reason.
     """
 
     name: str
@@ -71,7 +71,7 @@ class McpStatus(Struct, frozen=True):
 
 
 class RemoteServer:
-    """A server, its connection, its tools in a registry, and the outcome of its last attempts."""
+    """A server, its connection, its tools in a registry, and the outcome of its last attempts to connect."""
 
     def __init__(self, server: McpServer, registry: ToolRegistry) -> None:
         self.server = server
@@ -80,16 +80,16 @@ class RemoteServer:
         self.failures = 0
         self.not_before = 0.0
         self.error: McpFailed | None = None
-        self.is_gone = False  # Whether it was disconnected: nothing of it may come back.
-        self.tools: dict[str, str] = {}  # The name for models -> the server's own.
+        self.is_gone = False  # Whether it was disconnected: its tools must not come back.
+        self.tools: dict[str, str] = {}  # The name for models -> the server's own name.
         self._registry = registry
         self._offered: dict[str, tuple[Any, FunctionTool]] = {}
-        """The name for models -> the description by the server, and the tool that was made of it."""
+        """The name for models -> the server's description of the tool, and the tool made from it."""
         self._skipped: list[tuple[str, str]] = []
 
     @property
     def status(self) -> McpStatus:
-        """The present status."""
+        """The current status."""
         connection = self.connection
         is_live = connection is not None and connection.is_live
         error = None if is_live else self.error or (connection.end if connection is not None else None)
@@ -98,7 +98,7 @@ class RemoteServer:
         return McpStatus(self.server.name, is_live, about, protocol, tuple(self.tools), tuple(self._skipped), text)
 
     def leave(self) -> None:
-        """Unregister all tools for good."""
+        """Unregister all tools permanently."""
         self.is_gone = True
         self.withdraw()
 
@@ -116,7 +116,7 @@ class RemoteServer:
     def offer(self, listed: list[Any], execute: Callable[[str], Callable[[dict[str, Any], ToolContext], Any]]) -> None:
         """Register the tools that the server lists now; `execute` makes the function of a tool.
 
-        An unchanged tool stays registered: it can be called at any time, and keeps its place in prompts.
+        An unchanged tool stays registered: it can be called at any time and keeps its place in prompts.
         """
         offered = dict(self._offered)
         names = [wire_name(self.server.name, remote.name) for remote in listed]
@@ -132,7 +132,7 @@ class RemoteServer:
                     tool = _tool(name, remote, execute(str(remote.name)))
                     self._withdraw(name)
                     self._registry.register(tool, checked=False)
-                except Exception as error:  # noqa: BLE001 - a server's description may be anything
+                except Exception as error:  # noqa: BLE001 - a server's description can be anything
                     self._withdraw(name)
                     fault = storable(error)
                 else:
@@ -143,7 +143,7 @@ class RemoteServer:
                 tools[name] = remote.name
         self.tools, self._skipped = tools, skipped
         changed = [name for name in self._offered if name not in offered or offered[name][0] != self._offered[name][0]]
-        if offered and changed:  # A host may have shown them to somebody who agreed.
+        if offered and changed:  # A host might have shown the old ones to a user for approval.
             _LOG.warning("server %r changed its tools: %s", self.server.name, ", ".join(changed))
 
 
@@ -173,9 +173,9 @@ T = TypeVar("T")
 class McpToolset:
     """The servers of one memory: `connect` adds their tools to `memory.tools`, `close` removes them.
 
-    Every verb is there for programs without an event loop and, as `..._async`, for those with one; the connections live
-    on a thread of their own. A call whose connection is gone makes another one first, waiting longer after each
-    failure; a call that breaks under way is not repeated. `clock` and `sleep` are for tests.
+    Each method exists for programs without an event loop and, as `..._async`, for those with one; the connections live
+    on a separate thread. A call without a live connection first makes a new one, waiting longer after each failure; a
+    call that breaks midway is not repeated. `clock` and `sleep` are for tests.
 
     >>> from refold import Memory
     >>> with McpToolset(Memory()) as remote:
@@ -214,71 +214,71 @@ class McpToolset:
         return f"McpToolset({', '.join(list(self._remotes))})"
 
     def connect(self, server: McpServer) -> McpStatus:
-        """Connect a server and register its tools; its status names those that had to be left out.
+        """Connect a server and register its tools; the returned status names tools that were left out.
 
-        Raises `InvalidInput` for a server that could never be reached or a name that is connected, `McpFailed` where it
-        cannot be reached now.
+        Raises `InvalidInput` for a server that could never be reached or a name that is already connected, and
+        `McpFailed` if the server cannot be reached now.
         """
         return self._wait(self._connect(server))
 
     async def connect_async(self, server: McpServer) -> McpStatus:
-        """Connect a server, as `connect`."""
+        """Connect a server, like `connect`."""
         return await self._runner.awaited(self._connect(server))
 
     def disconnect(self, name: str) -> None:
-        """Unregister a server's tools and end its connection, and its process if there is one; `NotFound`."""
+        """Unregister a server's tools, and end its connection and its process, if any; raises `NotFound`."""
         self._wait(self._disconnect(name))
 
     async def disconnect_async(self, name: str) -> None:
-        """Disconnect a server, as `disconnect`."""
+        """Disconnect a server, like `disconnect`."""
         await self._runner.awaited(self._disconnect(name))
 
     def reconnect(self, name: str) -> McpStatus:
-        """End a connection and make another one, in a few attempts with longer and longer waits between them.
+        """End a connection and make a new one, in a few attempts with increasing waits between them.
 
-        Its tools are listed again. Raises `NotFound`, and `McpFailed` after the last attempt.
+        The server's tools are listed again. Raises `NotFound`, and `McpFailed` after the last attempt.
         """
         return self._wait(self._reconnect(name))
 
     async def reconnect_async(self, name: str) -> McpStatus:
-        """Reconnect a server, as `reconnect`."""
+        """Reconnect a server, like `reconnect`."""
         return await self._runner.awaited(self._reconnect(name))
 
     def refresh(self, name: str) -> McpStatus:
-        """List a server's tools again and register those; raises `NotFound` and `McpFailed`."""
+        """List a server's tools again and register them; raises `NotFound` and `McpFailed`."""
         return self._wait(self._refresh(name))
 
     async def refresh_async(self, name: str) -> McpStatus:
-        """List a server's tools again, as `refresh`."""
+        """List a server's tools again, like `refresh`."""
         return await self._runner.awaited(self._refresh(name))
 
     def call(self, server: str, tool: str, arguments: dict[str, Any] | None = None) -> Any:
-        """Call a tool past the registry and return its value; raises `NotFound` and `McpFailed`."""
+        """Call a tool directly, bypassing the registry, and return its value; raises `NotFound` and `McpFailed`."""
         return self._wait(self._call(server, tool, arguments or {}))
 
     async def call_async(self, server: str, tool: str, arguments: dict[str, Any] | None = None) -> Any:
-        """Call a tool, as `call`."""
+        """Call a tool, like `call`."""
         return await self._runner.awaited(self._call(server, tool, arguments or {}))
 
     def close(self) -> None:
-        """Disconnect all servers and end the thread; a second call does nothing."""
+        """Disconnect all servers and end the thread; a second call is a no-op."""
         if not self._finalizer.alive:
             return
         for remote in list(self._remotes.values()):
             remote.leave()
-        for remote in self._finalizer() or ():  # Those that were being connected meanwhile, too.
+        for remote in self._finalizer() or ():  # Including servers that were still connecting.
             remote.withdraw()
 
     async def close_async(self) -> None:
-        """Disconnect all servers, as `close`."""
+        """Disconnect all servers, like `close`."""
         await asyncio.to_thread(self.close)
 
     def servers(self) -> list[McpStatus]:
-        """Return the status of every server that was connected, without asking any of them."""
+        """Return the status of every server of the toolset, without contacting any of them."""
         return [remote.status for remote in list(self._remotes.values())]
 
     def qualified_name(self, name: str) -> str:
-        """Return `mcp:server:tool` for a model's name of a tool; `NotFound` for an unknown one."""
+        """Return `mcp:server:tool` for the name of a tool known to models; raises `NotFound` for an unknown name."""
         for remote in list(self._remotes.values()):
             tool = remote.tools.get(name)
             if tool is not None:
@@ -286,14 +286,14 @@ class McpToolset:
         raise NotFound(f"no connected server has a tool that models know as {checks.shown(name)}")
 
     def wire_name(self, name: str) -> str:
-        """Return the name for models of the tool `mcp:server:tool`; `NotFound` where it is not connected."""
+        """Return the name for models of the tool `mcp:server:tool`; raises `NotFound` if it is not connected."""
         for remote in list(self._remotes.values()):
             for wire, tool in list(remote.tools.items()):
                 if qualified_name(remote.server.name, tool) == name:
                     return wire
         raise NotFound(f"no tool {checks.shown(name)} is connected; `servers()` has those that are")
 
-    # On the loop's thread.
+    # These run on the loop's thread.
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         if self._runner.is_here:
@@ -366,7 +366,7 @@ class McpToolset:
             ) from None
 
     async def _live(self, remote: RemoteServer) -> Connection:
-        """Return a live connection; one caller makes it, the others wait."""
+        """Return a live connection; one caller makes it while the others wait."""
         async with remote.lock:
             connection = remote.connection
             if connection is None or not connection.is_live:
@@ -422,7 +422,7 @@ class McpToolset:
             task.add_done_callback(self._leaving.discard)
 
     def _executor(self, server: str, tool: str) -> Callable[[dict[str, Any], ToolContext], Any]:
-        """Return the function of a registered tool; it holds its toolset by a weak reference."""
+        """Return the function of a registered tool, which keeps only a weak reference to its toolset."""
         reference = weakref.ref(self)
 
         def execute(arguments: dict[str, Any], _: ToolContext) -> Any:
@@ -452,7 +452,7 @@ class _LazyCall:
 def _finalize(
     runner: Runner, remotes: dict[str, RemoteServer], leaving: "set[asyncio.Task[None]]"
 ) -> list[RemoteServer]:
-    """End every connection and the thread of a toolset that is closed or unreachable; return the servers."""
+    """End every connection and the thread of a closed or unreachable toolset, and return the servers."""
     ended: list[RemoteServer] = []
 
     async def end() -> None:
@@ -463,7 +463,7 @@ def _finalize(
         connections = [remote.connection for remote in ended if remote.connection is not None]
         await asyncio.gather(*(connection.close() for connection in connections), *leaving, return_exceptions=True)
 
-    if runner.is_here:  # The last reference fell on the loop's own thread, which cannot wait for itself.
+    if runner.is_here:  # The last reference was dropped on the loop's own thread, which cannot wait for itself.
         threading.Thread(target=_finalize, args=[runner, remotes, leaving], name="refold-mcp-end").start()
         return []
     if remotes or leaving:

@@ -1,4 +1,4 @@
-"""One connection to a server of remote tools, over HTTP or with a process."""
+"""One connection to a server of remote tools, over HTTP or to a child process."""
 
 import asyncio
 import logging
@@ -72,16 +72,16 @@ class McpFailed(ToolFailed):
 
 _HTTP_TYPES: Final = frozenset({"http", "streamable-http", "streamable_http", "streamableHttp"})
 _COMPRESSED: Final = frozenset(("gzip", "x-gzip", "deflate", "compress", "br", "zstd"))
-_LINE_CHARS_MIN: Final = 16  # A line of a secret that is shorter may be any word.
+_LINE_CHARS_MIN: Final = 16  # A shorter line of a secret could be any word.
 _SECRET_PARTS: Final = re.compile(r"[:/@?&=#]+")
 
 
 class McpServer(Struct, frozen=True, kw_only=True):
-    """A server of tools: a command that talks over its standard streams, or a URL.
+    """A server of tools: a command that communicates over its standard streams, or a URL.
 
-    A command gets `env` besides a few variables of this process (its home, user, path, shell and terminal). `protocol`
-    is `auto`, or `legacy` for a server that hangs at an unknown request. `repr` shows neither `env` nor `headers`,
-    which hold secrets.
+    A command gets `env` in addition to a few variables of this process (its home, user, path, shell and terminal).
+    `protocol` is `auto`, or `legacy` for a server that hangs on unknown requests. `repr` shows neither `env` nor
+    `headers`, which contain secrets.
 
     >>> McpServer(name="files", command="npx", args=("server-files",), env={"TOKEN": "secret"})
     McpServer('files', command='npx', args=('server-files',), env=['TOKEN'])
@@ -106,7 +106,7 @@ class McpServer(Struct, frozen=True, kw_only=True):
 
 
 def _public(url: str) -> str:
-    """Return a URL without its user, password and query, which may be secret."""
+    """Return a URL without its user, password and query, which can be secret."""
     scheme, slashes, rest = url.partition("://")
     if not slashes:
         return "..."
@@ -115,13 +115,13 @@ def _public(url: str) -> str:
 
 
 def _rest_of_secret(text: str, server: McpServer) -> int:
-    """Return how many characters at the beginning of a text that was cut are the rest of a secret."""
+    """Return the number of characters at the start of a truncated text that are the rest of a secret."""
     rests = (secret[begin:] for secret in _secrets_of(server) for begin in range(1, len(secret)))
     return max((len(rest) for rest in rests if text.startswith(rest)), default=0)
 
 
 def without_secrets(text: str, server: McpServer) -> str:
-    """Replace the values of a server's environment and headers, and the secrets of its url, in a text.
+    """Mask in a text the values of a server's environment and headers, and the secrets in its URL.
 
     >>> without_secrets("no such token: hunter2hunter2", McpServer(name="s", command="x", env={"T": "hunter2hunter2"}))
     'no such token: ***'
@@ -132,7 +132,7 @@ def without_secrets(text: str, server: McpServer) -> str:
 
 
 def _secrets_of(server: McpServer) -> list[str]:
-    """List what is left out of messages, the longest first: each secret, its lines, and how it is written elsewhere."""
+    """List the texts to mask, longest first: each secret, its lines, and its other spellings."""
     secrets = {*server.env.values(), *server.headers.values()}
     secrets.update(word for value in server.headers.values() for word in value.split())
     secrets.update(part for part in _SECRET_PARTS.split(server.url) if part not in _public(server.url))
@@ -145,7 +145,7 @@ def _secrets_of(server: McpServer) -> list[str]:
 
 
 def checked(server: McpServer) -> McpServer:
-    """Return a server that may be tried; raises `InvalidInput` for one that could never be reached."""
+    """Return the server if it is valid; raises `InvalidInput` for a server that could never be reached."""
     if not isinstance(cast("object", server), McpServer):
         checks.invalid(f"a server is described by an McpServer, not by {checks.shown(server)}")
     name = checks.text(server.name, "a server's name", NAME_BYTES_MAX, "NAME_BYTES_MAX")
@@ -183,10 +183,10 @@ class _Entry(Struct):
 
 
 def servers_of(configuration: str | bytes | Mapping[str, Any]) -> list[McpServer]:
-    """Parse the JSON that hosts share, `{"mcpServers": {"name": {...}}}`, without disabled servers.
+    """Parse the JSON configuration that hosts share, `{"mcpServers": {"name": {...}}}`, without disabled servers.
 
-    A server over SSE alone, which the protocol gave up, is left out with a warning in the log, so that the others can
-    be connected. Raises `InvalidInput` for other JSON.
+    A server that only speaks SSE, which the protocol abandoned, is left out with a warning in the log, so that the
+    others can be connected. Raises `InvalidInput` for other JSON.
     """
     try:
         document = msgspec.json.decode(configuration) if isinstance(configuration, (str, bytes)) else configuration
@@ -214,15 +214,15 @@ def servers_of(configuration: str | bytes | Mapping[str, Any]) -> list[McpServer
     return servers
 
 
-# An event loop on a thread of its own, for connections that outlive the calls of programs without one.
+# An event loop on a separate thread, for connections that outlive the calls of programs without an event loop.
 
 T = TypeVar("T")
-_ABANDONED: Final[set["asyncio.Future[Any]"]] = set()  # Tasks that were given up and have not ended yet.
+_ABANDONED: Final[set["asyncio.Future[Any]"]] = set()  # Abandoned tasks that have not ended yet.
 _CLOSED: Final = "this toolset is closed; make another one"
 
 
 async def within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
-    """Await work within a time; raises `TimeoutError` in time, also while cancelled work still ends."""
+    """Await work with a timeout; raises `TimeoutError` on time, even while the cancelled work is still ending."""
     task = asyncio.ensure_future(work)
     try:
         done, _ = await asyncio.wait([task], timeout=seconds)
@@ -239,11 +239,11 @@ async def within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
 def _forget(task: "asyncio.Future[Any]") -> None:
     _ABANDONED.discard(task)
     if not task.cancelled():
-        task.exception()  # Read, so that asyncio does not log it as lost.
+        task.exception()  # Retrieved, so that asyncio does not log it as unhandled.
 
 
 class Runner:
-    """An event loop on a thread of its own, from the first task to `close`."""
+    """An event loop on a separate thread, from the first task to `close`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -264,7 +264,7 @@ class Runner:
             return asyncio.run_coroutine_threadsafe(task, self._loop)
 
     def wait(self, task: Coroutine[Any, Any, T]) -> T:
-        """Run a task on the loop and wait for its result; raises `Closed` where the runner is closed meanwhile."""
+        """Run a task on the loop and wait for its result; raises `Closed` if the runner is closed meanwhile."""
         future = self.begin(task)
         try:
             return future.result()
@@ -275,7 +275,7 @@ class Runner:
             raise
 
     async def awaited(self, task: Coroutine[Any, Any, T]) -> T:
-        """Run a task on the loop and await its result, as `wait` does."""
+        """Run a task on the loop and await its result, like `wait`."""
         future = self.begin(task)
         try:
             return await asyncio.wrap_future(future)
@@ -300,7 +300,7 @@ class Runner:
             loop.close()
 
     def close(self) -> None:
-        """End the loop and its thread, once they are idle; a second call does nothing."""
+        """End the loop and its thread once they are idle; a second call is a no-op."""
         with self._lock:
             loop, thread, self._loop, self._is_closed = self._loop, self._thread, None, True
         if loop is not None and thread is not None:
@@ -313,30 +313,30 @@ class Runner:
         return threading.current_thread() is self._thread
 
 
-# A server that is started as a process and spoken to by its standard streams, one line for each message.
+# A server that is started as a process, with one message per line over its standard streams.
 #
-# The SDK's own transport has no bound: a line without an end fills the memory, bytes that are no UTF-8 end it, every
-# line that is no message is a traceback in the program's log, and standard error goes to a file or nowhere. Here a
-# line has a longest length, strays are dropped and counted, the end of standard error goes into error messages, and
-# the end of the process takes three short waits at most.
+# The SDK's own transport is unbounded: a line without an end fills the memory, bytes that are not UTF-8 end the
+# transport, every line that is not a message puts a traceback in the program's log, and standard error goes to a file
+# or nowhere. Here the length of a line is limited, stray lines are dropped and counted, the tail of standard error goes
+# into error messages, and ending the process takes at most three short waits.
 
 _INHERITED: Final = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "TMPDIR", "LANG")
 _POLLS: Final = 100
 
 
 class ServerProcess:
-    """The process of a server: its streams while it runs, and the reason of its end."""
+    """The process of a server: its streams while it runs, and the reason why it ended."""
 
     def __init__(self) -> None:
-        self.complaint = ""  # The end of its standard error.
-        self.strays = 0  # Lines on its standard output that were no messages.
+        self.complaint = ""  # The tail of its standard error.
+        self.strays = 0  # Lines on its standard output that were not messages.
         self.fault = ""  # Why its output is no longer read.
-        self.ended = asyncio.Event()  # Set when it closed its standard output, or that is no longer read.
-        self._requests = 0  # Requests of the server whose answers it has not read yet.
+        self.ended = asyncio.Event()  # Set once its standard output is closed or no longer read.
+        self._requests = 0  # Requests from the server whose answers it has not read yet.
 
     @asynccontextmanager
     async def streams(self, server: McpServer) -> AsyncGenerator[tuple[Any, Any]]:
-        """Start a server and yield the streams of its messages; at the end, stop it with all that it started."""
+        """Start a server and yield the streams of its messages; on exit, stop it and every process it started."""
         import anyio  # noqa: PLC0415 - comes with the extra `mcp`
         from mcp.shared.message import SessionMessage  # noqa: PLC0415 - as above
 
@@ -373,7 +373,7 @@ class ServerProcess:
         from mcp.shared.message import SessionMessage  # noqa: PLC0415 - as above
         from mcp.types import jsonrpc_message_adapter  # noqa: PLC0415 - as above
 
-        # Broken or closed: the reader is gone.
+        # Broken or closed: the consumer is gone.
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             try:
                 async with into:
@@ -385,14 +385,14 @@ class ServerProcess:
                             message: Any = jsonrpc_message_adapter.validate_json(line, by_name=False)
                         except (ValueError, RecursionError):
                             self.strays += bool(line.strip())
-                            await asyncio.sleep(0)  # What is read already waits for nobody, and others wait for this.
+                            await asyncio.sleep(0)  # Reading buffered lines never yields to other tasks.
                             continue
                         self._requests += hasattr(message, "method") and hasattr(message, "id")
                         if self._requests > MCP_ASKED_COUNT_MAX:
                             self.fault = f"asked more than {MCP_ASKED_COUNT_MAX = :,} times and reads no answer"
                             break
                         await into.send(SessionMessage(message))
-            except ValueError:  # A line over the limit of the stream.
+            except ValueError:  # A line over the stream's limit.
                 self.fault = _excess(MCP_MESSAGE_BYTES_MAX + 1, 0)
             finally:
                 self.ended.set()
@@ -415,7 +415,7 @@ class ServerProcess:
 
 
 async def _shielded(work: Any) -> None:
-    """Finish `work` even where the waiting task is cancelled, and raise the cancellation afterwards."""
+    """Finish `work` even if the waiting task is cancelled, then re-raise the cancellation."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -429,24 +429,24 @@ async def _shielded(work: Any) -> None:
 
 
 async def _end(process: asyncio.subprocess.Process, pumps: "list[asyncio.Task[None]]") -> None:
-    """Close its input, then SIGTERM, then SIGKILL its process group, each after a bounded wait."""
+    """Close its standard input, then SIGTERM, then SIGKILL its process group, each with a bounded wait."""
     assert process.stdin is not None, "it was started with pipes"
     process.stdin.close()
     for number in (None, signal.SIGTERM, signal.SIGKILL):
         if number is not None:
             _signal(process.pid, number)
-        # Not by `wait`, which also waits for pipes that others inherited.
+        # Polled, because `wait` also waits for pipes that other processes inherited.
         for _ in range(_POLLS):
             if process.returncode is not None:
                 break
             await asyncio.sleep(MCP_END_SECONDS / _POLLS)
         if process.returncode is not None:
             break
-    _signal(process.pid, signal.SIGKILL)  # What it started may have outlived it.
+    _signal(process.pid, signal.SIGKILL)  # Processes that it started could have outlived it.
     for pump in pumps:
         pump.cancel()
     await asyncio.gather(*pumps, return_exceptions=True)
-    # Somebody who inherited the pipes may hold them open on the other side.
+    # A process that inherited the pipes could hold their other ends open.
     transport: Any = getattr(process, "_transport", None)
     if transport is not None:
         transport.close()
@@ -461,16 +461,16 @@ def _signal(pid: int, number: signal.Signals) -> None:
 
 _CONNECTION_CLOSED: Final = -32000
 _INVALID_REQUEST: Final = -32600
-# Errors by which the SDK says that a connection is no more; of the numbers alone a server may make its own.
+# SDK errors for a lost connection; matched with the message, because a server can use the same codes for its own.
 _GONE: Final = frozenset({(_CONNECTION_CLOSED, "Connection closed"), (_INVALID_REQUEST, "Session terminated")})
-# Beginnings of the same, and of the SDK's error where no answer can come any more.
+# Prefixes of the same messages, and of the SDK's error if no answer can arrive any more.
 _LOST: Final = ("Connection closed", "SSE stream")
-# The beginning of the last line of an error of pydantic, which is of no use to a model.
+# The prefix of the last line of a pydantic error, which is useless to a model.
 _ADVERTISING: Final = "For further information visit"
 
 
 class Connection:
-    """A live connection and the server's description of itself; once it ended, `end` has the reason."""
+    """A live connection and the server's description of itself; after the connection ended, `end` is the reason."""
 
     def __init__(self, server: McpServer) -> None:
         self.server = server
@@ -487,11 +487,11 @@ class Connection:
 
     @property
     def is_live(self) -> bool:
-        """Whether it may be used."""
+        """Whether it can be used."""
         return self._client is not None and not self._stop.is_set() and not self._process.ended.is_set()
 
     async def open(self) -> None:
-        """Connect and list the tools; raises `McpFailed` where that fails or takes too long."""
+        """Connect and list the tools; raises `McpFailed` if that fails or takes too long."""
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._live(ready), name=f"refold-mcp {self.server.name}")
         try:
@@ -506,7 +506,7 @@ class Connection:
             raise
 
     async def _live(self, ready: "asyncio.Future[None]") -> None:
-        """Own the connection from beginning to end: a context is left in the task that entered it."""
+        """Own the connection for its whole life, because a context must be exited by the task that entered it."""
         try:
             async with self._connected() as client:
                 self._set_tools(await _list_tools(client))
@@ -526,7 +526,7 @@ class Connection:
                     self.end = self._failed(BROKEN, self._process.fault or "ended the connection")
         except asyncio.CancelledError:
             self._give_up(ready, self._failed(UNREACHABLE, "was disconnected"))
-        except BaseException as error:  # noqa: BLE001 - the users of the connection get the reason
+        except BaseException as error:  # noqa: BLE001 - callers of the connection get the reason
             self._give_up(ready, self._explained(error))
         finally:
             self._client = None
@@ -539,7 +539,7 @@ class Connection:
             raise NotFound('remote tools need the package mcp; install the extra: pip install "refold[mcp]"') from error
         transport = self._process.streams(self.server) if self.server.command else _http_streams(self.server)
         async with Client(transport, mode=self.server.protocol, cache=None) as client:
-            # Results are checked here: the SDK has no bound on how long that takes.
+            # Results are checked in this module: the SDK does not limit how long a check takes.
             cast("Any", client.session).validate_tool_result = _accept_result
             yield client
 
@@ -547,10 +547,10 @@ class Connection:
         self.end = error
         if not ready.done():
             ready.set_exception(error)
-            ready.exception()  # Read, so that asyncio does not log it as lost.
+            ready.exception()  # Retrieved, so that asyncio does not log it as unhandled.
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> Any:
-        """Call a tool and return its value; raises `McpFailed`. The caller bounds its time."""
+        """Call a tool and return its value; raises `McpFailed`. The caller must limit its time."""
         try:
             result = await self._live_client().call_tool(tool, arguments)
         except McpFailed:
@@ -568,7 +568,7 @@ class Connection:
         return self._client
 
     def give_up(self) -> None:
-        """Stop a connection over HTTP that no longer answers: each abandoned call keeps a request open."""
+        """Stop an HTTP connection that no longer answers, because each abandoned call keeps a request open."""
         self._unanswered += self.is_live
         if self.server.url and self._unanswered >= MCP_UNANSWERED_COUNT_MAX:
             self.stop()
@@ -601,7 +601,7 @@ class Connection:
             raise self._broken(error) from error
 
     def _broken(self, error: Exception, reason: str = BROKEN) -> McpFailed:
-        """Convert the error of a request; stop the connection where it was the connection that failed."""
+        """Convert the error of a request, and stop the connection if the connection itself failed."""
         code, message = getattr(error, "code", None), getattr(error, "message", "")
         if (code, message) in _GONE or self._process.ended.is_set() or isinstance(error, OSError):
             self.stop()
@@ -633,7 +633,7 @@ class Connection:
         return McpFailed(reason, without_secrets(message, self.server))
 
     def stop(self) -> None:
-        """Let the connection end by itself; cancel one that still begins."""
+        """Let the connection end by itself; cancel it if it is still being opened."""
         if self._client is None and self._task is not None:
             self._task.cancel()
         self._stop.set()
@@ -649,16 +649,16 @@ class Connection:
 
 
 def _value_of(result: "CallToolResult", name: str, server: McpServer) -> Any:
-    """Return the value of a call: its structured content, or its texts, or all of it as JSON.
+    """Return the value of a call: its structured content, its texts, or everything as JSON.
 
-    Raises `McpFailed` for a call that failed there, without the secrets of the server, and for a value over
+    Raises `McpFailed`, with the server's secrets masked, for a call that failed on the server, and for a value over
     `result_bytes_max`.
     """
     blocks = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]
     texts = [block["text"] for block in blocks if block.get("type") == "text"]
     joined = "\n".join(texts)
     if result.is_error:
-        # Before it is cut: half a secret would not be known any more.
+        # Masked before it is truncated: half a secret would not be recognized.
         raise McpFailed(REMOTE, without_secrets(joined or msgspec.json.encode(blocks).decode(), server))
     structured: Any = result.structured_content
     value = joined if structured is None else structured
@@ -706,7 +706,7 @@ async def _http_streams(server: McpServer) -> AsyncGenerator[Any]:
     import httpx2  # noqa: PLC0415 - comes with the extra `mcp`
     from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415 - as above
 
-    # The caller bounds a call; a bound on a read would end the whole connection.
+    # The caller limits the time of a call; a read timeout would end the whole connection.
     timeout = httpx2.Timeout(server.connect_seconds, read=MCP_SECONDS_MAX)
     async with (
         httpx2.AsyncClient(
@@ -720,12 +720,12 @@ async def _http_streams(server: McpServer) -> AsyncGenerator[Any]:
 
 
 def _nested(piece: bytes) -> int:
-    """Count the objects and arrays that a piece of JSON may begin; those in texts count too, without a parse."""
+    """Count the objects and arrays that a piece of JSON could open; brackets in strings count too, to avoid parsing."""
     return piece.count(b"{") + piece.count(b"[")
 
 
 def _excess(size_bytes: int, nested: int) -> str:
-    """Say what a message has too much of; empty for one that may be parsed."""
+    """Describe how a message exceeds its limits; empty if it can be parsed."""
     if size_bytes > MCP_MESSAGE_BYTES_MAX:
         return f"it sent a message over {MCP_MESSAGE_BYTES_MAX = :,} bytes"
     if nested > MCP_NESTED_COUNT_MAX:
@@ -734,11 +734,11 @@ def _excess(size_bytes: int, nested: int) -> str:
 
 
 def _bound() -> Callable[[Any], Awaitable[None]]:
-    """Make a hook that bounds the messages of a response: it is one, or a stream of events that are one each."""
+    """Return a hook that limits message size in a response, which is one message or a stream with one per event."""
     from httpx2 import AsyncByteStream  # noqa: PLC0415 - comes with the extra `mcp`
 
     class Bounded(AsyncByteStream):
-        """The stream of a body that raises once it has given more than a message may have."""
+        """The stream of a body that raises once it has yielded more than a message can contain."""
 
         def __init__(self, stream: Any, *, has_events: bool) -> None:
             self._stream, self._has_events = stream, has_events
@@ -746,12 +746,12 @@ def _bound() -> Callable[[Any], Awaitable[None]]:
         async def __aiter__(self) -> AsyncIterator[bytes]:
             """Yield the pieces."""
             size_bytes = nested = 0
-            line_ends = b""  # At the end of the last piece: a blank line may be in two of them.
+            line_ends = b""  # From the end of the last piece: a blank line can span two pieces.
             async for piece in self._stream:
                 text = line_ends + piece
                 line_ends = text[len(text.rstrip(b"\r\n")) :][-_BLANK_BYTES_MAX:]
                 for number, part in enumerate(_BLANK_LINE.split(text) if self._has_events else [text]):
-                    if number:  # Behind a blank line, another event begins.
+                    if number:  # After a blank line, another event starts.
                         size_bytes = nested = 0
                     size_bytes, nested = size_bytes + len(part), nested + _nested(part)
                     if excess := _excess(size_bytes, nested):

@@ -1,8 +1,8 @@
 """Resources of a memory's server: their addresses, their contents, and the clients that watch them.
 
-While any client watches, one subscription to the log runs on its thread. It only marks changes, and wakes the loop once
-for all that was marked meanwhile, so that many events of one resource are one notification. Each connection is notified
-by a task of its own: a slow one delays no other.
+While any client watches, one subscription to the log runs on its own thread. It only marks changes and wakes the event
+loop once for all changes marked meanwhile, so that many events of one resource become one notification. A separate task
+notifies each connection, so a slow one does not delay the others.
 """
 
 import asyncio
@@ -42,17 +42,17 @@ if TYPE_CHECKING:
     from mcp.server.connection import Connection
 
 JSON: Final = "application/json"
-# The key of a request's `_meta` under which a host names the conversation; a model does not write it.
+# The key in a request's `_meta` under which a host, never a model, names the conversation.
 CONVERSATION_META: Final = "refold/conversation"
 
 
 class Binding(Struct, frozen=True):
-    """The memory that a server serves, and its part, decided by the host and never by a model.
+    """The memory that a server serves, and which part of it; chosen by the host, never by a model.
 
-    Without a `conversation` each session has its own: one that the host names in `_meta`, that of its HTTP session, or
-    `own`, drawn when the server starts. Since 2026 the protocol has no sessions over HTTP: such clients share `own`
-    unless their hosts name others. Without a `project` it is the conversation's. With `asks_model` tools take the id of
-    a conversation among their arguments.
+    Without a `conversation`, each session has its own: the one that the host names in `_meta`, that of its HTTP
+    session, or `own`, drawn at random when the server starts. Since 2026 the protocol has no sessions over HTTP: such
+    clients share `own` unless their hosts name others. Without a `project`, the conversation's project is used. With
+    `asks_model`, tools accept the id of a conversation as an argument.
     """
 
     memory: Memory
@@ -65,7 +65,7 @@ class Binding(Struct, frozen=True):
     own: str = field(default_factory=lambda: f"mcp-{os.urandom(8).hex()}")
 
     def check(self) -> None:
-        """Raise `InvalidInput` for an invalid name, and for a fixed conversation together with `asks_model`."""
+        """Raise `InvalidInput` for an invalid name, or for a fixed conversation together with `asks_model`."""
         for kind in ("conversation", "project", "profile", "journal"):
             name = getattr(self, kind)
             if name is not None:
@@ -77,7 +77,7 @@ class Binding(Struct, frozen=True):
             )
 
     def conversation_id(self, meta: Mapping[str, Any] | None, session: str | None) -> str:
-        """Return the id of the conversation of a request, by its `_meta` and its session's id."""
+        """Return the id of the conversation of a request, given its `_meta` and its session id."""
         if self.conversation is not None:
             return self.conversation
         name = None if meta is None else meta.get(CONVERSATION_META)
@@ -87,20 +87,20 @@ class Binding(Struct, frozen=True):
 
     @property
     def only_project(self) -> str | None:
-        """The project whose memories alone are served: the bound one, or that of the bound conversation."""
+        """The only project whose memories are served: the bound one, or that of the bound conversation."""
         if self.project is not None or self.conversation is None:
             return self.project
         return self.project_of(self.memory.conversation(self.conversation))
 
     def serves(self, conversation_id: str) -> bool:
-        """Return whether a conversation is the bound one, or of the bound project, or new."""
+        """Return whether a conversation is the bound one, belongs to the bound project, or is new."""
         if self.conversation is not None or self.project is None:
             return self.conversation in (None, conversation_id)
         chat = self.memory.conversation(conversation_id)
         return not chat.version or (chat.project or "default") == self.project
 
     def conversations(self, *, after: str | None = None, limit: int) -> list[str]:
-        """List the ids of the conversations that are served, sorted and paged."""
+        """List the ids of the served conversations, sorted and paged."""
         found: list[str] = []
         while len(found) < limit:
             page = self.memory.conversations(after=after, limit=limit)
@@ -111,9 +111,9 @@ class Binding(Struct, frozen=True):
         return found[:limit]
 
     def chat(self, conversation_id: str) -> Conversation:
-        """Make a handle on a conversation; a new one will be opened in the project.
+        """Return a handle on a conversation; a new one will be opened in the bound project.
 
-        Raises `NotFound` for one of another project than the bound one.
+        Raises `NotFound` for a conversation of a project other than the bound one.
         """
         if not self.serves(conversation_id):
             raise NotFound(
@@ -126,11 +126,11 @@ class Binding(Struct, frozen=True):
         return self.memory.conversation(conversation_id, project=self.project)
 
     def project_of(self, chat: Conversation) -> str:
-        """Return the name of the project whose memories are used in a conversation."""
+        """Return the name of the project whose memories a conversation uses."""
         return self.project or chat.project or "default"
 
 
-# Addresses: `memory://conversations/{id}/window` and the others.
+# Addresses such as `memory://conversations/{id}/window`.
 
 SCRATCHPAD: Final = "scratchpad"
 WINDOW: Final = "window"
@@ -158,7 +158,7 @@ _ABOUT: Final = {
     MEMORIES: "What is remembered about a project, as it was added; `next` is the offset of the next page.",
     **dict.fromkeys((BOARD, *BOARD_KINDS), "A part of the board of a session, empty while its settings hide it."),
 }
-# By the kind of resource; the profile has one address alone.
+# By kind of resource; the profile has only one address.
 TEMPLATES: Final = {
     kind: _SCHEME
     + path.format("{date}" if kind == NOTES else "{id}")
@@ -184,13 +184,13 @@ class Address(Struct, frozen=True):
         return f"{_SCHEME}{_PATHS[self.kind].format(quote(self.id, safe=''))}{f'?{query}' if query else ''}"
 
 
-ALL: Final = Address("")  # In the place of every resource: an erasure may reach any of them.
+ALL: Final = Address("")  # Stands for every resource: an erasure can reach any of them.
 
 
 def parse_address(uri: str) -> Address:
-    """Parse a URI; raises `InvalidInput` for one of no resource."""
+    """Parse a URI; raises `InvalidInput` if no resource can have it."""
     try:
-        if not uri.isprintable() or uri != uri.strip():  # `urlsplit` would leave that out, and find another resource.
+        if not uri.isprintable() or uri != uri.strip():  # `urlsplit` would drop these and find another resource.
             _refuse("spaces around it, and what cannot be printed in it, are written with %")
         split = urlsplit(uri)
         kind, name = _kind(split.scheme, [split.netloc, *split.path.split("/")[1:]])
@@ -231,11 +231,11 @@ def _refuse(why: str) -> NoReturn:
     raise ValueError(why)
 
 
-# Lists.
+# Listing resources.
 
 
 def templates() -> list[types.ResourceTemplate]:
-    """List the templates of the addresses that have an id."""
+    """List the templates of the addresses that contain an id."""
     return [
         types.ResourceTemplate(name=kind, uri_template=template, description=_ABOUT[kind], mime_type=JSON)
         for kind, template in TEMPLATES.items()
@@ -243,17 +243,17 @@ def templates() -> list[types.ResourceTemplate]:
 
 
 class Cursor(Struct, frozen=True, array_like=True):
-    """The end of a page of resources: a project, or a conversation."""
+    """The end of a page of resources: a project or a conversation."""
 
     kind: Literal["memories", "window"]
     after: str
 
 
 def list_resources(binding: Binding, cursor: str | None) -> tuple[list[types.Resource], str | None]:
-    """List a page of the resources, and the cursor of the next one; raises `InvalidInput` for a wrong cursor.
+    """List a page of the resources, with the cursor of the next page; raises `InvalidInput` for a wrong cursor.
 
-    A server that is bound to a conversation lists that one and its project, one bound to a project that with its
-    conversations.
+    A server bound to a conversation lists that conversation and its project; one bound to a project lists the project
+    and its conversations.
     """
     memory = binding.memory
     if cursor is None:
@@ -291,7 +291,7 @@ def _kinds_of(memory: Memory, conversation_id: str) -> tuple[str, ...]:
 
 
 def _has_board(memory: Memory, conversation_id: str) -> bool:
-    # A name that leaves no room for that of a board has none.
+    # A conversation whose name is too long for the name of its board has none.
     return len(session_board(conversation_id).encode()) <= NAME_BYTES_MAX and bool(
         memory.board(session=conversation_id).version
     )
@@ -304,18 +304,18 @@ def _page(names: Callable[..., list[str]], bound: str | None, after: str) -> lis
 
 
 def days(binding: Binding) -> list[str]:
-    """List the days of the last weeks that have notes."""
+    """List the days with notes in the last weeks."""
     notes = binding.memory.journal(binding.journal).recent(RECENT_DAYS)
     return list(dict.fromkeys(note.day for note in notes))
 
 
-# Contents: states of a memory as JSON. Reads only.
+# Contents: states of a memory as JSON. Read-only.
 
 
 def read_resource(binding: Binding, address: Address) -> str:
     """Read a resource as JSON.
 
-    Raises `NotFound` for a conversation or a project that does not exist, or that this server is not bound to, and
+    Raises `NotFound` for a conversation or a project that does not exist or that this server does not serve, and
     `InvalidInput` for an invalid day.
     """
     _check_served(binding, address)
@@ -351,7 +351,7 @@ def _not_there(address: Address, why: str) -> NoReturn:
 
 
 def is_project(memory: Memory, name: str) -> bool:
-    """Tell whether a project of that name has any events."""
+    """Return whether a project of that name has any events."""
     return next(iter(memory.project(name).events()), None) is not None
 
 
@@ -374,7 +374,7 @@ def _of_conversation(binding: Binding, address: Address) -> dict[str, Any]:
 
 
 def _of_board(binding: Binding, address: Address) -> dict[str, Any]:
-    # Of a session without a conversation it is not known to which project it belongs.
+    # For a session without a conversation, the project is not known.
     is_known = binding.project is None or binding.memory.conversation(address.id).version
     if not (is_known and _has_board(binding.memory, address.id)) and binding.conversation is None:
         _not_there(address, f"there is no board of a session {checks.shown(address.id)}")
@@ -383,7 +383,7 @@ def _of_board(binding: Binding, address: Address) -> dict[str, Any]:
 
 
 def _cut(lines: Iterator[dict[str, Any]], count_max: int) -> tuple[list[msgspec.Raw], dict[str, Any] | None]:
-    """Take the lines that fit one page; return them and the first that does not."""
+    """Take the lines that fit on one page; return them and the first line that does not fit."""
     page: list[msgspec.Raw] = []
     size = 0
     for line in lines:
@@ -406,14 +406,14 @@ def _memories(binding: Binding, address: Address) -> dict[str, Any]:
     return {"project": address.id, "offset": offset, "memories": page, "next": following}
 
 
-# Changes: which resources an event may have changed, and whether the list of them is another one since.
+# Changes: which resources an event could have changed, and whether it changed the list of resources.
 
-# The kind of the resource that shows a view, by the name of the view.
+# The kind of resource that shows a view, by the view's name.
 _SHOWN: Final = {"scratch": SCRATCHPAD, "window": WINDOW, "facts": MEMORIES}
 
 
 def _changed(event: Event) -> tuple[str, ...]:
-    """List the kinds of resources that an event changes: those of the views that fold it; all for a new base."""
+    """Return the kinds of resources that an event changes: those of the views that fold it, or all for a new base."""
     views = fold.VIEWS_OF.get(type(event))
     if views is None or type(event) in fold.BASE_TYPES:
         return tuple(_SHOWN.values())
@@ -423,7 +423,7 @@ def _changed(event: Event) -> tuple[str, ...]:
 _MESSAGE_PARTS: Final = ("messages", "messages_meta", "last_user_message")
 _CONTEXT_PARTS: Final = ("node_context", "fetched_context")
 _GRAPH_PARTS: Final = ("project_graph", "elements_graph", "project_structure")
-# By a field of a board, the parts that its value shows in; a field that is not here shows in the part of its name.
+# The parts that show the value of a board field; a field that is not listed shows in the part of the same name.
 _SHOWN_IN: Final[dict[str, tuple[str, ...]]] = {
     "session.project_id": PARTS,
     "session.active_node_id": PARTS,
@@ -439,7 +439,7 @@ _SHOWN_IN: Final[dict[str, tuple[str, ...]]] = {
 
 
 def _parts_changed(event: Event) -> Iterable[str]:
-    """List the parts of a board that an event of it may change; the time of the session is always among them."""
+    """Return the parts of a board that one of its events could change, always including the time of the session."""
     if isinstance(event, BoardMessageAppended):
         return ("session", *_MESSAGE_PARTS)
     if not isinstance(event, BoardChanged):
@@ -450,17 +450,17 @@ def _parts_changed(event: Event) -> Iterable[str]:
 
 
 def touched(binding: Binding, recorded: Recorded) -> Iterable[Address]:
-    """List the resources that an event may have changed; one without an id means all of its kind."""
+    """Return the resources that an event could have changed; an address without an id means all of its kind."""
     event, stamp = recorded
     root, _, name = stamp.stream.partition("/")
     if root == "conversation":
         changed = _changed(event)
-        # With its first event everything of it is there.
+        # The first event of a conversation brings all its resources into being.
         kinds = [kind for kind in (SCRATCHPAD, WINDOW) if stamp.version == 1 or kind in changed]
         return [Address(kind, name) for kind in (EVENTS, *kinds)]
     if root == "board":
         owner, _, session = name.partition("/")
-        # A node's board lies under those of sessions, and which they are is in their boards alone.
+        # A node's board lies beneath the boards of sessions, and only those record which sessions use it.
         parts: Iterable[str] = PARTS if stamp.version == 1 else _parts_changed(event)
         return [Address(f"board/{part}", session if owner == "session" else "") for part in parts]
     if root == "project":
@@ -473,19 +473,19 @@ def touched(binding: Binding, recorded: Recorded) -> Iterable[Address]:
 
 
 def is_among(address: Address, marked: set[Address]) -> bool:
-    """Tell whether a resource was marked: by itself, by its kind, or with everything."""
+    """Return whether a resource was marked: by itself, by its kind, or with everything."""
     return not marked.isdisjoint((address, Address(address.kind), ALL))
 
 
 class Lists:
-    """Detects the events that change the list of resources, by the days whose notes it has seen."""
+    """Detects events that change the list of resources, using the days whose notes it has seen."""
 
     def __init__(self, binding: Binding) -> None:
         self._binding = binding
         self._days: set[str] = set()
 
     def is_changed(self, recorded: Recorded) -> bool:
-        """Tell whether an event adds a resource to the list or removes one."""
+        """Return whether an event adds a resource to the list or removes one."""
         event, stamp = recorded
         root, _, _ = stamp.stream.partition("/")
         if root == "board":
@@ -493,10 +493,10 @@ class Lists:
             is_listed = self._binding.conversation in (None, session) and owner == "session" and stamp.version == 1
             return is_listed and bool(self._binding.conversation or self._binding.memory.conversation(session).version)
         if root in {"conversation", "project"}:
-            # What a server is bound to is listed before it is there, and nothing else ever.
+            # A bound server lists its conversation or project before it exists, and never lists any other.
             return stamp.version == 1 and getattr(self._binding, root) is None
         if stamp.stream != f"journal/{self._binding.journal}":
-            # A stream that was erased as a whole goes on under another name.
+            # A stream that was erased as a whole continues under another name.
             return isinstance(event, Erased)
         if not isinstance(event, JournalAppended):
             self._days.clear()
@@ -507,17 +507,17 @@ class Lists:
         try:
             notes = self._binding.memory.journal(self._binding.journal).day(event.day)
             return not notes or (notes[0].time_ns == stamp.time_ns and event.day in days(self._binding))
-        except RefoldError:  # It is being closed; who looks will see.
+        except RefoldError:  # The memory is being closed; clients will see when they look.
             return True
 
 
 # Watching.
 
-_LIST: Final = ""  # Among the addresses, the list of them.
+_LIST: Final = ""  # Stands among the addresses for the list of resources.
 
 
 class _Watcher:
-    """A connection, or all streams: its addresses, and the changes to send."""
+    """A connection, or all streams together: the watched addresses, and the changes to send."""
 
     def __init__(self, send: Callable[[str], Awaitable[None]]) -> None:
         self.addresses: dict[str, Address] = {}
@@ -543,7 +543,7 @@ class _Watcher:
 
 
 class Watches:
-    """The resources that the clients of one running server watch."""
+    """The resources watched by the clients of one running server."""
 
     def __init__(self, binding: Binding) -> None:
         self._binding = binding
@@ -563,7 +563,7 @@ class Watches:
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator["Watches"]:
-        """Notify clients of changes until the block is left."""
+        """Notify clients of changes until the block exits."""
         self._loop = asyncio.get_running_loop()
         try:
             yield self
@@ -576,13 +576,14 @@ class Watches:
 
     @property
     def connections_count(self) -> int:
-        """How many connections watch, or have watched and are still open."""
+        """Number of connections that watch, or have watched and are still open."""
         return len(self._watchers)
 
     def watch(self, connection: "Connection", uri: str) -> None:
-        """Notify a connection of the changes of a resource from now on.
+        """Notify a connection of changes to a resource from now on.
 
-        Raises `InvalidInput` or `NotFound` for an address that is not served, `LimitExceeded` over `WATCHED_COUNT_MAX`.
+        Raises `InvalidInput` or `NotFound` for an address that is not served, and `LimitExceeded` over
+        `WATCHED_COUNT_MAX`.
         """
         watcher = self._watchers.get(connection)
         if watcher is None:
@@ -596,7 +597,7 @@ class Watches:
         self._subscribe()
 
     def unwatch(self, connection: "Connection", uri: str) -> None:
-        """Stop notifying a connection of a resource."""
+        """Stop notifying a connection of changes to a resource."""
         watcher = self._watchers.get(connection)
         if watcher is not None:
             watcher.addresses.pop(uri, None)
@@ -610,7 +611,7 @@ class Watches:
     async def listen(
         self, context: ServerRequestContext[Any, Any], params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
-        """Serve one stream of changes until its client leaves; raises the errors of `watch`."""
+        """Serve one stream of changes until its client leaves; raises the same errors as `watch`."""
         uris = list(dict.fromkeys(params.notifications.resource_subscriptions or ()))
         if len(uris) > WATCHED_COUNT_MAX:
             raise LimitExceeded(f"{len(uris)} resources are over {WATCHED_COUNT_MAX = }; listen to fewer")
@@ -635,7 +636,7 @@ class Watches:
             self._subscription = self._binding.memory.subscribe(self._mark)
 
     def _mark(self, recorded: Recorded) -> None:
-        """Mark what an event changed; runs on the thread of the subscription."""
+        """Mark the resources that an event changed; runs on the subscription's thread."""
         addresses = touched(self._binding, recorded)
         is_new = self._lists.is_changed(recorded)
         with self._lock:
@@ -644,11 +645,11 @@ class Watches:
             self._has_news = self._has_news or is_new
             is_first = is_first and bool(self._marked or self._has_news)
         if is_first and self._loop is not None:
-            with suppress(RuntimeError):  # The loop has ended, and with it everybody who watched.
+            with suppress(RuntimeError):  # The loop has ended, and all watchers with it.
                 self._loop.call_soon_threadsafe(self._spread)
 
     def _spread(self) -> None:
-        """Notify the watchers of what was marked; runs on the loop."""
+        """Notify the watchers of the marked changes; runs on the event loop."""
         with self._lock:
             marked, has_news = self._marked, self._has_news
             self._marked, self._has_news = set(), False

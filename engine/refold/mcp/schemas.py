@@ -1,7 +1,7 @@
-"""Plain JSON schemas: flattened for every provider, refusing nothing that the original accepts. Pure.
+"""Plain JSON schemas: flattened for every provider, rejecting nothing that the original accepts. Pure.
 
-References within the schema are written out, alternatives joined where they can be. A rule that providers do not take
-moves from the schema into the description: so a plain schema may accept more than the original, and never less. Nothing
+References within the schema are inlined, and alternatives are joined if possible. A rule that providers do not support
+moves from the schema into the description, so a plain schema can accept more than the original, but never less. Nothing
 is fetched.
 """
 
@@ -25,21 +25,21 @@ from refold.limits import (
     TOOL_SCHEMA_BYTES_MAX,
 )
 
-# References of JSON schemas, in the words of their draft.
+# References in JSON schemas, in the terms of the specification.
 
-# Drafts in which a reference is alone in its schema, and anchors are written as identifiers.
+# Drafts that ignore the siblings of a reference, and write anchors as identifiers.
 _OLD_DRAFTS: Final = ("draft-03", "draft-04", "draft-06", "draft-07")
-# Those in which an identifier is called `id`, and `const` means nothing.
+# Drafts that call an identifier `id` and ignore `const`.
 _OLDEST_DRAFTS: Final = ("draft-03", "draft-04")
-# Words that hold values, which may look like schemas and are none.
+# Keywords whose values can look like schemas but are not.
 _VALUES: Final = frozenset({"const", "enum", "default", "examples"})
 
 
 class SchemaPlace(NamedTuple):
-    """A place in a schema: the document of its references, the references that are open, and the depth."""
+    """A place in a schema: the document of its references, the references being resolved, and the depth."""
 
     document: Any
-    known: dict[object, Any]  # Documents by their URI, and anchors by their document and name; filled at the first use.
+    known: dict[object, Any]  # Documents by URI, anchors by document and name; filled on first use.
     root: Any
     uri: str = ""
     draft: str = ""
@@ -48,20 +48,20 @@ class SchemaPlace(NamedTuple):
 
     @property
     def is_old(self) -> bool:
-        """Whether a reference is alone in its schema here."""
+        """Whether the siblings of a reference are ignored here."""
         return any(draft in self.draft for draft in _OLD_DRAFTS)
 
     @property
     def is_oldest(self) -> bool:
-        """Whether `const` means nothing here."""
+        """Whether `const` is ignored here."""
         return any(draft in self.draft for draft in _OLDEST_DRAFTS)
 
     def below(self) -> "SchemaPlace":
-        """Return the place one schema further in."""
+        """Return the place one schema deeper."""
         return self._replace(depth=self.depth + 1)
 
     def inside(self, schema: Mapping[str, Any]) -> "SchemaPlace":
-        """Return the place of a schema here: a document of its own, if it has an identifier."""
+        """Return the place of a schema here, which is a document of its own if it has an identifier."""
         identifier = self._identifier(schema)
         if not identifier or identifier.startswith("#") or schema is self.document:
             return self
@@ -70,7 +70,7 @@ class SchemaPlace(NamedTuple):
         )
 
     def anchors(self, schema: Mapping[str, Any]) -> list[object]:
-        """List the names by which a schema may be referred to within its document."""
+        """List the names by which references within its document can name a schema."""
         identifier = self._identifier(schema)
         if self.is_old:
             return [identifier[1:]] if identifier.startswith("#") else []
@@ -85,7 +85,7 @@ def _root_of(schema: Mapping[str, Any]) -> SchemaPlace:
 
 
 def resolved(reference: object, place: SchemaPlace) -> tuple[Mapping[str, Any], SchemaPlace] | None:
-    """Resolve a reference to its schema and that schema's place; `None` for one outside of the whole schema."""
+    """Resolve a reference to its schema and that schema's place; `None` if it points outside the whole schema."""
     if not isinstance(reference, str):
         return None
     uri, _, fragment = reference.partition("#")
@@ -127,7 +127,7 @@ def _pointed(parts: list[str], place: SchemaPlace) -> tuple[Mapping[str, Any], S
 
 
 def _within(root: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], SchemaPlace]]:
-    """Yield every schema within one, itself first, each with its place, up to a bound."""
+    """Yield a schema and all schemas within it, each with its place, up to a limit."""
     left: list[tuple[object, SchemaPlace]] = [(root, _root_of(root))]
     for _ in range(MCP_SCHEMA_PARTS_COUNT_MAX):
         if not left:
@@ -154,13 +154,13 @@ def _uri_of(base: str, reference: str) -> str:
         return reference.partition("#")[0]
 
 
-# Plain schemas joined: all of two, or any of several; the result accepts at least what it should.
+# Joining plain schemas, by all of two or any of several; the result accepts at least what it should.
 
 Schema: TypeAlias = dict[str, Any]
 
 
 def rule(key: str, value: object) -> str:
-    """Render a rule as the note of a description."""
+    """Render a rule as a note for a description."""
     try:
         text = msgspec.json.encode(value).decode()
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
@@ -188,7 +188,7 @@ def merged(one: Schema, other: Schema) -> Schema:
 
 
 def union(branches: Sequence[Schema]) -> Schema:
-    """Join schemas of objects into one that accepts every value of any of them; differences go to the description."""
+    """Join object schemas into one that accepts every value of any of them; differences go into the description."""
     names = dict.fromkeys(name for branch in branches for name in branch.get("properties", {}))
     if len(names) * len(branches) > MCP_ALTERNATIVES_COUNT_MAX:
         return noted({}, "one of more alternatives than are shown")
@@ -230,7 +230,7 @@ def _property(name: str, branches: Sequence[Schema]) -> Schema:
 
 
 def intersection(one: Any, other: list[Any]) -> list[Any]:
-    """Return the values of both lists; without any, those of the first."""
+    """Return the values in both lists, or those of the first if there are none."""
     if one is None:
         return other
     others = set(map(_frozen, other))
@@ -238,7 +238,7 @@ def intersection(one: Any, other: list[Any]) -> list[Any]:
 
 
 def _frozen(value: object) -> object:
-    """Make a key that is equal for values that JSON has equal: 1 is 1.0, and true is no number."""
+    """Return a key that is equal for values that are equal in JSON: 1 equals 1.0, and true is not a number."""
     if isinstance(value, list):
         return ("list", *map(_frozen, cast("list[object]", value)))
     if isinstance(value, dict):
@@ -269,7 +269,7 @@ def _others(one: Any, other: Any) -> Any:
     return merged(one, other)
 
 
-# How the two values of a word become one; of any other word the first stays.
+# How two values of a keyword are joined; for any other keyword, the first value is kept.
 _JOINED: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "type": _types,
     "properties": _properties,
@@ -285,7 +285,7 @@ _JOINED: Final[dict[str, Callable[[Any, Any], Any]]] = {
 }
 
 
-# Words that say nothing of an instance, and those that are worked on by themselves.
+# Keywords that say nothing about an instance, and keywords that are handled separately.
 _SILENT: Final = frozenset(
     ("$schema", "$id", "id", "$comment", "$anchor", "$dynamicAnchor", "$vocabulary", "$defs", "definitions", "examples")
 ) | frozenset(("title", "readOnly", "writeOnly", "deprecated", "$ref", "allOf", "anyOf", "oneOf", "const"))
@@ -296,7 +296,7 @@ _COUNTS: Final = (
     *("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"),
 )
 _Kind = Literal["string", "number", "integer", "boolean", "object", "array", "null"]
-# The types of words that stay, by the specification.
+# The types of the keywords that are kept, according to the specification.
 _PLAIN: Final[dict[str, Any]] = {
     "type": _Kind | Annotated[list[_Kind], Meta(min_length=1)],
     "description": str,
@@ -320,11 +320,11 @@ def _is_plain(key: str, value: object) -> bool:
 
 
 def plain_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert the schema of a tool's arguments to the form of every provider: an object with properties.
+    """Convert the schema of a tool's arguments to a form that every provider accepts: an object with properties.
 
-    Every object that is valid for the schema is valid for the result, which is no larger than `TOOL_SCHEMA_BYTES_MAX`:
-    a larger one loses depth, and one over `MCP_SCHEMA_BYTES_MAX` everything. Raises `InvalidInput` for a schema of
-    anything but an object, and for one that JSON cannot hold.
+    Every object that is valid for the schema is valid for the result, which is at most `TOOL_SCHEMA_BYTES_MAX`: a
+    larger schema loses depth, and one over `MCP_SCHEMA_BYTES_MAX` loses everything. Raises `InvalidInput` for a schema
+    of anything but an object, and for one that JSON cannot represent.
 
     >>> plain_schema({"$defs": {"n": {"type": "integer"}}, "properties": {"count": {"$ref": "#/$defs/n"}}})
     {'type': 'object', 'properties': {'count': {'type': 'integer'}}}
@@ -343,7 +343,7 @@ def plain_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_larger(schema: Mapping[str, Any]) -> bool:
-    # Reads no more of the schema than the bound takes.
+    # Reads no more of the schema than the limit.
     left: list[object] = [schema]
     size = 0
     while left and size <= MCP_SCHEMA_BYTES_MAX:
@@ -434,7 +434,7 @@ class _SchemaReader:
         return own
 
     def _referred(self, reference: object, place: SchemaPlace) -> Schema:
-        """Read the schema of a reference; of a recursive or unresolvable one, an outline."""
+        """Read the schema of a reference, or an outline if it is recursive or cannot be resolved."""
         target, name = resolved(reference, place), str(reference)
         if target is None:
             return noted({}, f"as {name[:MCP_NOTE_CHARS_MAX]}, which is not here")
@@ -459,7 +459,7 @@ def _outline(schema: Mapping[str, Any], *, described_only: bool = False) -> Sche
 
 
 def _alternatives(branches: list[Schema]) -> Schema:
-    """Join alternatives in one schema where there is one besides null, else as `anyOf`."""
+    """Join alternatives into one schema if only one is not null, else use `anyOf`."""
     others = [branch for branch in branches if branch.get("type") != "null"]
     if len(others) == len(branches):
         return branches[0] if len(branches) == 1 else {"anyOf": branches}
@@ -475,19 +475,19 @@ def _alternatives(branches: list[Schema]) -> Schema:
 
 # Results of remote tools, checked against their own schemas in a bounded number of steps.
 #
-# The schema comes from the server, and so may be one that no check comes to an end with: of patterns that backtrack
-# for ever, of references that double at each step. So the plain schema is what counts, without patterns, and the
-# steps are counted; what was not found to be wrong by then is taken as it is.
+# The schema comes from the server, so a check of it might never end: patterns can backtrack forever, and references can
+# double at each step. Therefore the plain schema is used, without patterns, and steps are counted; a value in which no
+# fault was found by then is accepted as it is.
 
 _CHECKED: Final = ("type", "enum", "required", "properties", "additionalProperties", "items", "anyOf", *_COUNTS)
 
 
 class _EnoughError(Exception):
-    """The steps of a check are used up."""
+    """The step limit of a check is exhausted."""
 
 
 def checker_of(schema: Mapping[str, Any]) -> Callable[[object], str]:
-    """Make a function that returns the fault of a value, empty where there is none."""
+    """Return a function that returns the fault of a value, or an empty string."""
     from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # noqa: PLC0415 - of the extra `mcp`
     from jsonschema.validators import create  # type: ignore[import-untyped]  # noqa: PLC0415 - as above
 
@@ -513,7 +513,7 @@ def checker_of(schema: Mapping[str, Any]) -> Callable[[object], str]:
         left[0] = MCP_CHECKS_COUNT_MAX
         try:
             error = next(validator.iter_errors(value), None)
-        except Exception:  # noqa: BLE001 - enough steps, a multiple of zero: what cannot be checked is taken as it is
+        except Exception:  # noqa: BLE001 - out of steps, or a multiple of zero: accept what cannot be checked
             return ""
         return "" if error is None else str(error.message)[:MCP_NOTE_CHARS_MAX]
 

@@ -1,8 +1,8 @@
-"""A memory's tools, resources and prompts as handlers of the protocol, and their server over stdio and HTTP.
+"""A memory's tools, resources and prompts as protocol handlers, served over stdio and HTTP.
 
-Built on the low-level server of the SDK, which owns sessions, transports and the wire. Longer reads and all writes run
-on threads: the loop never waits for a commit. Resources are read by threads of their own, so that calls which wait to
-write delay no reads.
+Built on the low-level server of the SDK, which owns sessions, transports and the wire format. Longer reads and all
+writes run on threads, so the event loop never waits for a commit. Resources are read on separate threads, so that calls
+waiting to write do not delay reads.
 """
 
 import asyncio
@@ -52,13 +52,13 @@ if TYPE_CHECKING:
 
 _ID: Final = "conversation"
 _ID_SCHEMA: Final = {"type": "string", "description": "Id of the conversation; omit for the one of this session"}
-_AT_ONCE: Final = "memory_read"  # It reads RAM alone, so that a hop to a thread would cost more than the call.
+_AT_ONCE: Final = "memory_read"  # It only reads RAM, so a hop to a thread would cost more than the call.
 
 
 def registry_of(binding: Binding) -> ToolRegistry:
-    """Return the registry to serve: the memory's own; with `readonly`, its tools that only read.
+    """Return the registry to serve: the memory's own, or with `readonly` only its read-only tools.
 
-    There a search leaves no trace.
+    With `readonly`, a search leaves no trace.
     """
     tools: ToolRegistry = binding.memory.tools
     if not binding.readonly:
@@ -76,7 +76,7 @@ def registry_of(binding: Binding) -> ToolRegistry:
 
 
 def list_tools(binding: Binding, registry: ToolRegistry) -> list[types.Tool]:
-    """Describe the tools as the protocol does, each with all four hints."""
+    """Describe the tools in the protocol's format, each with all four hints."""
     return [_tool(binding, definition) for definition in registry.definitions()]
 
 
@@ -86,7 +86,7 @@ def _tool(binding: Binding, definition: ToolDefinition) -> types.Tool:
         properties: dict[str, Any] = schema.get("properties", {})
         schema["properties"] = {_ID: _ID_SCHEMA} | properties
     hints = definition.annotations
-    # A hint that is absent means the worst by the protocol; written out, so that every client shows it.
+    # The protocol takes the worst case for a missing hint; it is written out so that every client shows it.
     annotations = types.ToolAnnotations(
         read_only_hint=hints.get("readOnlyHint", False),
         destructive_hint=hints.get("destructiveHint", True),
@@ -106,11 +106,11 @@ async def call_tool(
     conversation: str,
     actor: str = "mcp",
 ) -> types.CallToolResult:
-    """Call a tool in a conversation; one that is cancelled before it began does nothing.
+    """Call a tool in a conversation; a call that is cancelled before it starts does nothing.
 
-    With `asks_model`, the arguments of a built-in tool may name another conversation.
+    With `asks_model`, the arguments of a built-in tool can name another conversation.
     """
-    gone = threading.Event()  # noqa: TID251 - who asks it takes no lock
+    gone = threading.Event()  # noqa: TID251 - checking it takes no lock
     try:
         if binding.asks_model and name in BUILT_IN_NAMES and _ID in arguments:
             conversation = checks.name(arguments[_ID], _ID)
@@ -140,7 +140,7 @@ def _call_result(result: ToolResult) -> types.CallToolResult:
     value = result.value
     if isinstance(value, str):
         return types.CallToolResult(content=content)
-    # Before 2026 the protocol had only objects there.
+    # Before 2026, the protocol allowed only objects here.
     structured = cast("dict[str, Any]", value) if isinstance(value, dict) else {"result": value}
     return types.CallToolResult(content=content, structured_content=structured)
 
@@ -151,11 +151,11 @@ def _refused_call(name: str, error: RefoldError) -> types.CallToolResult:
     return _call_result(ToolResult(name, outcome, message=f"{prefix}: {error}"))
 
 
-# Completion: the ids and days that begin with the text of a person.
+# Completion of the ids and days that start with the text a user has typed.
 
 
 def complete(binding: Binding, params: types.CompleteRequestParams) -> types.Completion:
-    """Complete an argument of a template; of any other argument there are no completions."""
+    """Complete an argument of a template; other arguments have no completions."""
     kind = _KINDS.get((getattr(params.ref, "uri", ""), params.argument.name))
     memory, text, names = binding.memory, params.argument.value, list[str]()
     if (kind, params.argument.name) == (BOARD, "part"):
@@ -185,7 +185,7 @@ def _names(names: Callable[..., list[str]], bound: str | None, text: str, is_one
     return [text, *longer] if is_one() else longer
 
 
-# The kinds of resources by their template and the name of its argument.
+# The kind of resource by template and argument name.
 _KINDS: Final = {(uri, "date" if kind == NOTES else "id"): kind for kind, uri in resources.TEMPLATES.items()} | {
     (resources.TEMPLATES[BOARD], "part"): BOARD
 }
@@ -262,7 +262,7 @@ PROMPTS: Final = {
 def render_prompt(
     binding: Binding, chat: Conversation, name: str, arguments: Mapping[str, str]
 ) -> types.GetPromptResult:
-    """Fill in a prompt's arguments; raises `InvalidInput` for an unknown prompt or a missing argument."""
+    """Fill in the arguments of a prompt; raises `InvalidInput` for an unknown prompt or a missing argument."""
     prompt = PROMPTS.get(name)
     if prompt is None:
         checks.invalid(f"there is no prompt {checks.shown(name)}; there are {', '.join(PROMPTS)}")
@@ -284,18 +284,18 @@ R = TypeVar("R")
 
 
 class Running(Struct, frozen=True):
-    """The parts of a running server: the watches, and the threads that read."""
+    """The parts of a running server: the watches, and the reader threads."""
 
     watches: Watches
     readers: ThreadPoolExecutor
 
     async def read(self, function: Callable[..., R], *arguments: Any) -> R:
-        """Call a function that only reads on a thread; its errors are those of the protocol."""
+        """Run a function that only reads on a reader thread, raising its errors as protocol errors."""
         with _protocol_errors():
             return await asyncio.get_running_loop().run_in_executor(self.readers, partial(function, *arguments))
 
 
-# The SDK's context of a request, with the parts of the running server.
+# The SDK's request context, with the parts of the running server.
 Context: TypeAlias = ServerRequestContext[Running, Any]
 
 _SESSION_HEADER: Final = "mcp-session-id"
@@ -317,7 +317,7 @@ def _protocol_errors() -> Generator[None]:
 
 
 class MemoryServer:
-    """A server of one memory for any number of clients; closing the memory is left to who opened it.
+    """A server of one memory for any number of clients; it does not close the memory.
 
     >>> import asyncio
     >>> from mcp import Client
@@ -352,7 +352,7 @@ class MemoryServer:
             on_get_prompt=self._get_prompt,
             on_completion=self._complete,
         )
-        # The SDK would open a span for each message: telemetry without consent.
+        # The SDK would open a tracing span for each message: telemetry without consent.
         self.low_level.middleware.clear()
 
     @asynccontextmanager
@@ -425,7 +425,7 @@ class MemoryServer:
     async def _get_prompt(self, context: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
         with _protocol_errors():
             chat = self.binding.chat(self._conversation_id(context))
-            # Not by the readers: a recall writes.
+            # Not on the reader threads, because a recall writes.
             with self.binding.memory.acting(_actor(context)):
                 return await asyncio.to_thread(render_prompt, self.binding, chat, params.name, params.arguments or {})
 
@@ -434,30 +434,30 @@ class MemoryServer:
 
 
 def _actor(context: Context) -> str:
-    """Name the client of a request as an actor; a client need not say its name."""
+    """Name the client of a request as an actor; a client can omit its name."""
     params = _connection(context).client_params
     return actor_of("mcp", "" if params is None else params.client_info.name)
 
 
 def _connection(context: Context) -> "Connection":
-    # The SDK hands its connection to no handler; its own session sends through it.
+    # The SDK does not pass its connection to handlers; its own session sends through it.
     return context.session._connection  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
-# Running a server: over the standard streams of this process, or over HTTP that only this machine reaches.
+# Running a server: over the standard streams of this process, or over HTTP reachable only from this machine.
 #
-# The first signal lets calls end that have begun, for they may be writing. One that waits for what never comes, such
-# as the lock of a process that was stopped, would keep the server for ever: at the next signal the process is gone.
+# The first signal lets running calls finish, because they could be writing. A call that waits forever, for example for
+# the lock of a stopped process, would keep the server alive, so the second signal ends the process at once.
 
 PATH: Final = "/mcp"
 _HOSTS: Final = [f"{name}{port}" for name in (HOST, "localhost") for port in ("", ":*")]
 
 
 def over_stdio(server: MemoryServer) -> None:
-    """Serve the client at stdin and stdout until it closes stdin; nothing else reaches stdout.
+    """Serve the client at stdin and stdout until it closes stdin; nothing else is written to stdout.
 
-    Raises `KeyboardInterrupt` if a signal ended it: SIGTERM as Ctrl-C does, so that the memory is closed. Raises
-    `InvalidInput` where stdin or stdout is closed.
+    Raises `KeyboardInterrupt` if a signal ended it: SIGTERM acts like Ctrl-C, so that the memory is closed. Raises
+    `InvalidInput` if stdin or stdout is closed.
     """
     if sys.stdin is None or sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]
         checks.invalid("a server over stdio needs stdin and stdout, and one of them is closed; or serve with --http 0")
@@ -471,7 +471,7 @@ def over_stdio(server: MemoryServer) -> None:
 
 
 async def _until_signal(serving: Coroutine[Any, Any, None]) -> bool:
-    """Return whether a signal ended it; the task groups inside may turn a cancellation into anything."""
+    """Return whether a signal ended `serving`; its task groups can turn a cancellation into any other exception."""
     loop, task, is_interrupted = asyncio.get_running_loop(), asyncio.ensure_future(serving), asyncio.Event()
 
     def end() -> None:
@@ -489,16 +489,16 @@ async def _until_signal(serving: Coroutine[Any, Any, None]) -> bool:
 
 
 def over_http(server: MemoryServer, port: int) -> None:
-    """Serve any number of clients on this machine until a signal; port 0 takes a free one."""
+    """Serve any number of clients on this machine until a signal arrives; port 0 takes a free port."""
     with listening_on(port) as listening, _interrupted_by_signals():
         address = f"http://{HOST}:{listening.getsockname()[1]}{PATH}"
-        print(f"refold: serving {address}", file=sys.stderr)  # noqa: T201 - for who started it
-        # It lets open streams end, and then raises the signal that it heard once more.
+        print(f"refold: serving {address}", file=sys.stderr)  # noqa: T201 - for the user who started it
+        # uvicorn lets open streams end, then raises the signal that it caught once more.
         asyncio.run(web_server(server).serve([listening]))
 
 
 def _leave() -> NoReturn:
-    """End the process at once; what was answered is in the log."""
+    """End the process at once; everything answered so far is in the log."""
     os._exit(128 + signal.SIGINT)
 
 
@@ -524,7 +524,7 @@ _FOREIGN: Final = "the origin is {!r}: only pages of this server itself may ask 
 
 
 class _OwnRequests:
-    """Refuses a foreign `Host` or `Origin`: the check of the SDK accepts any port, and any text behind its colon."""
+    """Refuses a foreign `Host` or `Origin`: the SDK's check accepts any port, and any text after the colon."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
@@ -544,9 +544,9 @@ class _OwnRequests:
 
 
 def web_server(server: MemoryServer, **options: Any) -> uvicorn.Server:
-    """Make a web server of a memory that only answers requests made to this machine's own names.
+    """Return a web server of a memory that only answers requests to this machine's own names.
 
-    A page of a browser cannot reach it under a name of its own, nor from its own origin. `options` go to the SDK.
+    A web page cannot reach it under its own host name or from its own origin. `options` go to the SDK.
     """
     app: Any = server.low_level.streamable_http_app(
         streamable_http_path=PATH,

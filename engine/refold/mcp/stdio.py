@@ -1,9 +1,9 @@
 """Standard streams as the transport of a server: lines in, messages out, bounded.
 
-The SDK's own server transport has no bound on a line, waits for the thread that reads stdin, and drops requests that
-are unanswered when stdin ends. Here a daemon thread reads the lines, so that Ctrl-C ends the process though the client
-is silent; requests wait while the unanswered ones fill their bound; and the end of the lines waits until earlier
-requests are answered.
+The SDK's own server transport does not limit the length of a line, waits for the thread that reads stdin, and drops
+requests that are unanswered when stdin ends. Here a daemon thread reads the lines, so that Ctrl-C ends the process even
+if the client is silent; new requests wait while unanswered ones fill their limit; and the end of the input waits until
+earlier requests are answered.
 """
 
 import asyncio
@@ -33,11 +33,11 @@ from mcp.types.jsonrpc import (
 from refold import checks
 from refold.limits import DRAIN_SECONDS, LINE_BYTES_MAX, LINES_COUNT_MAX, OPEN_BYTES_MAX, REQUEST_BYTES_MIN
 
-# In the place of such a line: no JSON, so that it is answered as such.
+# Replaces an overlong line; it is not JSON, so it is answered as a parse error.
 _TOO_LONG: Final = b"a line over LINE_BYTES_MAX"
 _NO_JSON: Final = f"parse error: a message is one line of JSON, at most {LINE_BYTES_MAX = :,} bytes"
 _NO_MESSAGE: Final = "invalid request: this is no message of JSON-RPC 2.0 that the protocol knows"
-# A request that is answered when its client ends it; the end does not wait for that.
+# This request is answered only when its client ends it, so shutdown does not wait for it.
 _STREAM: Final = "subscriptions/listen"
 
 Read: TypeAlias = MemoryObjectReceiveStream[SessionMessage | Exception]
@@ -46,7 +46,7 @@ Write: TypeAlias = MemoryObjectSendStream[SessionMessage]
 
 @asynccontextmanager
 async def standard_streams() -> AsyncGenerator[tuple["Lines", "LineWriter"]]:
-    """Yield the reader of the client's lines and the writer of ours; inside, fd 0 is empty and fd 1 is stderr."""
+    """Yield the reader of the client's lines and the writer of our own; inside, fd 0 is empty and fd 1 is stderr."""
     stdin, stdout = os.dup(0), os.dup(1)
     empty = os.open(os.devnull, os.O_RDONLY)
     sys.stdout.flush()
@@ -66,7 +66,7 @@ async def standard_streams() -> AsyncGenerator[tuple["Lines", "LineWriter"]]:
 
 
 class Lines:
-    """The lines of a stream, read by a thread of their own, at most `LINES_COUNT_MAX` ahead."""
+    """The lines of a stream, read by a separate thread up to `LINES_COUNT_MAX` ahead."""
 
     def __init__(self, stream: IO[bytes], loop: asyncio.AbstractEventLoop) -> None:
         self._stream = stream
@@ -83,7 +83,7 @@ class Lines:
             self._loop.call_soon_threadsafe(self._queue.put_nowait, None)
 
     def _read(self) -> Iterator[bytes]:
-        with suppress(OSError, ValueError):  # The other end is gone, which is the end.
+        with suppress(OSError, ValueError):  # The other end is gone, which also ends the lines.
             while line := self._stream.readline(LINE_BYTES_MAX + 1):
                 if len(line) > LINE_BYTES_MAX and not line.endswith(b"\n"):
                     while (rest := self._stream.readline(LINE_BYTES_MAX)) and not rest.endswith(b"\n"):
@@ -107,7 +107,7 @@ class Lines:
 
 
 class LineWriter:
-    """Writes lines in order, on a thread of its own; calls `on_broken` once when the other end is gone."""
+    """Writes lines in order on a separate thread; calls `on_broken` once if the other end is gone."""
 
     def __init__(self, stream: IO[bytes], loop: asyncio.AbstractEventLoop, on_broken: Callable[[], None]) -> None:
         self._stream = stream
@@ -117,13 +117,13 @@ class LineWriter:
         threading.Thread(target=self._run, name="refold-mcp-stdout", daemon=True).start()
 
     async def write(self, text: str) -> None:
-        """Write a text as one line; return also when the other end is gone."""
+        """Write a text as one line; also returns if the other end is gone."""
         written = self._loop.create_future()
         self._queue.put((text.encode() + b"\n", written))
         await written
 
     def close(self) -> None:
-        """End the thread, once it has written what waits."""
+        """End the thread once it has written the queued lines."""
         self._queue.put(None)
 
     def _run(self) -> None:
@@ -138,7 +138,7 @@ class LineWriter:
                 except OSError:
                     is_broken = True
                     self._loop.call_soon_threadsafe(self._on_broken)
-                # Also where the other end is gone, so that no task waits for it.
+                # Also if the other end is gone, so that no task keeps waiting.
                 self._loop.call_soon_threadsafe(_settle, written)
 
 
@@ -149,7 +149,7 @@ def _settle(written: "asyncio.Future[None]") -> None:
 
 @asynccontextmanager
 async def messages(lines: Lines, writer: LineWriter) -> AsyncGenerator[tuple[Read, Write]]:
-    """Yield the streams that the SDK serves: messages parsed from lines, and written as lines."""
+    """Yield the streams that the SDK serves: messages parsed from lines, and messages to write as lines."""
     into, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     outgoing, out_of = anyio.create_memory_object_stream[SessionMessage](0)
     requests = OpenRequests()
@@ -170,18 +170,18 @@ class OpenRequests:
         self._has_less = asyncio.Event()
 
     async def add(self, request: JSONRPCRequest, size: int) -> None:
-        """Add a request, once there is room for it; a single one always has room."""
+        """Add a request once there is room for it; a single request always has room."""
         size = max(size, REQUEST_BYTES_MIN)
         while self._sizes and self._size + size > OPEN_BYTES_MAX:
             await self._less()
-        # Two requests with one id are a mistake of the client, and yet each takes its room.
+        # Two requests with the same id are a client error, but each takes up room.
         self._sizes.setdefault(request.id, []).append(size)
         self._size += size
         if request.method == _STREAM:
             self._streams.add(request.id)
 
     async def remove(self, number: RequestId | None) -> None:
-        """Remove a request, if it is there."""
+        """Remove a request, if present."""
         sizes = self._sizes.get(number, []) if number is not None else []
         if number is None or not sizes:
             return
@@ -221,7 +221,8 @@ async def _read(
                 await into.send(SessionMessage(message, metadata))
             except anyio.BrokenResourceError:  # The server has ended.
                 return
-        # The end of this stream ends every request; a client that asks, closes its end and reads gets its answers.
+        # The end of this stream ends every request, but a client can send requests, close its end and then read the
+        # answers.
         with anyio.move_on_after(DRAIN_SECONDS):
             await requests.wait()
 
@@ -235,7 +236,7 @@ async def _write(out_of: MemoryObjectReceiveStream[SessionMessage], writer: Line
 
 
 def refusal(line: bytes) -> str:
-    """Answer a line that is no message: to its id, where one can be made out."""
+    """Return the error response to a line that is not a message, with its id if one can be found."""
     number, code, message = None, INVALID_REQUEST, _NO_MESSAGE
     try:
         document: object = msgspec.json.decode(line)

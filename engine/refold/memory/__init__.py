@@ -1,4 +1,4 @@
-"""The public handles and verbs: each checks its arguments, builds an event, and commits it."""
+"""The public handles and their methods: each mutation checks its arguments, builds an event, and commits it."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -35,7 +35,7 @@ _HOMES = {
     "refold.memory.watches": "Departure Watch",
     "refold.memory.reasons": "Exposure Influence Reason Revision Why",
 }
-"""The public names of this package, by the module that each loads from when it is first used."""
+"""The public names of this package, by the module that each is imported from on first use."""
 
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 __all__ = list(_HOME_OF)  # pyright: ignore[reportUnsupportedDunderAll]

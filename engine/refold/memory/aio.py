@@ -1,6 +1,6 @@
-"""Handles for asyncio: reads answer at once, searches are awaited, mutations too, until they are durable.
+"""Handles for asyncio: reads return at once, searches are awaited, and mutations are awaited until they are durable.
 
-The writes of many tasks travel together: one flush, one hop to a thread.
+The writes of many tasks are grouped: one flush, one hop to a thread.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ A = TypeVar("A")
 
 
 class AsyncHandle(Generic[H]):
-    """A handle for asyncio on a plain one."""
+    """An asyncio handle that wraps a plain one."""
 
     __slots__ = ("core", "plain")
 
@@ -53,13 +53,13 @@ class AsyncHandle(Generic[H]):
 def write_verb(
     verb: Callable[Concatenate[H, P], R],
 ) -> Callable[Concatenate[AsyncHandle[H], P], Coroutine[Any, Any, R]]:
-    """Return a verb of a plain handle as a coroutine of the handle for asyncio, under the same name."""
+    """Wrap a writing method of a plain handle as a coroutine function of the same name."""
 
     @wraps(verb)
     async def write(self: AsyncHandle[H], /, *arguments: P.args, **options: P.kwargs) -> R:
         core = self.core
         if batches.active(core.engine) is not None:
-            return verb(self.plain, *arguments, **options)  # The block's end writes it.
+            return verb(self.plain, *arguments, **options)  # Written when the batch ends.
         result: R = await core.async_writer.submit(partial(verb, self.plain, *arguments, **options))
         return result
 
@@ -69,14 +69,14 @@ def write_verb(
 def thread_verb(
     verb: Callable[Concatenate[H, P], R], name: str = ""
 ) -> Callable[Concatenate[AsyncHandle[H], P], Coroutine[Any, Any, R]]:
-    """Return a verb that takes long, or that no batch can hold, as a coroutine that waits for a thread to do it.
+    """Wrap a method that is slow, or that cannot be part of a batch, as a coroutine function that runs on a thread.
 
-    ``name`` is that of the verb in the error that an open batch raises.
+    ``name`` is the name of the method in the error that an open batch raises.
     """
 
     @wraps(verb)
     async def hop(self: AsyncHandle[H], /, *arguments: P.args, **options: P.kwargs) -> R:
-        # Before the hop: the thread knows no batch of this task.
+        # Before the hop, because the thread cannot see this task's batch.
         batches.refuse(self.core.engine, name or f"a {verb.__name__}")
         result: R = await self.core.async_writer.run(partial(verb, self.plain, *arguments, **options))
         return result
@@ -85,7 +85,7 @@ def thread_verb(
 
 
 def read_verb(verb: Callable[Concatenate[H, P], R]) -> Callable[Concatenate[AsyncHandle[H], P], R]:
-    """Return a verb that only reads: it answers at once, from RAM, and is not awaited."""
+    """Wrap a method that only reads: it returns at once, from RAM, and is not awaited."""
 
     @wraps(verb)
     def read(self: AsyncHandle[H], /, *arguments: P.args, **options: P.kwargs) -> R:
@@ -97,7 +97,7 @@ def read_verb(verb: Callable[Concatenate[H, P], R]) -> Callable[Concatenate[Asyn
 def handle_verb(
     kind: Callable[[Core, R], A], verb: Callable[Concatenate[H, P], R]
 ) -> Callable[Concatenate[AsyncHandle[H], P], A]:
-    """Return a verb that returns a handle as one that returns the handle for asyncio."""
+    """Wrap a method that returns a handle so that it returns the asyncio handle."""
 
     @wraps(verb)
     def open_(self: AsyncHandle[H], /, *arguments: P.args, **options: P.kwargs) -> A:
@@ -118,7 +118,7 @@ class Attribute(Generic[R]):
 
 
 async def _prepared(call: PreparedCall[R], ask: Callable[[], Awaitable[R]]) -> R:
-    """Make a call through ``ask`` with the vectors that it needs, embedded on a thread; return its result."""
+    """Call ``ask`` until ``call`` has the vectors it needs, which a thread embeds, and return the result."""
     while True:
         try:
             return await ask()
@@ -129,7 +129,7 @@ async def _prepared(call: PreparedCall[R], ask: Callable[[], Awaitable[R]]) -> R
 def embed_verb(
     verb: Callable[Concatenate[H, P], R],
 ) -> Callable[Concatenate[AsyncHandle[H], P], Coroutine[Any, Any, R]]:
-    """Return a verb that writes vectors as a coroutine: a thread embeds what the verb asks vectors of."""
+    """Wrap a method that writes vectors as a coroutine function; a thread embeds the texts that need vectors."""
 
     @wraps(verb)
     async def embed(self: AsyncHandle[H], /, *arguments: P.args, **options: P.kwargs) -> R:
@@ -149,7 +149,7 @@ def embed_verb(
 def search_verb(
     verb: Callable[Concatenate[H, P], R],
 ) -> Callable[Concatenate[AsyncHandle[H], P], Coroutine[Any, Any, R]]:
-    """Return a verb that searches as a coroutine: a thread embeds the query and compares; in a batch, it embeds."""
+    """Wrap a search as a coroutine function: a thread embeds the query and compares; in a batch, it only embeds."""
 
     @wraps(verb)
     async def search(self: AsyncHandle[H], /, *arguments: P.args, **options: P.kwargs) -> R:
@@ -167,7 +167,7 @@ def search_verb(
 
 
 class AsyncFiles(AsyncHandle[Files]):
-    """A tree of files: reads answer at once, what changes it is awaited."""
+    """A tree of files: reads return at once, mutations are awaited."""
 
     __slots__ = ()
 
@@ -189,7 +189,7 @@ class AsyncFiles(AsyncHandle[Files]):
 
 
 class AsyncBoard(AsyncHandle[Board]):
-    """A board: reads answer at once, mutations are awaited and return when they are durable."""
+    """A board: reads return at once, mutations are awaited and return when they are durable."""
 
     __slots__ = ()
 
@@ -224,11 +224,11 @@ class AsyncBoard(AsyncHandle[Board]):
     node = Attribute[str | None](Board.node)
     version = Attribute[int](Board.version)
     place = Attribute[tuple[str, int]](Board.place)
-    at = handle_verb(lambda core, plain: AsyncBoard(core, plain), Board.at)  # noqa: PLW0108 - it is not there yet
+    at = handle_verb(lambda core, plain: AsyncBoard(core, plain), Board.at)  # noqa: PLW0108 - the class is not defined yet
 
 
 class AsyncSettings(AsyncHandle[Settings]):
-    """The settings of a store: reads answer at once, ``set`` and ``count_usage`` are awaited."""
+    """The settings of a store: reads return at once, ``set`` and ``count_usage`` are awaited."""
 
     __slots__ = ()
 
@@ -240,7 +240,7 @@ class AsyncSettings(AsyncHandle[Settings]):
 
 
 class AsyncSession(AsyncHandle[SessionMemory]):
-    """The work of one conversation: reads answer at once, mutations are awaited."""
+    """The work of one conversation: reads return at once, mutations are awaited."""
 
     __slots__ = ()
 
@@ -262,7 +262,7 @@ class AsyncSession(AsyncHandle[SessionMemory]):
 
 
 class AsyncProject(AsyncHandle[Project]):
-    """A project: reads answer at once, searches and mutations are awaited; a thread embeds their texts."""
+    """A project: reads return at once, searches and mutations are awaited; a thread embeds their texts."""
 
     __slots__ = ()
 
@@ -298,11 +298,11 @@ class AsyncProject(AsyncHandle[Project]):
         return self.plain.name
 
     place = Attribute[tuple[str, int]](Project.place)
-    at = handle_verb(lambda core, plain: AsyncProject(core, plain), Project.at)  # noqa: PLW0108 - it is not there yet
+    at = handle_verb(lambda core, plain: AsyncProject(core, plain), Project.at)  # noqa: PLW0108 - the class is not defined yet
 
 
 class AsyncState(AsyncHandle[ScopedState]):
-    """The state of a conversation: reads answer at once, ``set`` and ``delete`` are awaited."""
+    """The state of a conversation: reads return at once, ``set`` and ``delete`` are awaited."""
 
     __slots__ = ()
 
@@ -325,7 +325,7 @@ class AsyncState(AsyncHandle[ScopedState]):
 
 
 class AsyncProfile(AsyncHandle[Profile]):
-    """A profile: reads answer at once, ``set`` and ``delete`` are awaited."""
+    """A profile: reads return at once, ``set`` and ``delete`` are awaited."""
 
     __slots__ = ()
 
@@ -337,7 +337,7 @@ class AsyncProfile(AsyncHandle[Profile]):
 
 
 class AsyncJournal(AsyncHandle[Journal]):
-    """A journal: reads answer at once, ``append`` is awaited."""
+    """A journal: reads return at once, ``append`` is awaited."""
 
     __slots__ = ()
 
@@ -347,7 +347,7 @@ class AsyncJournal(AsyncHandle[Journal]):
 
 
 class AsyncTable(AsyncHandle[Table]):
-    """A table: what writes is awaited, and reads too, which take values from the disk."""
+    """A table: writes are awaited, and so are reads, which load values from disk."""
 
     __slots__ = ()
 
@@ -369,7 +369,7 @@ class AsyncTable(AsyncHandle[Table]):
 
     @mutation
     async def restore(self, table: "AsyncTable | Table", **options: Unpack[MutationOptions]) -> None:
-        """Do what ``Table.restore`` does."""
+        """Restore the table, as ``Table.restore`` does."""
         await self._restore(table.plain if isinstance(table, AsyncTable) else table, **options)
 
     @property
@@ -379,7 +379,7 @@ class AsyncTable(AsyncHandle[Table]):
 
 
 class AsyncScratchpad(AsyncHandle[Scratchpad]):
-    """The scratchpad of a conversation: reads answer at once, mutations are awaited."""
+    """The scratchpad of a conversation: reads return at once, mutations are awaited."""
 
     __slots__ = ()
 
@@ -398,7 +398,7 @@ class AsyncScratchpad(AsyncHandle[Scratchpad]):
 
 @with_former_verbs
 class AsyncConversation(AsyncHandle[Conversation]):
-    """A conversation: reads answer at once, mutations are awaited and return when they are durable."""
+    """A conversation: reads return at once, mutations are awaited and return when they are durable."""
 
     __slots__ = ()
 
@@ -456,10 +456,10 @@ class AsyncConversation(AsyncHandle[Conversation]):
 
     @property
     def session(self) -> AsyncSession:
-        """The work of this conversation: its task, files, findings and calls of tools."""
+        """The work of this conversation: its task, files, findings and tool calls."""
         return AsyncSession(self.core, self.plain.session)
 
-    at = handle_verb(lambda core, plain: AsyncConversation(core, plain), Conversation.at)  # noqa: PLW0108 - it is not there yet
+    at = handle_verb(lambda core, plain: AsyncConversation(core, plain), Conversation.at)  # noqa: PLW0108 - the class is not defined yet
 
     @mutation
     async def restore(
@@ -470,8 +470,8 @@ class AsyncConversation(AsyncHandle[Conversation]):
         keep_budget: bool = False,
         **options: Unpack[MutationOptions],
     ) -> None:
-        """Go on from an earlier state, as ``Conversation.restore`` does."""
-        # Several events make a batch, which a thread has to write; where one is open already, its end writes all.
+        """Continue from an earlier state, as ``Conversation.restore`` does."""
+        # Several events make a batch, which a thread must write; if a batch is already open, its end writes them all.
         is_one = (views is None and not keep_budget) or batches.active(self.core.engine) is not None
         restore = self._restore if is_one else self._restore_as_batch
         await restore(snapshot, views=views, keep_budget=keep_budget, **options)
@@ -480,12 +480,12 @@ class AsyncConversation(AsyncHandle[Conversation]):
     async def fork(
         self, new_id: str, *, at: "int | datetime.datetime | None" = None, **options: Unpack[MutationOptions]
     ) -> "AsyncConversation":
-        """Begin another conversation from this one's state, as ``Conversation.fork`` does."""
+        """Start another conversation from this one's state, as ``Conversation.fork`` does."""
         return AsyncConversation(self.core, await self._fork(new_id, at=at, **options))
 
 
 class AsyncBatch:
-    """The mutations of one task's block, written as one commit when it is left; an exception discards them all."""
+    """The mutations of one task's block, committed together when the block ends; an exception discards them all."""
 
     __slots__ = ("_batch", "core")
 
@@ -559,7 +559,7 @@ class AsyncMemory(AsyncHandle[memory.Memory]):
     _fork = thread_verb(memory.Memory.fork, "a fork of the memory")
 
     async def transact(self, function: Callable[[], Awaitable[R]], *, attempts: int = REDO_COUNT_MAX) -> R:
-        """Run an async function in a batch until its commit conflicts with nothing, as ``Memory.transact`` does."""
+        """Run an async function in a batch until its commit has no conflict, as ``Memory.transact`` does."""
         attempt = Attempt(self.plain, function, attempts)
         while True:
             block = AsyncBatch(self.core, attempt.batch())
@@ -579,7 +579,7 @@ class AsyncMemory(AsyncHandle[memory.Memory]):
 
     @property
     def hooks(self) -> Any:
-        """The functions that are called at eight points of a session; the points are awaited."""
+        """The functions called at the eight points of a session; each point is awaited."""
         return call_extension("async_hooks", self.plain)
 
     async def context(self, chat: AsyncConversation | Conversation, **options: Any) -> Any:
@@ -592,7 +592,7 @@ class AsyncMemory(AsyncHandle[memory.Memory]):
     async def fork(
         self, name: str, *, at: "int | datetime.datetime | None" = None, **options: Unpack[MutationOptions]
     ) -> "AsyncMemory":
-        """Return the fork of that name, or begin it, as ``Memory.fork`` does."""
+        """Return the fork of that name, or create it, as ``Memory.fork`` does."""
         return (await self._fork(name, at=at, **options)).aio
 
     head = Attribute[int](memory.Memory.head)
@@ -602,9 +602,9 @@ class AsyncMemory(AsyncHandle[memory.Memory]):
         return await asyncio.to_thread(self.plain.refresh)
 
     async def flush(self) -> None:
-        """Store the checkpoints of all that was touched."""
+        """Store checkpoints of changed states, as ``Memory.flush`` does."""
         await self.core.async_writer.run(self.plain.flush)
 
     async def close(self) -> None:
-        """Flush and release the store, after the writes that wait."""
+        """Flush and release the store, after pending writes."""
         await self.core.async_writer.run(self.plain.close)

@@ -1,4 +1,4 @@
-"""Blame: every value that a key ever had, by whom, and in which turn; and the writer of each line of a file."""
+"""Blame: every value that a key ever had, with its writer and turn, and the writer of each line of a file."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
@@ -57,7 +57,7 @@ KEY_KINDS: Final[dict[str, Callable[[State], Any]]] = {
     "board": lambda state: state.part(BOARD).entries,
     "item": lambda state: state.part(TABLE),
 }
-"""What a state holds by key, by the kind of the subject that events declare."""
+"""How to get the entries that a state holds by key, by the kind of subject that events declare."""
 
 _VALUES: Final[dict[str, Callable[[Any], Any]]] = {
     **dict.fromkeys(("scratchpad", "profile"), lambda event: event.value),
@@ -66,7 +66,7 @@ _VALUES: Final[dict[str, Callable[[Any], Any]]] = {
     "switch": lambda event: event.enabled,
     "skill note": lambda event: event.text,
 }
-"""The value that an event gives to a key."""
+"""How to get the value that an event gives to a key, by kind."""
 
 _OF_CONVERSATION: Final = ("scratchpad", "state", "board")
 _OF_STORE: Final = ("profile", "setting", "file", "skill")
@@ -75,7 +75,7 @@ _OF_STORE: Final = ("profile", "setting", "file", "skill")
 def all_values(
     memory: "Memory", key: object, conversation: object, of: object, name: object, line: int | None
 ) -> list[Revision]:
-    """Return the values of a key, of the kind that was asked for or of the first that ever had it."""
+    """Return the values of a key, of the kind asked for or of the first kind that ever had it."""
     chat = None if conversation is None else checks.name(getattr(conversation, "id", conversation), "conversation")
     known, owner = checks.key(key), checks.name(name, "name")
     kinds = _OF_STORE if chat is None else _OF_CONVERSATION
@@ -104,7 +104,7 @@ def all_values(
 
 
 def board_revisions(core: Core, stream: str, fields: Sequence[str], at: int | None) -> list[Revision]:
-    """Return the values of some fields of a board up to a seq, of every node that the board was of."""
+    """Return the values of some fields of a board up to a seq, for every node that the board was at."""
     changes = core.events(Sought((), (BoardChanged, BoardMessageAppended)), stream, until=at)
     given = (field for event, _ in changes for field in fields_of(event))
     named = dict.fromkeys(field for field in given if field.partition("@")[0] in fields)
@@ -113,7 +113,7 @@ def board_revisions(core: Core, stream: str, fields: Sequence[str], at: int | No
 
 
 def fields_of(event: Event) -> tuple[str, ...]:
-    """Return the fields of a board that an event gave values to, or took them from."""
+    """Return the fields of a board that an event set or removed."""
     if isinstance(event, BoardMessageAppended):
         return (event.field,)
     return event.fields if isinstance(event, BoardChanged) else ()
@@ -128,7 +128,7 @@ def holds_key(kind: str, key: str, state: State) -> bool:
 
 
 def revisions(core: Core, stream: str, kind: str, key: str, at: int | None) -> list[Revision]:
-    """Return the values that a key of a stream had up to a seq, oldest first, its removals between them."""
+    """Return the values that a key of a stream had up to a seq, oldest first, with its removals in between."""
     until = core.engine.reader.current_head() if at is None else at
     found = sorted(_settings(core, stream, kind, key, until), key=lambda recorded: recorded.stamp.seq)
     revised: list[Revision] = []
@@ -143,14 +143,14 @@ def revisions(core: Core, stream: str, kind: str, key: str, at: int | None) -> l
         else:
             end = until
             is_settled = core.read_written(stream, partial(setter_of, kind, key, known=seq), until) == held
-        # A value that is there at the end may have been away in between.
+        # A value that exists at the end may have been missing in between.
         if not is_settled or _may_be_restored(core, stream, seq, end):
             revised += _turns_of_fate(core, stream, kind, key, held, seq, end)
     return revised
 
 
 def _may_be_restored(core: Core, stream: str, seq: int, until: int) -> bool:
-    """Return whether another state may have taken the place of a stream's behind a seq."""
+    """Return whether another state may have replaced a stream's after a seq."""
     if core.engine.reader.types_written.isdisjoint((*fold.BASE_TYPES, StateImported)):
         return False
     if not stream.startswith(_CONVERSATION):
@@ -159,13 +159,13 @@ def _may_be_restored(core: Core, stream: str, seq: int, until: int) -> bool:
 
 
 def _settings(core: Core, stream: str, kind: str, key: str, until: int) -> Iterator[Recorded]:
-    """Yield the events that set or deleted a key: by their pointers to what they replaced, then by a scan below."""
+    """Yield the events that set or deleted a key: by pointers to the events they replaced, then by a scan."""
     entries_of = KEY_KINDS[kind]
 
     def last(state: State) -> tuple[int, int]:
         return entries_of(state).prior(key)[0], state.part(SESSION).based
 
-    # Behind a restore, the pointers lead past what was written between its base and itself.
+    # After a restore, the pointers skip what was written between its base and the restore.
     is_pointed = kind in ("scratchpad", "state") and stream.startswith(_CONVERSATION)
     seq, based = core.read_written(stream, last, until) if is_pointed else (0, 0)
     below = until
@@ -175,7 +175,7 @@ def _settings(core: Core, stream: str, kind: str, key: str, until: int) -> Itera
         below = seq - 1
         seq = getattr(recorded.event, "prior", 0)
     if is_pointed and not seq and core.engine.reader.types_written.isdisjoint(_removers(kind)):
-        return  # Nothing was ever taken away in this store, so the pointers led to the first value.
+        return  # Nothing was ever removed in this store, so the pointers led to the first value.
     below = max(below, based)
     for own, end in origins(core, stream, below):
         for recorded in core.events(_sought(kind, key), own, until=end):
@@ -185,34 +185,34 @@ def _settings(core: Core, stream: str, kind: str, key: str, until: int) -> Itera
 
 @cache
 def _removers(kind: str) -> frozenset[type[Event]]:
-    """Return the types of all events after which a key may lack what it once had."""
+    """Return the types of all events after which a key may lack a value that it once had."""
     ending = {each for each in fold.TAGS if kind in each.ends or "temp" in each.ends}
     naming = {each for each in fold.TAGS if each.subject[0] == kind and each.removes is not Event.removes}
     return frozenset((*ending, *naming, *fold.BASE_TYPES, Erased, ForkDropped, StateImported))
 
 
 def _sought(kind: str, key: str) -> Sought:
-    """Return what the events that set or deleted a key have in common."""
+    """Return a search that finds the events that set or deleted a key."""
     if kind != "board":
-        # A key is a string of its own in its event, behind its length: texts that have the word are passed over.
+        # In its event, a key is a separate string after its length, so texts that contain the word do not match.
         return Sought((_ENCODE(key),))
     part = key.partition("@")[0]
     return Sought((part.encode(),), (BoardMessageAppended,) if part == MESSAGES else ())
 
 
 def origins(core: Core, stream: str, until: int) -> Iterator[tuple[str, int]]:
-    """Yield a stream, and the conversations that it was forked from, each with the seq up to which it counts."""
+    """Yield a stream and the conversations it was forked from, each with the seq up to which it counts."""
     reader = core.engine.reader
     while until > 0:
         yield stream, until
         first = next(reader.events(core.key(stream), 0, until), None)
         if first is None or not isinstance(first.event, Forked) or not first.event.base_stream:
-            return  # Not a fork, or one of a conversation that had nothing yet.
+            return  # Not a fork, or the fork of a conversation without events.
         stream, until = reader.names().stream(first.event.base_stream), first.event.base_seq
 
 
 def sets(event: Event, kind: str, key: str) -> bool:
-    """Return whether an event set a key of a kind, or deleted it."""
+    """Return whether an event set or deleted a key of a kind."""
     if isinstance(event, StateImported):
         rows = {"scratchpad": event.entries, "state": event.state}.get(kind, ())
         return any(name == key for name, _ in rows)
@@ -254,7 +254,7 @@ def _values(core: Core, kind: str, key: str, recorded: Recorded, turns: dict[int
 def _turns_of_fate(
     core: Core, stream: str, kind: str, key: str, held: int, after: int, until: int
 ) -> Iterator[Revision]:
-    """Yield the events that took a value away, or brought one back, without naming its key.
+    """Yield the events that removed a value, or brought one back, without naming its key.
 
     ``held`` is the seq of the event that set the value, 0 for none.
     """
@@ -263,7 +263,7 @@ def _turns_of_fate(
     sought = Sought((), (*enders, StateImported), FLAG_BASE | FLAG_ERASED)
     for recorded in core.events(sought, stream, after=after, until=until):
         is_of_others = recorded.event.subject[0] != kind and not isinstance(recorded.event, (*enders, StateImported))
-        if is_of_others and not recorded.stamp.flags & FLAG_BASE:  # An erased event takes away what it had replaced.
+        if is_of_others and not recorded.stamp.flags & FLAG_BASE:  # An erased event removes the value it had replaced.
             continue
         seq = recorded.stamp.seq
         if isinstance(recorded.event, enders):
@@ -280,7 +280,7 @@ def _turns_of_fate(
 
 
 def setter_of(kind: str, key: str, state: State, known: int) -> int:
-    """Return the seq of the event that set a key, 0 where it has no value; ``known`` where a state does not say it."""
+    """Return the seq of the event that set a key: 0 if it has no value, ``known`` if the state does not record it."""
     if not holds_key(kind, key, state):
         return 0
     entries = KEY_KINDS[kind](state)
@@ -302,7 +302,7 @@ def _value_at(core: Core, stream: str, kind: str, key: str, seq: int) -> Any:
 
 
 def causes_of(core: Core, recorded: Recorded) -> Iterator[Recorded]:
-    """Yield the events that led to one, the nearest first."""
+    """Yield the chain of events that led to an event, the nearest first."""
     for _ in range(_CAUSES_COUNT_MAX):
         cause = recorded.stamp.cause
         if not 0 < cause < recorded.stamp.seq:
@@ -312,9 +312,9 @@ def causes_of(core: Core, recorded: Recorded) -> Iterator[Recorded]:
 
 
 def turn_of(core: Core, recorded: Recorded, passed: dict[int, int] | None = None) -> int:
-    """Return the seq of the message of the user that led to an event, 0 where there is none.
+    """Return the seq of the user's message that led to an event, 0 if there is none.
 
-    ``passed`` has the turn of each event that was passed on the way back to one, and takes those that are passed now.
+    ``passed`` holds the turns of the events that earlier searches passed, and gets those that this one passes.
     """
     for cause in causes_of(core, recorded):
         if isinstance(cause.event, MessageAppended) and cause.event.role == "user":
@@ -348,7 +348,7 @@ class _Line(NamedTuple):
 
 
 def file_revisions(core: Core, stream: str, path: str, line: int | None, at: int | None) -> list[Revision]:
-    """Return who wrote each line of a file; of one line, counted from 1, what it said before, oldest first."""
+    """Return the writer of each line of a file, or of each text that one ``line`` (from 1) had, oldest first."""
     until = core.engine.reader.current_head() if at is None else at
     node = core.read_written(stream, lambda state: state.part(FILES).nodes.get(path), until)
     if node is None or node.text is None:
@@ -357,7 +357,7 @@ def file_revisions(core: Core, stream: str, path: str, line: int | None, at: int
 
 
 def skill_revisions(core: Core, stream: str, name: str, line: int | None, at: int | None) -> list[Revision]:
-    """Return who wrote each line of a learned skill, as of a file; nothing for one that the log does not hold."""
+    """Return the writer of each line of a learned skill, as for a file; nothing if the log does not hold it."""
     until = core.engine.reader.current_head() if at is None else at
     learned = core.read_written(stream, lambda state: state.part(SKILLS).named(name), until)
     return [] if learned is None else _line_revisions(core, stream, learned.id, line, until)

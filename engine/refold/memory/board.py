@@ -1,7 +1,7 @@
-"""The board of a session, or of a node of a project: the writes, the messages of a conversation, listeners, the handle.
+"""The board of a session, or of a node of a project: writes, messages of a conversation, listeners, the handle.
 
-What a session's board saves lies over the board of the node under it, which stays as it is for others. When a session
-goes on at another node, the messages of its conversation that were written there come to its board in the same commit.
+A session's board is layered over the board of its node, which stays unchanged for other sessions. When a session moves
+to another node, the messages of its conversation that were written there are added to its board in the same commit.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -59,11 +59,11 @@ if TYPE_CHECKING:
     from refold.results import Receipt
 
 BoardDecision: TypeAlias = Callable[[Layers], Sequence[Event]]
-"""From a board as it is to the events of a verb, none where nothing would change."""
+"""A function from the current board to the events of a method; there are none if nothing would change."""
 
 _NO_BOARD: Final = BoardState()
-_FIELDED: Final = ("session", "config")  # Parts of which a verb changes some fields and leaves the rest.
-PENDING_SEQ: Final = -(2**62)  # Of a move that is decided on: after all messages that there are.
+_FIELDED: Final = ("session", "config")  # Parts whose setters change only the given fields.
+PENDING_SEQ: Final = -(2**62)  # The seq of a move being decided: after all existing messages.
 
 
 class BoardStream(NamedTuple):
@@ -74,17 +74,17 @@ class BoardStream(NamedTuple):
     at: int | None
 
     def layers(self) -> Layers:
-        """Return the board and the one under it, both at one moment."""
+        """Return the board and the one under it, as of the same moment."""
         with self.core.engine.reader.state_lock:
             return self.over(self.core.read(self.scope.stream, _copied, self.at))
 
     def over(self, own: BoardState) -> Layers:
-        """Return a state of the board over the board of the node that it names."""
+        """Layer a state of the board over the board of the node that it names."""
         base = self.scope.base(own)
         return Layers(self.scope, own, _NO_BOARD if base is None else self.core.read(base, _copied, self.at))
 
     def write(self, decide: BoardDecision, request: tuple[Any, ...], options: Options) -> list[Event]:
-        """Write the events of a decision as one commit; return them."""
+        """Write the events of a decision as one commit and return them."""
         core, stream = self.core, self.scope.stream
         core.refuse_frozen(stream, self.at)
         core.engine.reader.check_writable()
@@ -99,7 +99,7 @@ class BoardStream(NamedTuple):
         )
 
     def write_one(self, decide: BoardDecision, request: tuple[Any, ...], options: Options) -> bool:
-        """Write the event of a decision for one at most; return whether there was one."""
+        """Write a decision of at most one event; return whether there was one."""
         core, (expected, request_id, _) = self.core, options
 
         def decide_alone(state: State) -> Event | None:
@@ -130,7 +130,7 @@ _SORTED: Final = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
 def set_fields(sources: tuple[int, ...], values: dict[str, Any]) -> BoardDecision:
-    """Return the decision to set fields; those that have their value already are left out."""
+    """Return the decision to set fields, leaving out those that already have their value."""
 
     def decide(layers: Layers) -> Sequence[Event]:
         place = layers.place
@@ -143,7 +143,7 @@ def set_fields(sources: tuple[int, ...], values: dict[str, Any]) -> BoardDecisio
 
 
 def _has_value(layers: Layers, field: str, value: Any) -> bool:
-    """Return whether a field has a value already, whatever the order of keys in its objects."""
+    """Return whether a field already has a value, whatever the order of keys in its objects."""
     if field == MESSAGES:
         rows = [unpack_json(posted.packed) for posted in layers.listing().rows if posted.packed]
         return (layers.listing().is_whole or bool(rows)) and rows == [fields for _, fields in value["rows"]]
@@ -151,7 +151,7 @@ def _has_value(layers: Layers, field: str, value: Any) -> bool:
 
 
 def append_message(sources: tuple[int, ...], given: BoardMessage, now_ns: int) -> BoardDecision:
-    """Return the decision to append a message, unless the very same is there under its id."""
+    """Return the decision to append a message, unless an identical one exists under its id."""
 
     def decide(layers: Layers) -> Sequence[Event]:
         fields, created_ns = given
@@ -176,9 +176,9 @@ def _message_event(
 
 
 def _window_of(stream: BoardStream, conversation: object) -> tuple[str, Callable[[], list[Message]]]:
-    """Return the id of a conversation, that of the session by default, and a function that reads its window."""
+    """Return the id of a conversation, by default the session's, and a function that reads its window."""
     core = stream.core
-    conversation = getattr(conversation, "plain", conversation)  # Of a handle for asyncio, the plain one.
+    conversation = getattr(conversation, "plain", conversation)  # Unwrap an asyncio handle.
     if isinstance(conversation, Conversation):
         other: Core | None = getattr(conversation, "_core", None)
         if other is None or other.engine is not core.engine or other.branch != core.branch:
@@ -194,10 +194,10 @@ def _window_of(stream: BoardStream, conversation: object) -> tuple[str, Callable
 
 
 def hydrate(sources: tuple[int, ...], name: str, window: Callable[[], list[Message]], now_ns: int) -> BoardDecision:
-    """Return the decision to append those messages of a conversation that the board lacks and has space for.
+    """Return the decision to append the messages of a conversation that the board lacks and has space for.
 
-    Those of the node it works on: which metadata names, or at which the session was. Each names the message that it is
-    made of as its source.
+    Only messages of the current node are appended: of the node that their metadata names, or else of the one the
+    session was at. Each event cites the message it was made from as a source.
     """
 
     def decide(layers: Layers) -> Sequence[Event]:
@@ -224,7 +224,7 @@ def hydrate(sources: tuple[int, ...], name: str, window: Callable[[], list[Messa
                 posted.append(Posted(0, 0, message.id, created_ns, b""))
         latest = {row.id for row in sorted(posted, key=order_of)[-MESSAGES_KEPT:]}
         written = [event for message_id, event in events.items() if message_id in latest]
-        if written:  # What is left out is counted all the same.
+        if written:  # The messages left out are counted too.
             ids = {message.id for message, _ in texts}
             rows, total, _ = layers.own.listing(layers.messages_field)
             others = sum(row.id not in ids for row in rows)
@@ -236,7 +236,7 @@ def hydrate(sources: tuple[int, ...], name: str, window: Callable[[], list[Messa
 
 
 def _is_here(layers: Layers, message: Message) -> bool:
-    """Return whether a message is of the node that is shown; what came before any node is of the first one."""
+    """Return whether a message belongs to the node shown; messages from before any move belong to the first node."""
     named, node = (message.metadata or {}).get("node_id"), layers.session()["active_node_id"]
     if isinstance(named, str) and named:
         return named == node
@@ -246,7 +246,7 @@ def _is_here(layers: Layers, message: Message) -> bool:
 
 
 def change_session(stream: BoardStream, sources: tuple[int, ...], values: dict[str, Any], now_ns: int) -> BoardDecision:
-    """Return the decision to set fields of a session, and to bring its conversation's messages to another node."""
+    """Return the decision to set fields of a session, and to hydrate its board if it moves to another node."""
     name = stream.scope.session
 
     def decide(layers: Layers) -> Sequence[Event]:
@@ -266,9 +266,10 @@ def change_session(stream: BoardStream, sources: tuple[int, ...], values: dict[s
 
 
 def _free_time(time_ns: int, taken: set[int | None]) -> int:
-    """Return the first microsecond from a time on that no message has: those of one commit have the same time.
+    """Return the first microsecond from a time on that no message has: messages of one commit share a time.
 
-    No finer than the text of a time, so that messages which somebody reads and sets again keep their order.
+    The time is in nanoseconds, and no finer than its text, so that messages that are read and set again keep their
+    order.
     """
     microsecond = time_ns // _MICROSECOND_NS
     while microsecond in taken:
@@ -278,7 +279,7 @@ def _free_time(time_ns: int, taken: set[int | None]) -> int:
 
 
 def text_of(message: Message) -> str:
-    """Return the words of a message, empty where it is erased or only calls tools."""
+    """Return the text of a message; empty if it was erased or only calls tools."""
     content = message.content
     if content is None or isinstance(content, str):
         return content or ""
@@ -286,14 +287,14 @@ def text_of(message: Message) -> str:
     return "\n".join(text for text in texts if isinstance(text, str))
 
 
-# Listeners: on top of the log's subscriptions, durable events alone.
+# Listeners: on top of the log's subscriptions, for durable events only.
 
 
 class BoardListener:
-    """One listener of a board, with the last value that it was shown.
+    """A listener of a board, with the last value that it was notified of.
 
-    ``look`` takes a value from a board; ``notify`` gets the board's stream, frozen at the event that changed
-    it, and the value there.
+    ``look`` takes a value from a board; ``notify`` gets the board's stream, frozen at the end of the command that
+    changed it, and the value there.
     """
 
     def __init__(
@@ -303,9 +304,9 @@ class BoardListener:
         self._look = look
         self._notify = notify
         self._names: tuple[str | None, ...] = ()
-        """The streams of the board and of the one under it: no other one changes what a board shows."""
+        """The streams of the board and of the one under it; no other stream changes what a board shows."""
         self._last = self._at(after)[1]
-        self._seen_until = 0  # The end of the command that was looked at last: no command is shown by half.
+        self._seen_until = 0  # The end of the last command looked at: no command is shown half done.
 
     def on_event(self, recorded: Recorded) -> None:
         """Look at the board after an event that may have changed it, and notify of a difference."""
@@ -326,13 +327,13 @@ class BoardListener:
 
 
 class Board:
-    """A handle on the working memory of a session, or of a node of a project, part by part.
+    """A handle on the working memory of a session, or of a node of a project, in parts.
 
-    A session's parts lie over those of the node that it works on, each node's by themselves: what the session has not
-    set there is read from the node's own board, which no session changes. Each setter brings its value into form,
-    appends nothing where nothing would change, and returns whether it did; all of them raise ``InvalidInput`` for a
-    value of another type, ``LimitExceeded`` for a value over ``VALUE_BYTES_MAX`` or the id of a message over
-    ``KEY_BYTES_MAX``, ``WrongVersion`` and ``ReadOnly`` as other verbs do.
+    A session has its own parts for each node, layered over the board of the node it works on: a part that the session
+    has not set there is read from the node's board, which no session changes. Each setter normalizes its value, appends
+    nothing if nothing would change, and returns whether it appended something. All setters raise ``InvalidInput`` for a
+    value of another type, ``LimitExceeded`` for a value over ``VALUE_BYTES_MAX`` or a message id over
+    ``KEY_BYTES_MAX``, and ``WrongVersion`` and ``ReadOnly`` as other mutations do.
 
     >>> from refold import Memory
     >>> board = Memory().board(session="s-1")
@@ -356,17 +357,17 @@ class Board:
 
     @property
     def session(self) -> str | None:
-        """The session that the board is of, ``None`` for that of a node."""
+        """The session of the board; ``None`` for the board of a node."""
         return self._stream.scope.session
 
     @property
     def project(self) -> str | None:
-        """The project that the handle names, ``None`` where it is the one that the session recorded."""
+        """The project that the handle names; ``None`` if it is the one the session recorded."""
         return self._stream.scope.project
 
     @property
     def node(self) -> str | None:
-        """The node that the handle names, ``None`` where it is the one that the session recorded."""
+        """The node that the handle names; ``None`` if it is the one the session recorded."""
         return self._stream.scope.node
 
     @property
@@ -384,7 +385,7 @@ class Board:
     # Reading.
 
     def get(self, part: str) -> Any:
-        """Return a part as the board shows it, empty where it is hidden; a new value at each call.
+        """Return a part as the board shows it, empty if it is hidden; a new value at each call.
 
         The parts are session, project_graph, elements_graph, project_structure, node_context, fetched_context,
         working_history, messages, messages_meta, last_user_message (or last_message) and config.
@@ -392,13 +393,13 @@ class Board:
         return self._stream.layers().shown(part_of(part))
 
     def blame(self, part: str) -> "list[Revision]":
-        """Return every value that the fields of a part got, messages one by one, oldest first, with their writers."""
-        from refold.memory.blame import board_revisions  # noqa: PLC0415 - loaded only by those who ask
+        """Return every value that the fields of a part got, each message separately, oldest first, with its writer."""
+        from refold.memory.blame import board_revisions  # noqa: PLC0415 - imported on first use
 
         return board_revisions(self._core, self._stream.scope.stream, FIELDS[part_of(part)], self._at)
 
     def seqs_shown(self, part: str | None = None) -> list[int]:
-        """Return the seqs of the events that hold what a part, or ``to_dict``, shows, as sources of what shows it."""
+        """Return the seqs of the events that a part, or ``to_dict``, is made from, to cite as its sources."""
         layers = self._stream.layers()
         return [seq for each in (SECTIONS if part is None else [part_of(part)]) for seq in layers.seqs(each)]
 
@@ -433,7 +434,7 @@ class Board:
 
     @mutation
     def set(self, part: str, value: Any, **options: Unpack[MutationOptions]) -> bool:
-        """Set a part by its name, as the setter of that part does."""
+        """Set a part by name, as the setter of that part does."""
         return self._set(part_of(part), value, options)
 
     @mutation
@@ -449,8 +450,8 @@ class Board:
     def set_session(self, partial: dict[str, Any], **options: Unpack[MutationOptions]) -> bool:
         """Change the given fields of the session: project_id, active_node_id, timestamp.
 
-        From then on the board shows what the session saved at that node, over the node's own board. Another node
-        brings the messages that the session's conversation wrote there, as ``hydrate`` does. Raises ``InvalidInput``
+        From then on, the board shows what the session saved at that node, over the node's own board. A move to another
+        node adds the messages that the session's conversation wrote there, as ``hydrate`` does. Raises ``InvalidInput``
         for ids other than the handle's.
         """
         return self._set("session", partial, options)
@@ -467,55 +468,58 @@ class Board:
 
     @mutation
     def set_project_structure(self, structure: Any, **options: Unpack[MutationOptions]) -> bool:
-        """Replace the graphs that are given, in one event; a bare graph is the project's, ``None`` empties both."""
+        """Replace the given graphs in one event; a bare graph is the project's, ``None`` empties both."""
         return self._set("project_structure", structure, options)
 
     @mutation
     def set_node_context(self, context: Any, **options: Unpack[MutationOptions]) -> bool:
-        """Replace the context of the node; notes, customFields and linked_elements outside of ``meta`` go into it."""
+        """Replace the context of the node; notes, customFields and linked_elements outside ``meta`` are moved there."""
         return self._set("node_context", context, options)
 
     @mutation
     def set_fetched_context(self, context: Any, **options: Unpack[MutationOptions]) -> bool:
-        """Replace the context that was fetched for the node, any JSON object."""
+        """Replace the context fetched for the node, any JSON object."""
         return self._set("fetched_context", context, options)
 
     @mutation
     def set_working_history(self, value: Any, **options: Unpack[MutationOptions]) -> bool:
-        """Replace the history: a text, an object with a ``text``, or any other JSON value, which is written out."""
+        """Replace the history: a text, an object with a ``text``, or another JSON value, stored as JSON text."""
         return self._set("working_history", value, options)
 
     @mutation
     def set_messages(self, messages: Any, *, meta: Any = None, **options: Unpack[MutationOptions]) -> bool:
-        """Replace the messages: the latest 200, by created_at and id.
+        """Replace the messages; the latest 200 are kept, by created_at and id.
 
-        ``meta`` is what the board cannot count itself: total_count, filtered_count, has_more, next_cursor,
+        ``meta`` has the values that the board cannot derive: total_count, filtered_count, has_more, next_cursor,
         last_user_message, last_synced_at.
         """
         return self._set(MESSAGES, messages, options, meta)
 
     @mutation
     def append_message(self, message: Any, **options: Unpack[MutationOptions]) -> bool:
-        """Add a message, in the place of one with the same id; without a created_at it is of now."""
+        """Add a message, replacing one with the same id.
+
+        ``created_at`` defaults to that of the message it replaces, or else to now.
+        """
         given, writing = clean_message(message), chosen(options)
         decide = append_message(self._core.sources(writing.sources), given, self._core.engine.reader.now_ns())
         return self._stream.write_one(decide, ("board.append_message", given.fields), writing)
 
     @mutation
     def set_messages_meta(self, meta: Any, **options: Unpack[MutationOptions]) -> bool:
-        """Replace the counts of messages that the board does not have; they win over what it counts."""
+        """Replace the counts of messages that the board does not hold; they override its own counts."""
         return self._set("messages_meta", meta, options)
 
     @mutation
     def set_last_user_message(self, text: str | None, **options: Unpack[MutationOptions]) -> bool:
-        """Set the last message of the user; with a blank text it is taken from the messages again."""
+        """Set the user's last message; with a blank text, it is taken from the messages again."""
         return self._set("last_user_message", text, options)
 
     @mutation
     def update_settings(self, partial: dict[str, Any], **options: Unpack[MutationOptions]) -> bool:
-        """Change the given settings; numbers are clamped, and what is no number becomes the default.
+        """Change the given settings; numbers are clamped, and a number that cannot be read becomes the default.
 
-        A part that a toggle hides comes back when the toggle is turned on again.
+        A part that a toggle hides reappears when the toggle is turned on again.
         """
         return self._set("config", partial, options)
 
@@ -554,10 +558,10 @@ class Board:
     def hydrate(
         self, conversation: "str | Conversation | AsyncConversation | None" = None, **options: Unpack[MutationOptions]
     ) -> int:
-        """Append the messages of a conversation's window that the board lacks; return their number.
+        """Append the messages of a conversation's window that the board lacks, and return their number.
 
-        The default conversation is that of the session's own id. Those that were written at another node, or that name
-        another one in their metadata as ``node_id``, are left out, and those without text. Each message is a source of
+        The default conversation is the one with the session's id. Messages that were written at another node, that name
+        another node in their metadata as ``node_id``, or that have no text are left out. Each message is a source of
         its copy, so that an erasure reaches both. Raises ``NotFound`` for an unknown conversation.
         """
         name, window = _window_of(self._stream, conversation)
@@ -570,7 +574,7 @@ class Board:
 
         Events derived from it are erased too, unless ``derived="keep"``.
         """
-        from refold.memory import store  # noqa: PLC0415 - loaded only by those who erase
+        from refold.memory import store  # noqa: PLC0415 - imported on first use
 
         return store.erase_stream(self._core, self._stream.scope.stream, self._at, derived, forks)
 
@@ -579,8 +583,8 @@ class Board:
     def subscribe(self, listener: "Callable[[Board], Any]", after: int | None = None) -> "Subscription":
         """Call ``listener(board)`` with the board frozen at each commit that changes what it shows.
 
-        Durable events of any process count, on the thread of all subscriptions; ``after`` is a seq to begin behind,
-        ``None`` for the present one.
+        It is called for durable events of any process, on the thread of all subscriptions. ``after`` is the seq to
+        start after, ``None`` for the current one.
         """
 
         def notify(stream: BoardStream, _: Any) -> Any:
@@ -613,8 +617,8 @@ class Board:
 
 
 def listed(core: Core, at: int | None, after: "Board | None", limit: int | None) -> list[Board]:
-    """Return the boards of a memory by the names of their streams."""
-    after = getattr(after, "plain", after)  # Of a handle for asyncio, the plain one.
+    """Return the boards of a memory, sorted by the names of their streams."""
+    after = getattr(after, "plain", after)  # Unwrap an asyncio handle.
     if after is not None and not isinstance(cast("object", after), Board):
         checks.invalid(f"after must be a Board, not {type(after).__name__} ({checks.shown(after)})")
     last, limit = paged(None if after is None else after.place[0].partition("/")[2], limit)

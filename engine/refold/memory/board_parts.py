@@ -1,4 +1,4 @@
-"""Parts of a board: the cleaners of the values that callers give, and the board that a reader sees over another one."""
+"""Parts of a board: cleaners for the values that callers give, and the layered board that a reader sees."""
 
 import datetime as dates
 import re
@@ -43,7 +43,7 @@ SETTINGS: Final[dict[str, bool | int]] = {
     "include_working_history": True,
     "auto_refresh_interval": 0,
 }
-"""The settings of a board with their defaults."""
+"""The settings of a board and their defaults."""
 
 assert tuple(f"config.{name}" for name in SETTINGS) == FIELDS["config"], "every setting is a field"
 
@@ -56,7 +56,7 @@ _MICROSECOND: Final = dates.timedelta(microseconds=1)
 
 
 def part_of(name: object) -> str:
-    """Return the part of a name, in any case and with spaces around it."""
+    """Return the part with a name, ignoring case and surrounding spaces."""
     given = checks.text(name, "part").strip().lower()
     part = ALIASES.get(given, given)
     if part not in PARTS:
@@ -64,9 +64,9 @@ def part_of(name: object) -> str:
     return part
 
 
-# Cleaners: each brings the value of a part into the form that its event holds. Fields that a graph, a context or a
-# message has too many of are left out, those that it lacks are filled in, members of another type are dropped, and a
-# value of another type is refused.
+# Cleaners: each converts the value of a part to the form stored in its event. Unknown fields of a graph, a context or a
+# message are left out, missing ones are filled in, members of another type are dropped, and a value of another type is
+# refused.
 
 
 def graph(value: object, what: str) -> JsonObject:
@@ -94,7 +94,7 @@ def graph(value: object, what: str) -> JsonObject:
 
 
 def structure(value: object) -> JsonObject:
-    """Return the graphs that were given; a bare graph is the project's, and ``None`` empties both."""
+    """Return the given graphs; a bare graph is the project's, and ``None`` empties both."""
     given = _object(value, "project_structure")
     if given.keys() & {"nodes", "edges"}:
         return {_GRAPHS[0]: graph(given, "project_structure")}
@@ -103,7 +103,7 @@ def structure(value: object) -> JsonObject:
 
 
 def node_context(value: object) -> JsonObject:
-    """Return the id, label and type of a node, and all else that is known of it in ``meta``."""
+    """Return the id, label and type of a node, and everything else known about it in ``meta``."""
     given = _object(value, "node_context")
     if not given:
         return {}
@@ -152,11 +152,11 @@ _META: Final[dict[str, Callable[[object], Any]]] = {
     "customFields": _custom_fields,
     "linked_elements": _linked_elements,
 }
-"""The fields of a node's ``meta`` that have a form, and may as well be given outside of it."""
+"""The fields of a node's ``meta`` that have a fixed form, and that can also be given outside ``meta``."""
 
 
 def working_history(value: object) -> str:
-    """Return a history as text: a text, an object with a ``text``, or any other JSON value written out."""
+    """Return a history as text, given as a text, an object with a ``text``, or any other JSON value."""
     if isinstance(value, dict):
         inner = cast("dict[str, object]", value).get("text")
         value = inner if isinstance(inner, str) else cast("object", value)
@@ -164,20 +164,20 @@ def working_history(value: object) -> str:
 
 
 def last_user_message(value: object) -> str:
-    """Return a text as it is; a blank one means none."""
+    """Return a text unchanged, or an empty one if it is blank."""
     text = "" if value is None else checks.text(value, "last_user_message")
     return text if text.strip() else ""
 
 
 class BoardMessage(NamedTuple):
-    """A message with its fields in form, and the time it was made; ``None`` if that is unknown."""
+    """A message with its fields cleaned, and the time it was created; ``None`` if that is unknown."""
 
     fields: JsonObject
     created_ns: int | None
 
 
 def clean_message(value: object, what: str = "message") -> BoardMessage:
-    """Return a message with all of its fields, and no others."""
+    """Return a message with exactly the fields of a message."""
     given = dict(_mapping(value, what))
     created_at, created_ns = _created(given.pop("created_at", None))
     _object(given, what)
@@ -194,14 +194,14 @@ def clean_message(value: object, what: str = "message") -> BoardMessage:
 
 
 def messages(value: object) -> JsonObject:
-    """Return the number of messages that were given, and the latest of them, sorted."""
+    """Return the number of given messages, and the latest of them, sorted."""
     given = [clean_message(row, f"messages[{place}]") for place, row in enumerate(_list(value, MESSAGES))]
     rows = sorted(given, key=lambda row: order_of(Posted(0, 0, row.fields["id"], row.created_ns, b"")))
     return {"total": len(given), "rows": [[row.created_ns, row.fields] for row in rows[-MESSAGES_KEPT:]]}
 
 
 def messages_meta(value: object) -> JsonObject:
-    """Return the counts of messages that the board does not have, and the cursor at which older ones begin."""
+    """Return the counts of messages that the board does not hold, and the cursor at which older messages begin."""
     given = _object(value, "messages_meta")
     counts = {name: _whole(given.get(name)) for name in ("total_count", "filtered_count")}
     meta: JsonObject = {name: count for name, count in counts.items() if count is not None and count >= 0}
@@ -213,7 +213,7 @@ def messages_meta(value: object) -> JsonObject:
 
 
 def _created(value: object) -> tuple[str, int | None]:
-    """Return the time of a message as text and in nanoseconds; ``None`` for a text that is no time."""
+    """Return the time of a message as text and in nanoseconds; the latter is ``None`` for a text that is not a time."""
     if isinstance(value, dates.datetime):
         time_ns = nanoseconds(value, "created_at")
         return iso(time_ns), time_ns
@@ -235,13 +235,13 @@ def iso(time_ns: int) -> str:
 
 
 def session(value: object) -> JsonObject:
-    """Return the fields of a session that were given."""
+    """Return the given fields of a session."""
     given = _known(value, "session", _SESSION)
     return {name: checks.text(_id(text), name, NAME_BYTES_MAX, "NAME_BYTES_MAX") for name, text in given.items()}
 
 
 def settings(value: object) -> JsonObject:
-    """Return the settings that were given: numbers clamped to their bounds, the default for what is no number."""
+    """Return the given settings, with numbers clamped to their bounds and the default for a value that is no number."""
     given = _known(value, "settings", tuple(SETTINGS))
     return {name: _setting(name, setting) for name, setting in given.items() if setting is not None}
 
@@ -267,14 +267,14 @@ CLEANERS: Final[dict[str, Callable[[object], Any]]] = {
     "last_user_message": last_user_message,
     "config": settings,
 }
-"""The cleaner of each part; ``project_structure`` and ``messages`` give values of fields, the others one value."""
+"""The cleaner of each part; ``project_structure`` and ``messages`` return values of fields, the others one value."""
 
 
-# Values of JSON, checked.
+# Checks of JSON values.
 
 
 def _known(value: object, what: str, names: tuple[str, ...]) -> JsonObject:
-    """Return a mapping that has no other fields."""
+    """Return a mapping, and refuse fields that are not in ``names``."""
     given = _mapping(value, what)
     unknown = [name for name in given if name not in names]
     if unknown:
@@ -289,7 +289,7 @@ def _mapping(value: object, what: str) -> JsonObject:
 
 
 def _object(value: object, what: str) -> JsonObject:
-    """Return a fresh JSON object, an empty one for ``None``."""
+    """Return a new JSON object, an empty one for ``None``."""
     given = {} if value is None else _mapping(value, what)
     fresh: JsonObject = msgspec.msgpack.decode(checks.packed_json(given, what))
     return fresh
@@ -304,7 +304,7 @@ def _list(value: object, what: str) -> list[object]:
 
 
 def _objects(value: object, what: str) -> list[JsonObject]:
-    """Return the objects of a list; what is none is left out."""
+    """Return the objects of a list, without its other members."""
     return [cast("JsonObject", row) for row in _list(value, what) if isinstance(row, dict)]
 
 
@@ -317,7 +317,7 @@ def _first(row: JsonObject, owner: str, *names: str) -> str:
 
 
 def _text(value: object, what: str) -> str:
-    """Return a text as it is, an empty one for ``None``, and any other value as JSON."""
+    """Return a text unchanged, an empty one for ``None``, and any other value as JSON."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -327,12 +327,12 @@ def _text(value: object, what: str) -> str:
 
 
 def _id(value: object) -> str:
-    """Return an id as text; an object or a list is none."""
+    """Return an id as text; an empty text for an object or a list."""
     return "" if isinstance(value, (dict, list)) else _text(value, "an id")
 
 
 def _whole(value: object) -> int | None:
-    """Return the whole number that a value is or begins with, ``None`` where there is none."""
+    """Return the whole number that a value is or begins with, or ``None``."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     if isinstance(value, int):
@@ -361,7 +361,7 @@ class BoardScope(NamedTuple):
         return session_board(self.session)
 
     def ids(self, own: BoardState) -> dict[str, str]:
-        """Return the ids of session, project and node: the handle's, else those that were recorded."""
+        """Return the ids of session, project and node: the handle's, or else the recorded ones."""
         return {
             "session_id": self.session or "",
             "project_id": self.project or own.recorded(PROJECT_ID),
@@ -369,12 +369,12 @@ class BoardScope(NamedTuple):
         }
 
     def place(self, own: BoardState) -> tuple[str, str]:
-        """Return the places of the project and the node that a session works on; that of a node's own board is none."""
+        """Return the places of the project and node that a session works on; both are empty for a node's own board."""
         ids = self.ids(own)
         return ("", "") if self.session is None else place_of(ids["project_id"], ids["active_node_id"])
 
     def base(self, own: BoardState) -> str | None:
-        """Return the stream of the node's board under a session's, ``None`` where there is none."""
+        """Return the stream of the node's board under a session's, or ``None``."""
         if self.session is None:
             return None
         ids = self.ids(own)
@@ -384,7 +384,7 @@ class BoardScope(NamedTuple):
 
 
 def scoped(session: object, project: object, node: object) -> BoardScope:
-    """Return the scope of the given names; ``InvalidInput`` where neither a session nor a node is named."""
+    """Return the scope of the given names; raise ``InvalidInput`` if they name neither a session nor a node."""
     if session is None and (project is None or node is None):
         checks.invalid(
             "project and node are required when session is missing; give session=..., or project=... and node=..."
@@ -423,7 +423,7 @@ SECTIONS: Final = (
 """The sections of a board as JSON, in order."""
 
 BUNDLE: Final = (MESSAGES, "messages_meta", "working_history", "last_user_message")
-"""The parts that tell of a conversation."""
+"""The parts about a conversation."""
 
 
 def default_of(field: str) -> Any:
@@ -441,11 +441,11 @@ _TOGGLES: Final = {
     **dict.fromkeys(("node_context", "fetched_context"), "include_context"),
     "working_history": "include_working_history",
 }
-"""The setting that hides a part while it is off."""
+"""The setting that hides each part while it is off."""
 
 
 class Layers(NamedTuple):
-    """A board and the one under it, both at one moment."""
+    """A board and the one under it, as of the same moment."""
 
     scope: BoardScope
     own: BoardState
@@ -462,7 +462,7 @@ class Layers(NamedTuple):
         return field_at(MESSAGES, self.place)
 
     def found(self, field: str) -> tuple[Any, int]:
-        """Return the value of a field, hidden or not, and the seq of the event that set it, 0 for none."""
+        """Return the value of a field, hidden or not, and the seq of the event that set it, 0 if it was never set."""
         for entries, name in ((self.own.entries, field_at(field, self.place)), (self.base.entries, field)):
             if name in entries.values:
                 return unpack_json(entries.values[name]), entries.seqs[name]
@@ -482,7 +482,7 @@ class Layers(NamedTuple):
         return _SHOWN[part](self) if part in _SHOWN else self.value(part)
 
     def seqs(self, part: str) -> list[int]:
-        """Return the seqs of the events that hold what ``shown(part)`` says."""
+        """Return the seqs of the events that ``shown(part)`` is made from."""
         if part == "project_structure":
             return [seq for name in _GRAPHS for seq in self.seqs(name)]
         toggle = _TOGGLES.get(part)
@@ -500,13 +500,13 @@ class Layers(NamedTuple):
         return {name: self.value(f"config.{name}") for name in SETTINGS}
 
     def session(self) -> dict[str, str]:
-        """Return the ids of the board's owner, and when it last changed, unless another time was set."""
+        """Return the ids of the board's owner, and the time that was set, or else the time of the last change."""
         changed_ns = max(0 if board.is_empty else board.changed_ns for board in (self.own, self.base))
         changed_at = iso(changed_ns) if changed_ns else ""
         return self.scope.ids(self.own) | {"timestamp": self.value("session.timestamp") or changed_at}
 
     def listing(self) -> Listing:
-        """Return the messages of the session at this node, with those of the node unless a whole list was given."""
+        """Return the session's messages at this node, plus those of the node unless a whole list was set."""
         own, base = self.own.listing(self.messages_field), self.base.listing()
         if own.is_whole or not base.total:
             return own
@@ -516,7 +516,7 @@ class Layers(NamedTuple):
         return Listing(sorted([*own.rows, *others], key=order_of)[-MESSAGES_KEPT:], total, is_whole=False)
 
     def kept(self) -> list[tuple[Posted, JsonObject]]:
-        """Return the messages of this node and of none, each with its fields, which an erased one has not."""
+        """Return the messages of this node and of no node, each with its fields, which are empty if it was erased."""
         node = self.scope.ids(self.own)["active_node_id"]
         rows: list[tuple[Posted, JsonObject]] = [
             (row, unpack_json(row.packed) if row.packed else {}) for row in self.listing().rows
@@ -524,7 +524,7 @@ class Layers(NamedTuple):
         return [(row, fields) for row, fields in rows if not node or fields.get("node_id") in {None, node}]
 
     def recent(self) -> list[tuple[Posted, JsonObject]]:
-        """Return the latest messages, as many as the settings say; erased ones take their places."""
+        """Return the latest messages, as many as the settings allow; erased ones count too."""
         return self.kept()[-self.value("config.history_length") :]
 
     def messages(self) -> list[JsonObject]:
@@ -532,7 +532,7 @@ class Layers(NamedTuple):
         return [fields for _, fields in self.recent() if fields]
 
     def last_user_message(self) -> str:
-        """Return the last words of the user: a message, or the text that was set if that is newer."""
+        """Return the user's last text: a message, or the text that was set if it is newer."""
         return self._last_said()[1]
 
     def _last_said(self) -> tuple[int, str]:
@@ -542,7 +542,7 @@ class Layers(NamedTuple):
         return (seq, str(given)) if given and newness(seq) >= newness(last[0]) else last
 
     def messages_meta(self) -> JsonObject:
-        """Return the counts of the messages, and where older ones begin; the caller's values win over counted ones."""
+        """Return the counts of the messages, and where older ones begin; the caller's values override counted ones."""
         kept, recent, (rows, total, _) = self.kept(), self.recent(), self.listing()
         has_more = total - (len(rows) - len(kept)) > len(recent)
         given: JsonObject
@@ -559,7 +559,7 @@ class Layers(NamedTuple):
 
 
 def newness(seq: int) -> tuple[bool, int]:
-    """Return the sort key of a seq; those of an open batch are below 0, and newer than all others."""
+    """Return the sort key of a seq; seqs of an open batch are below 0, and newer than all others."""
     return seq < 0, abs(seq)
 
 
@@ -570,4 +570,4 @@ _SHOWN: Final[dict[str, Callable[[Layers], Any]]] = {
     "last_user_message": Layers.last_user_message,
     "config": Layers.config,
 }
-"""The parts that are more than one value."""
+"""How to compute the parts that are more than a single value."""

@@ -1,4 +1,4 @@
-"""The claims of a caller on a conversation: what it is to be opened with, or was."""
+"""The options that a caller expects a conversation to be opened with, or to have been opened with."""
 
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Claims:
-    """A caller's claims on a conversation when it took the handle: project, budget, embedding, eviction policy."""
+    """A caller's claims on a conversation when it takes a handle: project, budget, embedding, eviction policy."""
 
     __slots__ = ("embed", "is_settled", "policy", "project", "window_tokens")
 
@@ -31,7 +31,8 @@ class Claims:
     def check(self, core: "Core", stream: str, at: int | None) -> None:
         """Raise ``InvalidInput`` if the conversation was opened with other values.
 
-        Opening a handle, and an append through it, count as no read of the state by an open batch.
+        This is not a read of the state by an open batch, so that opening a handle and appending through it are not
+        either.
         """
         known, window = core.read_lightly(stream, lambda state: (state.part(SESSION), state.part(WINDOW)), at)
         budget, policy = window.window_tokens, window.policy
@@ -57,6 +58,6 @@ class Claims:
             )
 
     def settle(self, core: "Core", stream: str, at: int | None) -> None:
-        """Check once more, at the first mutation: another handle may have opened the conversation since."""
+        """Check again at the first mutation, because another handle may have opened the conversation since."""
         self.check(core, stream, at)
         self.is_settled = True

@@ -61,11 +61,11 @@ _BY_ROLE: Final = dict.fromkeys(ROLES, BY_HOST) | {
     "tool": Origin.of("tool"),
     "function": Origin.of("tool"),
 }
-"""The origin of a message where the context says nothing of it."""
+"""The origin of a message by its role, used unless the context says otherwise."""
 
 
 def fitting(event: MessageAppended, opening: ConversationOpened) -> Callable[[State], Event]:
-    """Return the decision to append a message that is pinned, or that answers into a group that may be."""
+    """Return the decision to append a message that is pinned, or that answers into a group that may be pinned."""
 
     def decide(state: State) -> Event:
         window = state.part(WINDOW)
@@ -82,7 +82,7 @@ def fitting(event: MessageAppended, opening: ConversationOpened) -> Callable[[St
 
 
 def keeping(event: MessageAppended, opening: ConversationOpened) -> Callable[[State], Event]:
-    """Return the decision to append a system prompt: pinned where nothing else was said before and where it fits."""
+    """Return the decision to append a system prompt, pinned if only prompts come before it and if it fits."""
 
     def decide(state: State) -> Event:
         window = state.part(WINDOW)
@@ -95,7 +95,7 @@ def keeping(event: MessageAppended, opening: ConversationOpened) -> Callable[[St
 
 
 def window_counts(state: State, opening: ConversationOpened) -> tuple[int, int, int]:
-    """Return how many messages are live, their tokens, and the budget: recorded, or to be recorded."""
+    """Return the number of live messages, their tokens, and the budget, which is recorded or to be recorded."""
     window = state.part(WINDOW)
     return len(window), window.tokens, window.window_tokens if window.policy else opening.window_tokens
 
@@ -107,7 +107,7 @@ def _key(message: Message | str | int) -> str | int:
 
 
 class Former:
-    """A verb that is now one of the scratchpad; a ``__getattr__`` would slow every attribute of a handle down."""
+    """A method that has moved to the scratchpad; a ``__getattr__`` would slow down every attribute of a handle."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -121,7 +121,7 @@ _FORMER: Final = {name: Former(name) for name in ("set", "get", "delete", "keys"
 
 
 def with_former_verbs(kind: type[T]) -> type[T]:
-    """Let a class of handles say where a verb is now that is none of theirs any more, and leave it out of ``dir``."""
+    """Make a class of handles say where its former methods are now, and leave these out of ``dir``."""
 
     def listing(handle: object) -> list[str]:
         return [name for name in object.__dir__(handle) if name not in _FORMER]
@@ -163,7 +163,7 @@ class Conversation(Handle):
         return f"Conversation({self.id!r}{frozen}, {self._core.counts(self._counts)})"
 
     def _counts(self) -> str:
-        read = self._core.read_written  # Past an open batch: showing a handle is no read of the state.
+        read = self._core.read_written  # Bypasses an open batch: a repr is not a read of the state.
         messages, tokens, budget = read(self._stream, lambda state: window_counts(state, self._opening), self._at)
         return f"messages={messages}, tokens={tokens}/{budget}"
 
@@ -189,14 +189,14 @@ class Conversation(Handle):
         occurred: "int | datetime.datetime | None" = None,
         **options: Unpack[MutationOptions],
     ) -> Message:
-        """Append a message and return it; the oldest groups leave the window if it no longer fits.
+        """Append a message and return it, evicting groups from the window if it exceeds its budget.
 
-        ``tokens=None`` counts with the memory's token counter, and the count is recorded. ``pinned=None`` pins a system
-        prompt: a system or developer message that comes before all others and fits the window. ``occurred`` is when it
-        happened (nanoseconds or an aware datetime). ``role`` is system, developer, user, assistant, tool or function.
-        Messages leave in groups: calls of tools go with their answers. Raises ``InvalidInput`` for a wrong type or
-        role, ``LimitExceeded`` when pinned messages alone would exceed the budget, ``WrongVersion`` when ``expected``
-        fails.
+        ``tokens=None`` counts the tokens with the memory's token counter, and the count is recorded. ``pinned=None``
+        pins a system prompt: a system or developer message that comes before all others and fits the window.
+        ``occurred`` is the time when it happened (nanoseconds or an aware datetime). ``role`` is system, developer,
+        user, assistant, tool or function. Messages leave in groups: tool calls leave with their answers. Raises
+        ``InvalidInput`` for a wrong type or role, ``LimitExceeded`` if pinned messages alone would exceed the budget,
+        ``WrongVersion`` if ``expected`` does not match.
 
         >>> chat.append("user", "Hello!", tokens=3).role
         'user'
@@ -220,7 +220,7 @@ class Conversation(Handle):
             occurred_ns = nanoseconds(occurred, "occurred")
             origin = origin.at(occurred_ns)
         if options:
-            # What makes two appends the same request: all that the caller gave, nothing that was made here.
+            # Two appends are the same request if the caller passed the same values; generated values do not count.
             call = ("append", event.role, event.text, event.parts, event.name, event.calls, event.answers)
             call += (event.pinned, event.extra, tokens, occurred_ns)
         make: Event | Decide = event
@@ -245,22 +245,22 @@ class Conversation(Handle):
         return messages if last is None else messages[max(len(messages) - checks.count(last, "last"), 0) :]
 
     def history(self, *, after: int = 0, before: int | None = None, limit: int | None = None) -> list[Message]:
-        """Return every message that the conversation ever held, oldest first, whatever has left the window.
+        """Return every message that the conversation ever held, oldest first, in the window or not.
 
         Messages from before a fork and those of a restored state are included. ``after`` and ``before`` are seqs, both
-        exclusive; ``limit`` keeps the newest. To page back, give the first seq of a page as the next ``before``.
+        exclusive; ``limit`` keeps the newest. To page backwards, pass the first seq of a page as the next ``before``.
 
         >>> [message.content for message in chat.history(limit=1)]
         ['Hello!']
         """
-        from refold.memory import messages  # noqa: PLC0415 - loaded only by those who read back
+        from refold.memory import messages  # noqa: PLC0415 - imported on first use
 
         return messages.history(self._core, self._stream, self._at, after, before, limit)
 
     def message(self, message: str | int) -> Message | None:
-        """Return a message by its id or seq, in the window or not; ``None`` for one that was never here.
+        """Return a message by its id or seq, in the window or not; ``None`` if the conversation never held it.
 
-        One that has left the window is read by its seq at once; by its id, the log is read back to it.
+        A message that has left the window is found at once by its seq; by its id, the log is read backwards to it.
         """
         from refold.memory import messages  # noqa: PLC0415 - as above
 
@@ -268,12 +268,12 @@ class Conversation(Handle):
 
     def messages(
         self,
-        format: Literal["openai", "openai-responses", "anthropic", "gemini", "ollama"] = "openai",  # noqa: A002 - the word its users say
+        format: Literal["openai", "openai-responses", "anthropic", "gemini", "ollama"] = "openai",  # noqa: A002 - the word callers expect
     ) -> list[dict[str, Any]]:
         """Return the window as dicts for a provider's API; fields that were not given are absent.
 
-        In the forms of ``"anthropic"`` and ``"gemini"``, system and developer messages are left out: those APIs take
-        them beside the messages. ``InvalidInput`` for a content block that a form has no place for.
+        The ``"anthropic"`` and ``"gemini"`` formats leave out system and developer messages, which those APIs take
+        separately. Raises ``InvalidInput`` for a content block that a format cannot represent.
 
         >>> chat.messages("anthropic")[-1]["role"]
         'user'
@@ -283,17 +283,17 @@ class Conversation(Handle):
     def search(
         self, query: str, *, top_k: int = 10, roles: Sequence[str] | None = None, explain: bool = False
     ) -> "Hits":
-        """Find messages by their words, those that have left the window and those from before a fork included.
+        """Find messages by their words, including those that have left the window or are from before a fork.
 
-        A hit's ``entry`` is a ``Message``; the best come first, and of equal ones the newest. ``roles`` leaves out
-        others; ``explain`` adds the share of each word to a hit's ``parts``. Erased messages are not found. Raises
-        ``InvalidInput`` for an empty query or an unknown role. The first search reads the conversation from the log,
-        about 50,000 messages a second, the next ones what came since.
+        A hit's ``entry`` is a ``Message``; the best hits come first, and the newest first among ties. ``roles``
+        restricts the search to some roles; ``explain`` adds the share of each word to a hit's ``parts``. Erased
+        messages are not found. Raises ``InvalidInput`` for an empty query or an unknown role. The first search reads
+        the conversation from the log, about 50,000 messages a second; later ones read only what was added since.
 
         >>> chat.search("hello", top_k=1)[0].entry.content
         'Hello!'
         """
-        from refold.memory import messages  # noqa: PLC0415 - loaded only by those who search
+        from refold.memory import messages  # noqa: PLC0415 - imported on first use
 
         return messages.search(self._core, self._stream, self._at, query, top_k=top_k, roles=roles, explain=explain)
 
@@ -301,7 +301,7 @@ class Conversation(Handle):
     def recall(
         self, query: str, *, top_k: int = 10, roles: Sequence[str] | None = None, **options: Unpack[MutationOptions]
     ) -> "Hits":
-        """Search messages as ``search`` does, and record which were found: under ``"least-recalled"`` they stay longer.
+        """Search messages as ``search`` does, and record the hits: ``"least-recalled"`` eviction keeps them longer.
 
         >>> chat.recall("hello", top_k=1)[0].entry.content
         'Hello!'
@@ -321,11 +321,11 @@ class Conversation(Handle):
 
     @mutation
     def rate(self, message: Message | str | int, importance: float, **options: Unpack[MutationOptions]) -> bool:
-        """Give a message, with its group, an importance from 0 to 1, and return whether that is new.
+        """Give a message and its group an importance from 0 to 1, and return whether that is new.
 
-        Under ``"least-important"`` a group of importance 1 stays for one more budget of tokens, others for less, and
-        those that were not rated are of importance 0. It counts in thousandths. Takes a message, its id or its seq;
-        ``NotFound`` if it has left.
+        With ``"least-important"`` eviction, a group of importance 1 stays for one more budget of tokens, others for
+        less; unrated groups have importance 0. The importance is rounded to thousandths. Takes a message, its id or its
+        seq; raises ``NotFound`` if it has left the window.
         """
         key, cited = _key(message), self._cited(options)
         thousandths = round(checks.fraction(importance, "importance") * IMPORTANCE_UNIT)
@@ -341,13 +341,13 @@ class Conversation(Handle):
     def summarize(
         self, summarizer: "Callable[[str, list[Message]], str]", **options: Unpack[MutationOptions]
     ) -> Message | None:
-        """Let a function tell in a text what has left the window since the last summary, and put that in its place.
+        """Summarize what has left the window since the last summary, and put the new summary in its place.
 
-        ``summarizer(previous, messages)`` gets the last summary, ``""`` at first, and the messages; its text is
-        recorded, and stays in the window as a pinned system message. It is called with no lock held. Returns ``None``
-        where nothing has left, or another process was first. Raises ``InvalidInput`` unless the conversation was opened
-        with ``eviction="summary"``, ``LimitExceeded`` if pinned messages would exceed the budget, and what the function
-        raises.
+        ``summarizer(previous, messages)`` gets the last summary, ``""`` at first, and the messages; the text it returns
+        is recorded, and stays in the window as a pinned system message. It is called with no lock held. Returns
+        ``None`` if nothing has left, or if another summary was recorded first. Raises ``InvalidInput`` unless the
+        conversation was opened with ``eviction="summary"``, ``LimitExceeded`` if pinned messages would exceed the
+        budget, and what the function raises.
 
         >>> from refold import Memory
         >>> brief = Memory().conversation("chat-45", window_tokens=8, eviction="summary")
@@ -363,11 +363,11 @@ class Conversation(Handle):
 
     @property
     def eviction(self) -> str:
-        """The policy by which messages leave the window: recorded, or to be recorded by the first mutation."""
+        """The policy that evicts messages from the window: recorded, or to be recorded by the first mutation."""
         return self._read(lambda state: NAMES[state.part(WINDOW).policy or self._opening.policy])
 
     def token_count(self) -> int:
-        """Return the tokens of the messages in the window; no message is counted anew."""
+        """Return the tokens of the messages in the window, without counting any message again."""
         return self._read(lambda state: state.part(WINDOW).tokens)
 
     @property
@@ -387,14 +387,14 @@ class Conversation(Handle):
 
     @property
     def version(self) -> int:
-        """The version of the conversation's stream: what ``expected`` compares with; 0 before the first mutation."""
+        """The version of the conversation's stream, compared with ``expected``; 0 before the first mutation."""
         return memory_snapshot.version(self._core, self._stream, self._at)
 
     @mutation
     def set_window_tokens(self, window_tokens: int, **options: Unpack[MutationOptions]) -> None:
-        """Change the token budget of the window, from which messages that no longer fit leave at once.
+        """Change the token budget of the window; messages that no longer fit leave at once.
 
-        Raises ``LimitExceeded`` where pinned messages alone would exceed it.
+        Raises ``LimitExceeded`` if pinned messages alone would exceed it.
         """
         window_tokens, cited = checks.window_tokens(window_tokens), self._cited(options)
 
@@ -412,10 +412,10 @@ class Conversation(Handle):
         self._write(decide, ("set_window_tokens", window_tokens), options)
 
     @mutation
-    def set_embed(self, embed: bool, **options: Unpack[MutationOptions]) -> None:  # noqa: FBT001 - as its option
-        """Embed the messages from here on, the earlier ones too, or embed no more; searches go by words alone then.
+    def set_embed(self, embed: bool, **options: Unpack[MutationOptions]) -> None:  # noqa: FBT001 - like the option
+        """Embed the messages, earlier ones too, or stop embedding them; searches then go by words alone.
 
-        What was embedded is kept until it is erased, and used again where this is taken back.
+        Existing vectors are kept until they are erased, and used again if embedding is turned back on.
         """
         embed, cited = checks.flag(embed, "embed"), self._cited(options)
 
@@ -437,8 +437,8 @@ class Conversation(Handle):
     def remove(self, message: Message | str | int, **options: Unpack[MutationOptions]) -> bool:
         """Take a message out of the window, and return whether it was there; the log keeps it.
 
-        Takes a message, its id or its seq. A call of tools leaves together with its answers, and an answer with its
-        call: no provider takes one without the other.
+        Takes a message, its id or its seq. A tool call leaves together with its answers, and an answer with its call:
+        no provider accepts one without the other.
         """
         key, cited = _key(message), self._cited(options)
 
@@ -450,15 +450,15 @@ class Conversation(Handle):
 
     @mutation
     def pop(self, **options: Unpack[MutationOptions]) -> Message | None:
-        """Take the newest message out of the window and return it; ``None``, and no event, where the window is empty.
+        """Take the newest message out of the window and return it; ``None``, and no event, if the window is empty.
 
-        Of callers at once, no two get the same. A call of tools leaves together with its answers, as by ``remove``.
+        Concurrent callers never get the same message. A tool call leaves together with its answers, as with ``remove``.
 
         >>> _ = chat.append("user", "Never mind.")
         >>> chat.pop().content
         'Never mind.'
         """
-        from refold.memory import edits  # noqa: PLC0415 - loaded only by those who edit
+        from refold.memory import edits  # noqa: PLC0415 - imported on first use
 
         return edits.pop(self._core, self._stream, self._cited(options), partial(self._write, options=options))
 
@@ -475,12 +475,12 @@ class Conversation(Handle):
         metadata: dict[str, Any] | None = None,
         **options: Unpack[MutationOptions],
     ) -> Message:
-        """Give a message in the window another content, and return it as it is now; the log keeps what it was.
+        """Replace the content of a message in the window, and return the new message; the log keeps the old content.
 
-        It keeps its id, seq, place, role and pin, and an answer of a tool its call; what else is not given is gone.
-        The oldest groups leave if it grew, and answers to calls that it makes no more. Reads at an earlier seq show
-        what it was. Takes a message, its id or its seq; ``NotFound`` if it has left. Raises as ``append`` does, and
-        ``InvalidInput`` for an answer to another call.
+        The message keeps its id, seq, place, role and pin, and a tool's answer keeps its call; all else that is not
+        given is dropped. Groups are evicted if the message grew, and answers leave if it no longer makes their calls.
+        Reads at an earlier seq show the old content. Takes a message, its id or its seq; raises ``NotFound`` if it has
+        left the window, ``InvalidInput`` for an answer to another call, and otherwise as ``append`` does.
 
         >>> said = chat.append("user", "Helo!")
         >>> chat.replace(said, "Hello!").content
@@ -494,17 +494,18 @@ class Conversation(Handle):
 
     @mutation
     def pin(self, message: Message | str | int, **options: Unpack[MutationOptions]) -> bool:
-        """Keep a message in the window, with its group, and return whether that is new; ``NotFound`` if it has left.
+        """Pin a message, with its group, in the window, and return whether that is new.
 
-        Takes a message, its id or its seq.
+        Takes a message, its id or its seq; raises ``NotFound`` if it has left the window.
         """
         return self._pin(message, options, pinned=True)
 
     @mutation
     def unpin(self, message: Message | str | int, **options: Unpack[MutationOptions]) -> bool:
-        """Let a message leave the window again, and return whether it was pinned; ``NotFound`` if it has left.
+        """Let a message leave the window again, and return whether it was pinned.
 
-        Takes a message, its id or its seq. Another pinned message of its group still keeps it.
+        Takes a message, its id or its seq; raises ``NotFound`` if it has left the window. Another pinned message of its
+        group still keeps it.
         """
         return self._pin(message, options, pinned=False)
 
@@ -533,9 +534,9 @@ class Conversation(Handle):
     @property
     def state(self) -> "ScopedState":
         """The JSON values under ``temp:``, ``session:`` and ``project:`` keys, as a mapping."""
-        from refold.memory.handles import ScopedState  # noqa: PLC0415 - loaded only by those who ask
+        from refold.memory.handles import ScopedState  # noqa: PLC0415 - imported on first use
 
-        # To learn the project counts as no read: a batch may set a project's state beside others' messages.
+        # Looking up the project is no read: a batch can set a project's state while other writers append messages.
         project = self._core.look(
             self._stream, SESSION, lambda state: memory_snapshot.project_of(state, self._opening), self._at
         )
@@ -543,25 +544,25 @@ class Conversation(Handle):
 
     @property
     def session(self) -> "SessionMemory":
-        """The work of the session so far: its task, files, findings and calls of tools."""
+        """The work of the session so far: its task, files, findings and tool calls."""
         from refold.memory.handles import SessionMemory  # noqa: PLC0415 - as above
 
         return self._alike(SessionMemory(self._core, self._stream, self._opening, self._at))
 
     def _alike(self, handle: H) -> H:
-        """Return a handle on a part of the conversation, as old as this one."""
-        handle._since = self._since  # noqa: SLF001 - its own kind
+        """Give a handle on a part of the conversation the age of this one, which a later drop is compared with."""
+        handle._since = self._since  # noqa: SLF001 - a handle too
         return handle
 
     @mutation
     def end_round(self, **options: Unpack[MutationOptions]) -> None:
-        """Drop the temporary state: a tool round is over."""
+        """End a tool round: drop the temporary state."""
         cited = self._cited(options)
         self._write(lambda state: RoundEnded(cited) if state.part(STATE).has_temp else None, ("end_round",), options)
 
     @mutation
     def end(self, **options: Unpack[MutationOptions]) -> None:
-        """Drop scratchpad and temporary state: the conversation is over; the window stays readable."""
+        """End the conversation: drop its scratchpad and temporary state; the window stays readable."""
         event = ConversationEnded(self._cited(options))
 
         def decide(state: State) -> Event | None:
@@ -572,10 +573,10 @@ class Conversation(Handle):
     def erase(self, *, derived: str = "erase", forks: str = "refuse") -> Receipt:
         """Erase the bytes of all its events, and its name; return what was reached, and what no store can reach.
 
-        What names it or was derived from it goes too, unless ``derived="keep"``; ``forks="erase"`` takes along what was
-        forked from it, which else raises ``InvalidInput``.
+        Events that name it or were derived from it are erased too, unless ``derived="keep"``. ``forks="erase"`` also
+        erases everything forked from it; by default, forks raise ``InvalidInput``.
         """
-        from refold.memory import store  # noqa: PLC0415 - loaded only by those who erase
+        from refold.memory import store  # noqa: PLC0415 - imported on first use
 
         return store.erase_stream(self._core, self._stream, self._at, derived, forks)
 
@@ -597,7 +598,7 @@ class Conversation(Handle):
 
     @mutation
     def snapshot(self, name: str | None = None, **options: Unpack[MutationOptions]) -> Snapshot:
-        """Take a pointer to the present state; one with a name is recorded, and stays.
+        """Take a pointer to the current state; a named snapshot is recorded and stays.
 
         >>> before = chat.snapshot()
         >>> _ = chat.append("user", "Forget it.")
@@ -616,13 +617,13 @@ class Conversation(Handle):
         keep_budget: bool = False,
         **options: Unpack[MutationOptions],
     ) -> None:
-        """Go on from an earlier state, of this or another conversation or store; history stays.
+        """Continue from an earlier state of this or another conversation or store; history stays.
 
-        The board of its session comes back in the same commit, as it was when the snapshot was taken; bytes of another
-        store carry none. With ``views``, some of ``window``, ``scratchpad`` and ``state``, these alone come back, with
-        the window what ``chat.session`` notes, and the board stays as it is.
-        With ``keep_budget`` the window keeps its own token budget, and evicts what does not fit it, in the same commit.
-        Raises ``NotFound`` for a name that does not exist, ``InvalidInput`` for a state that does not add up.
+        The board of its session is restored in the same commit, as it was when the snapshot was taken; snapshot bytes
+        from another store carry no board. ``views``, some of ``window``, ``scratchpad`` and ``state``, restores only
+        these and leaves the board as it is; the notes of ``chat.session`` are restored with the window. With
+        ``keep_budget``, the window keeps its own token budget and evicts what does not fit, in the same commit. Raises
+        ``NotFound`` for an unknown name, ``InvalidInput`` for a state that is not consistent.
         """
         core, stream, request_id = self._core, self._stream, chosen(options).request_id
         request = ("restore", *(memory_snapshot.request_of(core, snapshot) if request_id is not None else ()))
@@ -651,8 +652,8 @@ class Conversation(Handle):
         request: tuple[Any, ...],
         options: MutationOptions,
     ) -> None:
-        """Bring some views back as one commit: the others are led back to what they held before it."""
-        from refold.memory.pads import Pads, views_of  # noqa: PLC0415 - loaded only by those who ask
+        """Restore some views in one commit; the others are set back to what they held before."""
+        from refold.memory.pads import Pads, views_of  # noqa: PLC0415 - imported on first use
 
         core, stream, sources = self._core, self._stream, self._cited(options)
         core.refuse_frozen(stream, self._at)
@@ -680,7 +681,7 @@ class Conversation(Handle):
     def _write_with(
         self, decide: Decide, request: tuple[Any, ...], options: MutationOptions, go_on: Callable[[], None] | None
     ) -> None:
-        """Write a mutation, and what goes on with it unless the request was answered before, as one commit."""
+        """Write a mutation, then call ``go_on`` unless the request was answered before, as one commit."""
         core, request_id = self._core, chosen(options).request_id
         is_answered = request_id is not None and core.answered(request_id, self._stream, request) is not None
         if go_on is None or is_answered:
@@ -705,9 +706,10 @@ class Conversation(Handle):
         replace: bool = False,
         **options: Unpack[MutationOptions],
     ) -> "Conversation":
-        """Begin another conversation from this one's state, now or at a seq; one event, nothing is copied.
+        """Start another conversation from this one's state, now or at a seq; one event, nothing is copied.
 
-        With ``replace`` a conversation that has the id is dropped first, in the same commit; else ``InvalidInput``.
+        With ``replace``, an existing conversation of that id is dropped first, in the same commit; without, it raises
+        ``InvalidInput``.
 
         >>> _ = chat.fork("chat-43").append("user", "Another way.")
         >>> len(chat.fork("chat-44").window()) == len(chat.window())
@@ -722,17 +724,17 @@ class Conversation(Handle):
 
     @mutation
     def close(self, *, drop: bool = False, **options: Unpack[MutationOptions]) -> None:
-        """Release the handle; with ``drop=True``, end a fork for good: its state is empty from then on."""
+        """Release the handle; with ``drop=True``, end a fork for good, so that its state is empty from then on."""
         if checks.flag(drop, "drop"):
             self._drop(memory_snapshot.dropping(self._stream, self._cited(options)), ("close", drop), options)
 
     @mutation
     def drop(self, **options: Unpack[MutationOptions]) -> None:
-        """Close the conversation for good: it is empty and not listed, and the board of its session is empty too.
+        """Close the conversation for good: it becomes empty and unlisted, and the board of its session empty.
 
-        Its past stays readable with ``at``. Whoever took a handle before gets ``Closed`` for what he writes, in other
-        processes from when they know of the drop; a new handle of the id begins it anew, empty. Nothing is written
-        where there is nothing to drop.
+        Its past stays readable with ``at``. Writes through an older handle raise ``Closed``, in other processes once
+        they know of the drop; a new handle on the id begins the conversation anew, empty. If there is nothing to drop,
+        nothing is written.
 
         >>> from refold import Memory
         >>> memory = Memory()
@@ -749,12 +751,12 @@ class Conversation(Handle):
         def go_on() -> None:
             core.write(board, memory_snapshot.dropped_board, at=None, call=())
 
-        # Another machine may have begun the board; then the batch finds that it read what is no more so.
+        # Another machine may have begun the board; the batch then conflicts, as what it read is out of date.
         has_board = core.engine.shared is not None or core.version(board)
         self._write_with(decide, call, options, go_on if has_board else None)
 
     def replay(self, *, after: int = 0, until: int | None = None) -> "Iterator[Step]":
-        """Return the steps with ``after < seq <= until``: event, changes, evictions, and the states around each.
+        """Return the steps with ``after < seq <= until``: event, changes, evictions, and the states before and after.
 
         >>> [step.after.token_count() - step.before.token_count() for step in chat.replay()][:2]
         [0, 2]
@@ -770,7 +772,7 @@ class Conversation(Handle):
         after: "int | datetime.datetime" = 0,
         until: "int | datetime.datetime | None" = None,
     ) -> Recorded | None:
-        """Return the event that made ``predicate(chat)`` true, as ``Memory.bisect`` does; it gets frozen conversations.
+        """Return the event that made ``predicate(chat)`` true, as ``Memory.bisect`` does, with frozen conversations.
 
         >>> chat.bisect(lambda chat: chat.token_count() > 0).stamp.version
         2

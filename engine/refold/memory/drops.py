@@ -1,4 +1,4 @@
-"""Conversations that were dropped: which they are, and the refusal of what older handles write."""
+"""Dropped conversations: which they are, and the refusal of writes through older handles."""
 
 from threading import Lock
 
@@ -13,7 +13,7 @@ _CONVERSATION = "conversation/"
 
 
 class Drops:
-    """The streams of each branch that were ever dropped, and when last, read from the log as far as somebody looked."""
+    """The streams of each branch that were ever dropped and the seq of the last drop, read from the log on demand."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -21,15 +21,15 @@ class Drops:
         self._erased_count = 0
 
     def names(self, core: Core, at: int | None) -> frozenset[str]:
-        """Return the ids of the conversations of a branch whose last event by a seq is that they were dropped."""
+        """Return the ids of the conversations of a branch that are dropped at a seq: their last event is a drop."""
         streams = [stream for stream in self.seqs(core) if stream.startswith(_CONVERSATION)]
         return frozenset(each.removeprefix(_CONVERSATION) for each in streams if _is_dropped(core, each, at))
 
     def seqs(self, core: Core) -> dict[str, int]:
-        """Return the seqs at which streams of a branch were dropped last."""
+        """Return the seq of the last drop of each stream of a branch that was ever dropped."""
         with self._lock:
             count = erased_count(core.engine.reader)
-            if count != self._erased_count:  # An erased conversation has another name.
+            if count != self._erased_count:  # Erasing a conversation renames it.
                 self._known.clear()
                 self._erased_count = count
             seq, streams = self._known.get(core.branch, (0, {}))
@@ -48,12 +48,12 @@ def _is_dropped(core: Core, stream: str, at: int | None) -> bool:
 
 
 def guarded(core: Core, stream: str, since: int, make: Event | Decide) -> Event | Decide:
-    """Return what a handle writes, or the refusal of it if the conversation was dropped since it was taken."""
+    """Return ``make``, or a decision that raises ``Closed`` if the stream was dropped after the handle was taken."""
     seq = core.drops.seqs(core).get(stream, 0)
     if seq <= since:
         return make
 
-    def refuse(_: State) -> Event | None:  # A request that was answered before is answered first.
+    def refuse(_: State) -> Event | None:  # Not called for a request that was answered before.
         raise Closed(
             f"{stream} was dropped at seq {seq}, after this handle was taken; take another one with "
             f"memory.conversation(id) to begin it anew"

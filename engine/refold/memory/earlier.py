@@ -1,7 +1,7 @@
-"""Earlier messages for a context: those of a conversation that left its window, and those of others of its project.
+"""Earlier messages for a context: those that left the window of a conversation, and those of others of its project.
 
-They are looked for among the newest events of a branch, so that neither the first search of a process nor any later one
-takes longer the longer the log is. What counts depends on the log alone, not on what was searched before.
+Only the newest events of a branch are searched, so that no search, the first of a process included, takes longer as the
+log grows. The result depends on the log alone, not on earlier searches.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from refold.memory.message_indexes import MessageIndexes
 
 _ROLES: Final = ("user", "assistant")
-_QUERY_CHARS: Final = 500  # Of a long query its beginning and its end are looked at: each word takes time.
-# A query is judged without the words of any talk. Of the best message, the share of what is rare in the query times the
-# number of its words, by the words that it needs: two words have to be 0.4 of what is rare, four 0.2. Below that none
-# is found. What remains of a question may be one word, which is not to be in too many of the messages: in so many, or
-# in that share of them. How they were chosen: benchmarks/README.md.
-_WORDS_MIN: Final = 2  # Words of the query that the best message has itself.
+_QUERY_CHARS: Final = 500  # Characters used of the beginning and of the end of a long query: each word takes time.
+# A query is judged without the words of everyday talk. The relevance of the best message is the share that it has of
+# what is rare in the query, times the number of its words, divided by the number of words it needs: two words must be
+# 0.4 of what is rare, four words 0.2. Below that, nothing is found. If one word is left of a question, it must not be
+# in too many messages: at most this count, or this share of them. How the values were chosen: benchmarks/README.md.
+_WORDS_MIN: Final = 2  # Words of the query that the best message itself must have.
 _RELEVANCE_MIN: Final = 0.4
 _RARE_COUNT: Final = 10
 _RARE_SHARE: Final = 0.02
-_ASKING_SHARE: Final = 0.5  # A message of which more is a question answers none.
+_ASKING_SHARE: Final = 0.5  # A message whose share of questions is larger answers nothing.
 _CONVERSATION: Final = "conversation/"
 _FACTS: Final = ("project/", "profile/")
 _LAST: Final = 2**62
@@ -46,7 +46,7 @@ class Earlier(NamedTuple):
 
 
 def read(reader: Reader, places: Sequence[tuple[int, int]]) -> list[Earlier]:
-    """Read messages by the seqs of their events and their places in them, those that were erased left out."""
+    """Read messages by the seqs of their events and their places in them, leaving out erased ones."""
     if not places:
         return []
     with reader.state_lock:
@@ -58,7 +58,7 @@ def read(reader: Reader, places: Sequence[tuple[int, int]]) -> list[Earlier]:
 
 
 class EarlierMessages:
-    """The newest messages of the branches of a memory, whose indexes are filled from the log when they are searched."""
+    """The newest messages of the branches of a memory, indexed from the log when they are searched."""
 
     def __init__(self, indexes: "Callable[[], MessageIndexes]") -> None:
         self._indexes = indexes
@@ -67,7 +67,7 @@ class EarlierMessages:
         self._erased_count = 0
 
     def clear(self) -> None:
-        """Drop all that was read."""
+        """Drop everything that was read."""
         with self._lock:
             self._newest.clear()
 
@@ -83,10 +83,10 @@ class EarlierMessages:
         shown: AbstractSet[int],
         top_k: int,
     ) -> list[Earlier]:
-        """Find messages for a conversation by the words of a query, the best first; none where nothing answers it.
+        """Find messages for a conversation by the words of a query, the best first; none if nothing answers it.
 
-        None says only what was taken back. Of other conversations those are found that were opened with ``project`` and
-        are no forks of the same origin. ``shown`` are the seqs of messages that are not to be found.
+        Messages that say only what was retracted are left out. Other conversations are included if they were opened
+        with ``project`` and are not forks of the same origin. ``shown`` are the seqs of messages to leave out.
         """
         with self._lock:
             count = erased_count(reader)
@@ -109,14 +109,14 @@ class EarlierMessages:
         if newest is None or after - newest.after > EARLIER_EVENTS_COUNT:
             newest = self._newest[branch] = _Newest(reader, self._indexes, branch, after)
         elif after < newest.after:
-            newest = _Newest(reader, self._indexes, branch, after)  # Of a moment long ago, and used once.
+            newest = _Newest(reader, self._indexes, branch, after)  # Of a moment long ago: used once and not kept.
         newest.fill(end)
         return newest
 
 
 def matches(looks: "Sequence[tuple[Look, Any]]", query: str, top_k: int) -> "list[Match]":
-    """Search rows, each with the mask of those that may be found; return none where nothing answers the query."""
-    from refold.index import messages as index  # noqa: PLC0415 - loaded only by those who search
+    """Search rows, each with a mask of those that can be found; return no match if nothing answers the query."""
+    from refold.index import messages as index  # noqa: PLC0415 - imported on first use
     from refold.index.terms import asks, subject_of, terms_of  # noqa: PLC0415
     from refold.memory.message_indexes import ROLE_NUMBERS  # noqa: PLC0415
 
@@ -133,18 +133,18 @@ def matches(looks: "Sequence[tuple[Look, Any]]", query: str, top_k: int) -> "lis
 
     found = best(subject, 1, words_min)
     is_below = not found or found[0].score * found[0].words / words_min < _RELEVANCE_MIN
-    # Once one answers, one word is enough for the others: a long answer has the words in several messages.
+    # Once one answers, one word is enough for the others: a long answer spreads its words over several messages.
     return [] if is_below else best(query if words_min == _WORDS_MIN else subject, top_k, 1)
 
 
 def _is_rare(looks: "Sequence[Look]", term: str) -> bool:
-    """Return whether few messages have a term, those that only ask left out."""
+    """Return whether few messages have a term, not counting messages that mostly ask."""
     having = sum(int((look.questions[look.rows_of(term)] <= _ASKING_SHARE).sum()) for look in looks)
     return having <= max(_RARE_COUNT, _RARE_SHARE * sum(len(look.seqs) for look in looks))
 
 
 class _Newest:
-    """The newest events of a branch: the messages of each project, and how conversations belong together."""
+    """The newest events of a branch: the messages of each project, and how conversations are related."""
 
     def __init__(self, reader: Reader, indexes: "Callable[[], MessageIndexes]", branch: int, after: int) -> None:
         self.after = after
@@ -152,15 +152,15 @@ class _Newest:
         self._indexes = indexes
         self._branch = branch
         self._seq = after
-        # By project, and by conversation without one and its forks, the seqs of the events that brought messages.
+        # Seqs of the events that brought messages, by project, or by conversation and its forks if they have none.
         self._scopes: dict[str, list[int]] = {}
         self._scope_of: dict[str, str] = {}
-        self._bases: dict[str, tuple[str, int]] = {}  # Of each fork the stream from which it went on, and the seq.
+        self._bases: dict[str, tuple[str, int]] = {}  # Fork -> the stream it was forked from, and the seq.
         self._dropped: dict[str, int] = {}
-        self._replaced: list[tuple[str, int, MessageReplaced]] = []  # Stream and seq of each.
+        self._replaced: list[tuple[str, int, MessageReplaced]] = []  # Each with its stream and seq.
         self._retractions = Retractions()
-        self._questions: dict[str, int] = {}  # Of each conversation the seq of the user's last message.
-        self._question_of: dict[int, int] = {}  # Of each answer that of the message which it answers.
+        self._questions: dict[str, int] = {}  # Conversation -> the seq of the user's last message.
+        self._question_of: dict[int, int] = {}  # Seq of an answer -> the seq of the message it answers.
 
     def fill(self, end: int) -> None:
         """Read the events up to a seq."""
@@ -203,8 +203,8 @@ class _Newest:
         self._scope_of[stream] = known if project is None else f"project/{project}"
 
     def _scope_name(self, stream: str) -> str:
-        """Name the scope of a conversation, which may have begun before all that was read."""
-        unmet: list[Recorded] = []  # A fork behind what it was forked from, however many forks that is.
+        """Return the name of the scope of a conversation, which may have begun before the events that were read."""
+        unmet: list[Recorded] = []  # First events: of the conversation, of what it was forked from, and so on.
         name = stream
         while name not in self._scope_of and (first := self._first(name)) is not None:
             unmet.append(first)
@@ -214,7 +214,7 @@ class _Newest:
         for first in reversed(unmet):
             if isinstance(first.event, ConversationOpened):
                 self._meet(first, first.event.project)
-            else:  # A fork that was dropped may have begun anew, elsewhere.
+            else:  # A fork that was dropped may have begun anew in another project.
                 key = key_of(self._branch, first.stamp.stream)
                 self._meet(first, self._reader.read(key, _project, self.after))
         return self._scope_of.get(stream, stream)
@@ -231,7 +231,7 @@ class _Newest:
         return stream
 
     def is_taken_back(self, message: Message, end: int) -> bool:
-        """Return whether all that a message said was taken back at a seq, or all that it answers."""
+        """Return whether all that a message said was retracted at a seq, or all that the message it answers said."""
         question = self._question_of.get(message.seq)
         if question is not None and self._retractions.hides(question, None, end):
             return True
@@ -240,7 +240,7 @@ class _Newest:
     def looks(
         self, stream: str, project: str, after: int, end: int, shown: AbstractSet[int]
     ) -> "Iterator[tuple[Look, Any]]":
-        """Yield the rows among which a conversation finds messages, each time with a mask of those it may find."""
+        """Yield the rows that a conversation searches, each time with a mask of those it can find."""
         own = self._scope_name(stream)
         common = f"project/{project}"
         for name in dict.fromkeys((common, own)):
@@ -260,13 +260,13 @@ class _Newest:
         *,
         is_common: bool,
     ) -> Any:
-        import numpy as np  # noqa: PLC0415 - loaded only by those who search
+        import numpy as np  # noqa: PLC0415 - imported on first use
 
         ends = np.full(len(numbers), _LAST if is_common else 0)
         root = self._root(stream)
         for relative in (root, *(fork for fork in self._bases if self._root(fork) == root)):
             if relative in numbers:
-                ends[numbers[relative]] = 0  # It went another way.
+                ends[numbers[relative]] = 0  # Relatives took another path.
         until = _LAST
         while True:
             if stream in numbers:
@@ -282,7 +282,7 @@ class _Newest:
         return mask & look.without(self._hidden(end, shown)) if self._replaced else mask
 
     def _hidden(self, end: int, shown: AbstractSet[int]) -> list[tuple[int, int]]:
-        """Return seq and place of the messages that had another content later on, or whose content is shown."""
+        """Return seq and place of the messages whose content was replaced later, or is shown already."""
         known = [each for each in self._replaced if each[1] <= end]
         last = {(stream, event.id): seq for stream, seq, event in known}
         hidden = [(event.origin, event.place) for _, _, event in known]

@@ -1,4 +1,4 @@
-"""Edits of a window by its messages: the newest one taken out, one of them with another content."""
+"""Edits of the messages in a window: the newest taken out, the content of one replaced."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -21,8 +21,8 @@ from refold.views.window import WINDOW, MessageRemoved, Window
 
 
 def pop(core: Core, stream: str, cited: tuple[int, ...], write: Callable[..., Recorded | None]) -> Message | None:
-    """Take the newest message out of a window and return it, ``None`` where there is none."""
-    taken: list[Message] = []  # The last is the one that was taken: a decision may be made more than once.
+    """Take the newest message out of a window and return it, ``None`` if there is none."""
+    taken: list[Message] = []  # The last one is the message taken: a decision can be made more than once.
 
     def decide(state: State) -> Event | None:
         newest = state.part(WINDOW).newest()
@@ -42,13 +42,13 @@ def pop(core: Core, stream: str, cited: tuple[int, ...], write: Callable[..., Re
 
 
 def _message_before(core: Core, stream: str, message_id: str, noted: Recorded) -> Message:
-    """Return a message of a window as an event found it; one that was erased since has no content."""
+    """Return a message as it was in the window before an event; one that was erased since has no content."""
     found = core.read_around(stream, lambda state: state.part(WINDOW).find(message_id), noted.stamp, is_before=True)
     assert found is not None, f"seq {noted.stamp.seq} is about a message that was not there"
     return found
 
 
-# Another content.
+# Replacing the content.
 
 
 class Content(NamedTuple):
@@ -62,7 +62,7 @@ class Content(NamedTuple):
     metadata: object
 
     def as_event(self, core: Core, role: str) -> MessageAppended:
-        """Return the event of a message of a role with the content, checked; its tokens are counted."""
+        """Check the content, count its tokens, and return it as the event of a message with a role."""
         tokens = core.counter if self.tokens is None else checks.tokens(self.tokens)
         given = (self.name, self.tool_calls, self.tool_call_id, self.metadata)
         return message_event((), "", role, self.content, tokens, False, *given)  # noqa: FBT003 - a field of the row
@@ -71,8 +71,8 @@ class Content(NamedTuple):
 def replace(
     core: Core, stream: str, key: str | int, given: Content, cited: tuple[int, ...], write: Callable[..., Any]
 ) -> Message:
-    """Give a message of a window another content and return it as it is now."""
-    # Counted here, with no lock held: a message never has another role.
+    """Replace the content of a message in a window and return the new message."""
+    # Tokens are counted here, with no lock held; the role of a message never changes.
     known = core.read_lightly(stream, lambda state: state.part(WINDOW).find(key), None)
     made = given.as_event(core, known.role if known is not None else "assistant" if given.tool_calls else "tool")
     before: list[Message] = []
@@ -106,7 +106,7 @@ def _replacing(
         )
     origin = live.stamp.seq
     event = MessageReplaced(
-        tuple(dict.fromkeys((*cited, origin))),  # What is erased of the message reaches what it became.
+        tuple(dict.fromkeys((*cited, origin))),  # So that erasing the message reaches its replacement.
         live.id,
         live.event.role,
         new.tokens,
@@ -137,7 +137,7 @@ def _check_pinned(window: Window, event: MessageReplaced, live: Message) -> None
 
 
 def _place_of(core: Core, live: Message) -> int:
-    """Return the place of a message among those of the imported state that it came with."""
+    """Return the place of a message in the imported state that it came with."""
     event, stamp = core.recorded(live.stamp.seq)
     assert isinstance(event, StateImported), f"seq {stamp.seq} imported a state"
     return next(place for place, each in enumerate(imported_messages(event, stamp)) if each.id == live.id)

@@ -1,4 +1,4 @@
-"""Exposure: the contexts, recalls and windows in which a model saw something, and what it answered."""
+"""Exposure: the contexts, recalls and windows in which a model saw something, and its answers."""
 
 from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from refold.memory.memory import Memory
 
 _SHOWN_RANKING: Final = "shown"
-"""The ranking of recalls that only say that a context showed memories."""
+"""The ranking of recalls that only record that a context showed memories."""
 
 _CONVERSATION: Final = "conversation/"
 _FEW_EVENTS: Final = 4
@@ -40,14 +40,14 @@ PARTS: Final = {
     "skill": "skills",
     "episode": "episodes",
 }
-"""The part of a context in which a kind of subjects is."""
+"""The part of a context that shows each kind of subject."""
 
 _WORDS_COUNT: Final = 8
-"""Words of a note that are looked for in a part: marks that could forge another part are changed there."""
+"""Words of a note that are looked for in a part, which alters marks that could forge another part."""
 
 _THEN_COUNT_MAX: Final = 64
 _PASS_COUNT_MIN: Final = 16
-"""Messages of one conversation from which on its windows are gone through once for all of them."""
+"""Above this number of messages of one conversation, its windows are walked once for all of them."""
 
 
 class Display(NamedTuple):
@@ -71,22 +71,22 @@ class Display(NamedTuple):
         return cls(memory, event, stamp.seq, budget, plan, unpack_json(event.skills) if event.skills else [])
 
     def rebuilt(self) -> Any:
-        """Return the context as it was, ``None`` where this installation cannot build it again."""
+        """Rebuild the context; return ``None`` if this installation cannot."""
         try:
             return self.memory.rebuild(self.seq).context
         except NotFound:
             return None
 
     def text(self, part: str) -> str:
-        """Return the text of a part, empty where there was none or it cannot be built again."""
+        """Return the text of a part, empty if there was none or it cannot be rebuilt."""
         context = self.rebuilt()
         found = None if context is None else context.part(part)
         return "" if found is None else str(found.text)
 
     def skills_shown(self) -> list[str]:
-        """Return the names of the skills that it shows, the best first."""
+        """Return the names of the skills that it shows, best first."""
         kept: int = self.plan.get("skills", 0) if self.plan.get("skills_chars", 1) else 0
-        if kept > 1:  # Of several, the last ones may have been cut to nothing.
+        if kept > 1:  # The last of several may have been cut to nothing.
             kept = self.text("skills").count("\n[/skill]")
         return [name for name, _, _ in self.skills[:kept]]
 
@@ -107,7 +107,7 @@ class Display(NamedTuple):
             return name in [each for each, _, _ in self.skills] and name in self.skills_shown()
         if subject.kind == "message":
             return self.quotes(subject.seq) or self._has_in_window(core, subject)
-        if not event.names:  # It was erased: it may have shown all that was there, and is not left out.
+        if not event.names:  # It was erased: it may have shown everything there was, so it counts.
             return subject.seq <= event.origin
         part = PARTS.get(subject.kind, "")
         kind, _, name = subject.stream.partition("/")
@@ -117,7 +117,7 @@ class Display(NamedTuple):
             return False
         origin = core.recorded(subject.seq)
         if origin.stamp.erased:
-            return True  # Its text is nowhere to be looked for: the part that held its like was shown.
+            return True  # Its text is gone, so it cannot be looked for: it counts that the part of its kind was shown.
         words = subject.key or getattr(origin.event, "text", "") or getattr(origin.event, "path", "")
         text = self.text(part)
         return all(word in text for word in words.split()[:_WORDS_COUNT])
@@ -129,7 +129,7 @@ class Display(NamedTuple):
             lambda state: (state.part(WINDOW).find(subject.key) is not None, state.part(WINDOW).tokens),
             event.origin,
         )
-        if not is_held or not self.budget or not self.plan:  # Of an erased context, its parts are not known either.
+        if not is_held or not self.budget or not self.plan:  # The parts of an erased context are unknown too.
             return is_held
         tokens = dict(zip(event.names, event.tokens, strict=True))
         if tokens.get("window", 0) + tokens.get("system", 0) == count:
@@ -139,7 +139,7 @@ class Display(NamedTuple):
 
 
 def skill_name(core: Core, subject: Subject) -> str:
-    """Return the name under which a skill is selected and shown; a learned one has an id besides."""
+    """Return the name under which a skill is selected and shown; a learned skill also has an id."""
     event = core.recorded(subject.seq).event if subject.seq else None
     return event.name if isinstance(event, SkillLearned) and event.id == subject.key else subject.key
 
@@ -190,7 +190,7 @@ def _lists(recorded: Recorded, key: str) -> bool:
 
 
 def _last_seq(core: Core, subject: Subject, at: int) -> int:
-    """Return up to where a value was the value of its key; that of an erased one is not known, its place is."""
+    """Return the seq until which a value was current; an erased value has no key, but the next one points to it."""
     if subject.kind not in KEY_KINDS:
         return at
     if subject.key:
@@ -206,7 +206,7 @@ def _contexts(core: Core, stream: str | None, after: int, until: int) -> Iterato
 
 
 def _derived(core: Core, seq: int, at: int) -> list[Recorded]:
-    """Return the events that say that they were derived from one."""
+    """Return the events that cite an event as a source."""
     reader, source = core.engine.reader, SEQ.pack(seq)
     seqs = [SEQ.unpack(key[SEQ.size :])[0] for key, _ in scan(reader.log, "derived", source, PAGE_EVENTS)]
     with reader.state_lock:
@@ -217,7 +217,7 @@ def _derived(core: Core, seq: int, at: int) -> list[Recorded]:
 
 
 def influence_of(memory: "Memory", x: object, conversation: object) -> Influence:
-    """Return the turns that held what a caller means."""
+    """Return the turns that held what a caller refers to."""
     core, frozen = core_of(memory)
     at = core.engine.reader.current_head() if frozen is None else frozen
     found = resolved(core, x, name_of(conversation), at)
@@ -238,13 +238,13 @@ def influence(memory: "Memory", core: Core, subjects: Collection[Subject], about
 
 
 def _turns(memory: "Memory", core: Core, subjects: Collection[Subject], at: int) -> Iterator[tuple[str, int, int]]:
-    """Yield conversation, answer and what was seen of each turn, some of them more than once."""
+    """Yield conversation, answer and the seq of what was seen for each turn, some turns more than once."""
     messages: dict[str, list[Subject]] = {}
     memories = {subject.key for subject in subjects if subject.kind == "memory"}
     answers: dict[str, tuple[int, int]] = {}
     for stream, seq in _showings(memory, core, subjects, memories, at):
         begin, answer = answers.get(stream, (0, 0))
-        if not 0 < begin <= seq or 0 < answer <= seq:  # Else it is the same as that of the one before.
+        if not 0 < begin <= seq or 0 < answer <= seq:  # Otherwise the answer is the same as for the showing before.
             answer = _answer_after(core, stream, seq, at)
             answers[stream] = seq, answer
         yield stream.removeprefix(_CONVERSATION), answer, seq
@@ -274,7 +274,7 @@ def _showings(
         for subject in others:
             yield from ((each.stamp.stream, each.stamp.seq) for each in exposures(memory, core, subject, at))
         return
-    # Of very many, as in an erasure, it counts that the part with their like was shown.
+    # For very many subjects, as in an erasure, it counts that the part of their kind was shown.
     seqs = {subject.seq for subject in others}
     streams = {subject.stream for subject in others}
     parts = {PARTS[subject.kind] for subject in others if subject.kind in PARTS}
@@ -287,7 +287,7 @@ def _showings(
 
 
 def _forks(core: Core, stream: str, after: int, at: int) -> Iterator[str]:
-    """Yield the conversations that went on from a state of another one, directly or through others."""
+    """Yield the conversations that continued from a state of another, directly or through others."""
     names, known = core.engine.reader.names(), {stream}
     for event, stamp in core.events(Sought((), (), FLAG_BASE), after=after, until=at):
         is_other = stamp.stream.startswith(_CONVERSATION) and stamp.stream not in known
@@ -298,7 +298,7 @@ def _forks(core: Core, stream: str, after: int, at: int) -> Iterator[str]:
 
 
 def _window_turns(core: Core, stream: str, subjects: Collection[Subject], at: int) -> Iterator[int]:
-    """Yield the seqs of the answers before which the window held a message, where no context was shown instead."""
+    """Yield the seqs of the answers before which the window held a message, unless a context was shown instead."""
     if len(subjects) > _PASS_COUNT_MIN:
         yield from _passed_turns(core, stream, frozenset(subject.key for subject in subjects), at)
         return
@@ -338,13 +338,13 @@ def _holds_any(window: Any, ids: Collection[str]) -> bool:
 
 
 def _answer_after(core: Core, stream: str, seq: int, at: int) -> int:
-    """Return the seq of the first answer of the assistant behind a seq, 0 where there is none yet."""
+    """Return the seq of the assistant's first answer after a seq, 0 if there is none yet."""
     events = core.engine.reader.events(core.key(stream), seq, at, first_page=_FEW_EVENTS)
     return next((s.seq for e, s in events if isinstance(e, MessageAppended) and e.role == "assistant"), 0)
 
 
 def _answer(core: Core, conversation: str, answer: int, at: int) -> tuple[str, tuple[int, ...]]:
-    """Return an answer as a sentence, and the seqs of what was done before the next message of user or assistant."""
+    """Return an answer as a sentence, and the seqs of the events before the next message of user or assistant."""
     if not answer:
         return "nothing was answered yet", ()
     then, key = list[int](), core.key(f"{_CONVERSATION}{conversation}")
@@ -359,7 +359,7 @@ def _answer(core: Core, conversation: str, answer: int, at: int) -> tuple[str, t
 
 
 def reach(core: Core, seqs: Collection[int]) -> tuple[int, int]:
-    """Return in how many turns of how many conversations a model saw what events of any branch brought."""
+    """Return the numbers of turns and of conversations in which a model saw what events of any branch brought."""
     from refold.memory.memory import Memory  # noqa: PLC0415 - it is above this module
 
     reader = core.engine.reader
@@ -380,7 +380,7 @@ def reach(core: Core, seqs: Collection[int]) -> tuple[int, int]:
 
 
 def _brought(recorded: Recorded) -> list[Subject]:
-    """Return the items that an event brought; of an imported state all messages."""
+    """Return the subjects that an event brought; for an imported state, all its messages."""
     stamp = recorded.stamp
     messages = [Subject("message", stamp.stream, each.id, stamp.seq) for each in messages_by(recorded)]
     return messages or subjects_of(recorded)

@@ -1,4 +1,4 @@
-"""What the layers above build of the public verbs: this layer may not import them, and works where they are missing."""
+"""Public methods implemented by the layers above, which this layer must not import, and works without."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -18,13 +18,13 @@ _EXTENSIONS: Final[dict[str, tuple[str, str]]] = {
     "skills": ("refold.skills", "skills_of"),
     "tools": ("refold.agent.builtin", "tools_of"),
 }
-"""The module and the function behind each name; its first argument is the memory."""
+"""The module and the function behind each name; the function's first argument is the memory."""
 
 
 def call_extension(name: str, memory: "Memory", *arguments: Any, **options: Any) -> Any:
     """Call the function behind a name with a memory and further arguments.
 
-    Raises ``NotFound`` where this installation lacks its module.
+    Raises ``NotFound`` if this installation lacks its module.
     """
     module, function = _EXTENSIONS[name]
     try:

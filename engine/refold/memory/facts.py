@@ -1,4 +1,4 @@
-"""Memories of a project: the input of callers, checked, and the events that add, change and remove them."""
+"""Memories of a project: the checked input of callers, and the events that add, change and remove memories."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class Stale(Exception):
-    """A preparation does not fit the state that is decided on: it has to be made anew."""
+    """A preparation that does not fit the state being decided on, and must be made again."""
 
 
 class ProjectStream(NamedTuple):
@@ -44,7 +44,7 @@ class ProjectStream(NamedTuple):
     at: int | None
 
     def check_writable(self) -> None:
-        """Raise unless something can be written here."""
+        """Raise unless the stream can be written to."""
         self.core.refuse_frozen(self.name, self.at)
         self.core.engine.reader.check_writable()
 
@@ -83,7 +83,7 @@ class ProjectStream(NamedTuple):
         return self.read(lambda facts: facts.entries.get(entry_id)) or Entry(entry_id, erased=True)
 
     def entry(self, facts: Facts, entry_id: str) -> Entry:
-        """Return a memory; raise ``NotFound`` where there is none."""
+        """Return a memory; raise ``NotFound`` if there is none."""
         entry = facts.entries.get(entry_id)
         if entry is None:
             raise self.missing(entry_id)
@@ -108,9 +108,9 @@ class ProjectStream(NamedTuple):
         return entry
 
     def retry(self, attempt: Callable[[], T]) -> T:
-        """Return the result of an attempt, repeated while its preparation turns out to be stale.
+        """Return the result of an attempt, which is repeated while its preparation is stale.
 
-        That is so, too, where the project was embedded anew after the attempt had embedded its text.
+        It is also stale if the project was embedded anew after the attempt had embedded its text.
         """
         for _ in range(REDO_COUNT_MAX):
             embedding = self.core.embedding_at(self.at)
@@ -132,7 +132,7 @@ GIVEN: Final = "given"
 
 
 def fitting(own: tuple[str, int], vector: Vector, *, is_empty: bool) -> str:
-    """Return the model of a vector among those of a project; ``EmbeddingMismatch`` for another model or dimension."""
+    """Return the model of a vector of a project; raise ``EmbeddingMismatch`` for another model or dimension."""
     model, dim = own
     if is_empty:
         return vector.model or GIVEN
@@ -150,7 +150,7 @@ def fitting(own: tuple[str, int], vector: Vector, *, is_empty: bool) -> str:
 
 
 class FactInput(NamedTuple):
-    """A memory to add, checked: its event without id and vector, the vector that was given, the time it happened."""
+    """A checked memory to add: its event without id and vector, the vector if given, and the time it happened."""
 
     fields: MemoryAdded
     vector: Vector | None
@@ -201,14 +201,14 @@ class FactInput(NamedTuple):
         return self.fields.content
 
     def fingerprint(self, verb: str, *more: Any) -> tuple[Any, ...]:
-        """Return the fields that identify a request. Stored ones were hashed in this order: a new field goes last."""
+        """Return the fields that identify a request; stored hashes depend on their order, so a new field goes last."""
         given = self.fields
         body = (given.content, given.category, given.keywords, given.importance, given.status, given.extra)
         packed = None if self.vector is None else self.vector.packed
         return (verb, *body, given.session, given.origin, given.context, packed, self.occurred_ns, *more)
 
     def event(self, facts: Facts, entry_id: str, vector: Vector | None) -> MemoryAdded:
-        """Return the event that adds the memory to others; raise ``Stale`` if it has no vector yet."""
+        """Return the event that adds the memory; raise ``Stale`` if it has no vector yet."""
         if vector is None:
             raise Stale
         model = fitting((facts.model, facts.dim), vector, is_empty=not facts.entries)
@@ -216,7 +216,7 @@ class FactInput(NamedTuple):
 
 
 def _source(core: Core, source: object) -> tuple[str | None, int]:
-    """Return the session of a source, and its seq: 0 for the name of a session."""
+    """Return the session and the seq of a source; the seq is 0 if the source is the name of a session."""
     if source is None:
         return None, 0
     if isinstance(source, str):
@@ -233,18 +233,18 @@ def _source(core: Core, source: object) -> tuple[str | None, int]:
 
 
 def checked_keywords(keywords: object) -> tuple[str, ...]:
-    """Return given keywords: lower-cased, without spaces around them, each once, in their order."""
+    """Return keywords lower-cased, stripped of surrounding spaces and without duplicates, in their order."""
     words = (word.strip().lower() for word in checks.texts(keywords, "keywords", "a keyword"))
     return checks.keywords(tuple(dict.fromkeys(word for word in words if word)))
 
 
 def checked_id(entry_id: object) -> str:
-    """Return the id of a memory, given as such or as the memory."""
+    """Return the id of a memory, given as an id or as the memory."""
     return entry_id.id if isinstance(entry_id, Entry) else checks.text(entry_id, "id")
 
 
 class FactChanges(NamedTuple):
-    """The changes of an update, checked; ``None`` leaves a field as it is."""
+    """The checked changes of an update; ``None`` leaves a field as it is."""
 
     content: str | None
     category: str | None
@@ -278,12 +278,12 @@ class FactChanges(NamedTuple):
         )
 
     def fingerprint(self, entry_id: str) -> tuple[Any, ...]:
-        """Return the fields that identify a request. Stored ones were hashed in this order: a new field goes last."""
+        """Return the fields that identify a request; stored hashes depend on their order, so a new field goes last."""
         packed = None if self.vector is None else self.vector.packed
         return ("update", entry_id, self.content, self.category, self.keywords, self.importance, self.extra, packed)
 
     def applied(self, entry: Entry) -> Entry:
-        """Return a changed memory; keywords that were those of its content become those of its new one."""
+        """Return the changed memory; keywords that were found in the old content are found anew in the new content."""
         content = entry.content if self.content is None else self.content
         words = entry.words if self.keywords is None else self.keywords
         if self.keywords is None and entry.words == keywords_of(entry.content)[:KEYWORDS_COUNT_MAX]:
@@ -295,9 +295,9 @@ class FactChanges(NamedTuple):
     def event(
         self, facts: Facts, entry: Entry, vector: Vector | None, sources: tuple[int, ...]
     ) -> MemoryUpdated | None:
-        """Return the event of the changes, ``None`` where there is none; raise ``Stale`` for a new text without vector.
+        """Return the event of the changes, or ``None`` if nothing changes; raise ``Stale`` if a new text has no vector.
 
-        ``vector`` is that of the new text, or the one that was given.
+        ``vector`` is the vector of the new text, or the one that the caller gave.
         """
         target = self.applied(entry)
         names = ("content", "category", "keywords", "importance", "metadata")
@@ -328,7 +328,7 @@ class FactChanges(NamedTuple):
 
 
 def refuse_twin(facts: Facts, entry: Entry, content: str) -> None:
-    """Raise ``InvalidInput`` if another memory has the content that one is about to get."""
+    """Raise ``InvalidInput`` if another memory already has the content that a memory is about to get."""
     twin = facts.with_content(content)
     if twin is not None and twin.id != entry.id:
         raise InvalidInput(f"the memory {twin.id} says exactly this; delete one of the two, or update that one")
@@ -338,7 +338,7 @@ def refuse_twin(facts: Facts, entry: Entry, content: str) -> None:
 
 
 def add(stream: ProjectStream, given: FactInput, options: Options) -> Entry:
-    """Add a memory and return it; where one of exactly its content exists, return that and append nothing."""
+    """Add a memory and return it; if one with exactly this content exists, return that and append nothing."""
     stream.check_writable()
     if not given.content.strip():
         checks.invalid("content is empty; give a memory something to say")
@@ -362,7 +362,7 @@ def add(stream: ProjectStream, given: FactInput, options: Options) -> Entry:
         if noted is not None:
             event, stamp = noted
             assert isinstance(event, MemoryAdded), event
-            # A request may have been answered by what was erased since.
+            # The memory that answered the request may have been erased since.
             return Entry(event.id, erased=True) if stamp.erased else stream.deliver(entry_of(event, stamp))
         entry = existing[-1] if existing else stream.read(lambda facts: facts.with_content(given.content))
         if entry is None:
@@ -373,7 +373,7 @@ def add(stream: ProjectStream, given: FactInput, options: Options) -> Entry:
 
 
 def update(stream: ProjectStream, entry_id: str, changes: FactChanges, options: Options) -> Entry:
-    """Change fields of a memory; return it as it is then."""
+    """Change fields of a memory and return the changed memory."""
     stream.check_writable()
     sources = stream.core.sources(options.sources)
 
@@ -397,7 +397,7 @@ def update(stream: ProjectStream, entry_id: str, changes: FactChanges, options: 
 
 
 def entries_of(stream: ProjectStream, category: object, status: object) -> list[Entry]:
-    """Return the memories in the order of their adding, of one category or status if given."""
+    """Return the memories in the order they were added, of one category or status if given."""
     category = None if category is None else checks.one_of(category, "category", CATEGORIES)
     status = None if status is None else checks.one_of(status, "status", STATUSES)
     return stream.read(

@@ -1,4 +1,4 @@
-"""Files of a model under ``/memories``: the verbs of Anthropic's memory tool, over the log."""
+"""Files of a model under ``/memories``: the commands of Anthropic's memory tool, on top of the log."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Paths of files as a model gives them: one form for each place, and nothing that leads out of ``/memories``.
+# Paths of files as a model gives them: one canonical form for each place, and nothing outside of ``/memories``.
 #
-# Nothing of it touches a disk. What other programs might take for a way out is refused even though it is none here: a
-# mirror or an export may bring these names to a file system one day.
+# These paths never touch a disk. Names that other programs might follow to the outside are refused although they are
+# harmless here, because a mirror or an export may bring them to a file system one day.
 
 
 def clean_path(path: object, what: str = "path") -> str:
-    """Return a path in its one form: beginning with the root, without ``.``, ``..``, empty names and a last slash.
+    """Return a path in canonical form: it begins with the root, without ``.``, ``..``, empty names or a final slash.
 
-    Raises ``InvalidInput`` for a path that does not begin with the root, that leads out of it, or that holds
-    backslashes, control characters or encoded dots and slashes; ``LimitExceeded`` for one that is too long or deep.
+    Raises ``InvalidInput`` for a path that does not begin with the root, that leads out of it, or that contains
+    backslashes, control characters or encoded dots and slashes; ``LimitExceeded`` for one that is too long or too deep.
     """
     given = checks.text(path, what, PATH_BYTES_MAX, "PATH_BYTES_MAX")
     if given != ROOT and not given.startswith(f"{ROOT}/"):
@@ -59,7 +59,7 @@ def clean_path(path: object, what: str = "path") -> str:
 
 
 def _walked(path: str) -> list[str]:
-    """Return the names below the root that a path leads to; it may leave the root on its way, but not end outside."""
+    """Return the names below the root that a path leads to; it can leave the root on its way, but not end outside."""
     names: list[str] = []
     for name in path.split("/"):
         if name == ".." and names:
@@ -77,16 +77,16 @@ def _escaping(path: str) -> InvalidInput:
     return InvalidInput(f"Path {path} would escape {ROOT} directory")
 
 
-# The texts that a model gets of its files, and edits of a text; pure.
+# The texts that a model gets about its files, and edits of a text; pure.
 #
-# The texts are a contract: models were trained on them, so that they are, letter by letter, those of the reference
-# implementation of Anthropic's memory tool has them.
+# The texts are a contract: models were trained on them, so they are, letter by letter, those of the reference
+# implementation of Anthropic's memory tool.
 
 LINES_COUNT_MAX: Final = 999_999
-"""Lines of a file that can be shown: their numbers have six digits."""
+"""The most lines of a file that can be shown: line numbers have six digits."""
 
 OCCURRENCES_COUNT_MAX: Final = 1_000
-"""Lines that an error names where a text is not unique."""
+"""The most lines that an error names if a text is not unique."""
 
 SHOWN_DEPTH: Final = 2
 """Levels of directories that are listed."""
@@ -100,7 +100,7 @@ _UNIT_BITS: Final = 10
 
 
 def shown_size(size_bytes: int) -> str:
-    """Return a size as a person reads it: ``0B``, ``1.5K``, ``2M``."""
+    """Return a human-readable size: ``0B``, ``1.5K``, ``2M``."""
     if size_bytes == 0:
         return "0B"
     place = min((size_bytes.bit_length() - 1) // _UNIT_BITS, len(_UNITS) - 1)
@@ -109,7 +109,7 @@ def shown_size(size_bytes: int) -> str:
 
 
 def shown_file(path: str, text: str, view_range: Sequence[int] | None) -> str:
-    """Return the lines of a file with their numbers; raises ``LimitExceeded`` for more than can be numbered."""
+    """Return the lines of a file with their numbers; raise ``LimitExceeded`` if there are too many to number."""
     lines = text.split("\n")
     if len(lines) > LINES_COUNT_MAX:
         raise LimitExceeded(f"File {path} exceeds maximum line limit of {LINES_COUNT_MAX:,} lines.")
@@ -147,7 +147,7 @@ def _listed(tree: Tree, place: str) -> Iterator[tuple[list[str], Node]]:
 
 
 def replaced(path: str, text: str, old_str: str, new_str: str) -> tuple[str, int]:
-    """Return a text after the replacement of a piece that occurs once, and where that was; else ``InvalidInput``."""
+    """Replace a piece that occurs once; return the new text and the place, or raise ``InvalidInput``."""
     count = text.count(old_str)
     if count == 0:
         raise InvalidInput(f"No replacement was performed, old_str `{old_str}` did not appear verbatim in {path}.")
@@ -160,7 +160,7 @@ def replaced(path: str, text: str, old_str: str, new_str: str) -> tuple[str, int
 
 
 def _lines_of(text: str, piece: str) -> Iterator[int]:
-    """Yield the line of each occurrence, overlapping ones too, as many as an error names."""
+    """Yield the line of each occurrence, including overlapping ones, up to the number that an error names."""
     line, begin, place = 1, 0, text.find(piece)
     for _ in range(OCCURRENCES_COUNT_MAX):
         if place < 0:
@@ -171,7 +171,7 @@ def _lines_of(text: str, piece: str) -> Iterator[int]:
 
 
 def snippet(text: str, place: int) -> str:
-    """Return the first line of an edit, with two lines around it."""
+    """Return the first line of an edit, with two lines before and after it."""
     lines = text.split("\n")
     changed = text.count("\n", 0, place)
     begin, end = max(0, changed - _AROUND_LINES), min(len(lines), changed + _AROUND_LINES + 1)
@@ -179,7 +179,7 @@ def snippet(text: str, place: int) -> str:
 
 
 def inserted(text: str, insert_line: int, insert_text: str) -> str:
-    """Return a text with another one behind one of its lines; ``InvalidInput`` for a line that it does not have."""
+    """Insert a text after a line of another and return the result; raise ``InvalidInput`` for an unknown line."""
     lines = text.split("\n")
     if not lines[-1]:
         lines.pop()
@@ -193,7 +193,7 @@ def inserted(text: str, insert_line: int, insert_text: str) -> str:
 
 
 def difference(before: str, after: str) -> tuple[int, int, str]:
-    """Return the start of the difference of two texts, the length that it replaces, and the text that replaces it."""
+    """Return the start of the difference between two texts, the length it replaces, and the replacement."""
     begin = _alike(before, after)
     shorter = min(len(before), len(after)) - begin
     end = _alike(before[::-1][:shorter], after[::-1][:shorter])
@@ -201,7 +201,7 @@ def difference(before: str, after: str) -> tuple[int, int, str]:
 
 
 def _alike(one: str, other: str) -> int:
-    """Return how many characters two texts begin with that are the same, by halves: each comparison is one in C."""
+    """Return the length of the common prefix of two texts, by bisection: each comparison runs in C."""
     least, most = 0, min(len(one), len(other))
     while least < most:
         middle = (least + most + 1) // 2
@@ -222,7 +222,7 @@ FILES_COUNT_MAX: Final = 1_024
 """Files and directories of one tree."""
 
 EDITS_COUNT_MAX: Final = 64
-"""Edits of a file after which the next one is written whole, so that reading it never takes more events."""
+"""Edits of a file after which the next one stores the whole text, which bounds the events a read takes."""
 
 assert FILE_CHARS_MAX < FILES_CHARS_MAX
 
@@ -230,7 +230,7 @@ _FREE: Final = "delete what is no longer needed"
 
 
 class FileEntry(Struct, frozen=True):
-    """A file: its path, its size in UTF-8, and the seq of the event that wrote it last, below 0 in an open batch."""
+    """A file: its path, its bytes in UTF-8, and the seq of the event that last wrote it, below 0 in an open batch."""
 
     path: str
     size_bytes: int
@@ -238,7 +238,7 @@ class FileEntry(Struct, frozen=True):
 
 
 class Files(Handle):
-    """A handle on a tree of files; its verbs return and raise the texts that a model gets.
+    """A handle on a tree of files; its methods return and raise the texts that a model gets.
 
     >>> from refold import Memory
     >>> files = Memory().files()
@@ -268,24 +268,24 @@ class Files(Handle):
         ]
 
     def read(self, path: str) -> str:
-        """Return the text of a file; ``NotFound`` where there is none, ``InvalidInput`` for a directory."""
+        """Return the text of a file; ``NotFound`` if there is none, ``InvalidInput`` for a directory."""
         place = clean_path(path)
         return self._look(lambda tree: _file(tree, path, place).text or "")
 
     def blame(self, path: str, line: int | None = None) -> "Sequence[Revision]":
-        """Return who wrote each line of a file and when; of one ``line``, from 1, all that it said, oldest first.
+        """Return who wrote each line of a file and when, or every text that one ``line`` (from 1) had, oldest first.
 
-        ``revision.key`` is the number of the line. ``NotFound`` where there is no such file.
+        ``revision.key`` is the number of the line. Raises ``NotFound`` if there is no such file.
         """
-        from refold.memory.blame import file_revisions  # noqa: PLC0415 - loaded only by those who ask
+        from refold.memory.blame import file_revisions  # noqa: PLC0415 - imported on first use
 
         return file_revisions(self._core, self._stream, clean_path(path), line, self._at)
 
     def view(self, path: str, view_range: Sequence[int] | None = None) -> str:
         """Return a file with numbered lines, or the contents of a directory, as a model gets them.
 
-        ``view_range`` is the first and the last line, the last may be -1. Raises ``NotFound`` for a path that is not
-        there.
+        ``view_range`` is the first and the last line; the last can be -1, for the end. Raises ``NotFound`` for a path
+        that does not exist.
         """
         place, lines = clean_path(path), _range(view_range)
 
@@ -298,14 +298,14 @@ class Files(Handle):
         return self._look(shown)
 
     def seqs_shown(self, path: str) -> tuple[int, ...]:
-        """Return the seqs of the events that hold what ``view(path)`` shows, as sources of what shows it."""
+        """Return the seqs of the events that ``view(path)`` is made from, to cite as its sources."""
         place = clean_path(path)
 
         def held(tree: Tree) -> tuple[int, ...]:
             node = tree.nodes.get(place)
             if node is None or node.text is None:
                 return tuple(each.named for _, each in _listed(tree, place))
-            return node.chain[-1:]  # It was derived from those before it.
+            return node.chain[-1:]  # It is derived from the events before it.
 
         return self._look(held)
 
@@ -313,7 +313,7 @@ class Files(Handle):
 
     @mutation
     def create(self, path: str, file_text: str, **options: Unpack[MutationOptions]) -> str:
-        """Write a file where nothing is, with the directories on the way; ``InvalidInput`` where something is."""
+        """Create a file, with its parent directories; raise ``InvalidInput`` if the path exists."""
         place, text = clean_path(path), _text(file_text, "file_text")
         cited, file_id = self._cited(options), self._core.engine.reader.new_id()
 
@@ -329,9 +329,10 @@ class Files(Handle):
 
     @mutation
     def str_replace(self, path: str, old_str: str, new_str: str, **options: Unpack[MutationOptions]) -> str:
-        """Replace a text that occurs once in a file; return the lines around it.
+        """Replace a text that occurs once in a file, and return the lines around it.
 
-        Raises ``NotFound`` for a file that is not there, ``InvalidInput`` for a text that is not there, or not once.
+        Raises ``NotFound`` if the file does not exist, ``InvalidInput`` if the text does not occur or occurs more than
+        once.
         """
         place, old, new = clean_path(path), _text(old_str, "old_str"), _text(new_str, "new_str")
         cited, shown = self._cited(options), [EDITED]
@@ -347,7 +348,7 @@ class Files(Handle):
         return self._snippet_of(noted, old) if shown == [EDITED] else shown[0]
 
     def _snippet_of(self, noted: Recorded | None, old: str) -> str:
-        """Return the answer to a request that is repeated: the lines as they were then."""
+        """Return the answer to a repeated request: the lines as they were after the first one."""
         if noted is None:
             return EDITED
         event, stamp = noted
@@ -358,15 +359,15 @@ class Files(Handle):
                 self._stream, lambda state: _text_with(state.part(FILES), event.id), stamp, is_before=is_before
             )
 
-        # The old text occurred once, the new one may occur anywhere.
+        # The old text occurred once; the new one can occur anywhere.
         before, after = then(is_before=True), then(is_before=False)
         return EDITED if before is None or after is None else snippet(after, before.find(old))
 
     @mutation
     def insert(self, path: str, insert_line: int, insert_text: str, **options: Unpack[MutationOptions]) -> str:
-        """Insert a text behind a line of a file, 0 for its beginning.
+        """Insert a text after a line of a file; line 0 is its beginning.
 
-        Raises ``NotFound`` for a file that is not there, ``InvalidInput`` for a line that it does not have.
+        Raises ``NotFound`` if the file does not exist, ``InvalidInput`` for a line that it does not have.
         """
         place, text = clean_path(path), _text(insert_text, "insert_text")
         if type(insert_line) is not int:
@@ -385,7 +386,7 @@ class Files(Handle):
 
     @mutation
     def delete(self, path: str, **options: Unpack[MutationOptions]) -> str:
-        """Remove a file, or a directory with all that it holds; ``NotFound`` where nothing is.
+        """Remove a file, or a directory with everything in it; raise ``NotFound`` if the path does not exist.
 
         The log keeps it, and ``memory.at`` shows it, until it is erased.
         """
@@ -403,10 +404,10 @@ class Files(Handle):
 
     @mutation
     def rename(self, old_path: str, new_path: str, **options: Unpack[MutationOptions]) -> str:
-        """Move a file, or a directory with all that it holds, to a path where nothing is.
+        """Move a file, or a directory with everything in it, to a path that does not exist yet.
 
-        Raises ``NotFound`` for an old path that is not there, ``InvalidInput`` for a new one that is, or that lies
-        inside of the old one.
+        Raises ``NotFound`` if the old path does not exist, ``InvalidInput`` if the new one exists or lies inside the
+        old one.
         """
         old, new = clean_path(old_path, "old_path"), clean_path(new_path, "new_path")
         cited, move_id = self._cited(options), self._core.engine.reader.new_id()
@@ -506,7 +507,7 @@ def _check_chars(tree: Tree, more: int) -> None:
 
 
 def _check_lengths(tree: Tree, old: str, new: str) -> None:
-    """Refuse a move that would make a path too long or too deep, which no verb could name then."""
+    """Refuse a move that would make a path too long or too deep, so that no method could name it."""
     for inner in tree.under(old):
         moved = checks.text(new + inner[len(old) :], "a path that is moved along", PATH_BYTES_MAX, "PATH_BYTES_MAX")
         depth = moved.count("/") - 1
@@ -518,7 +519,7 @@ def _check_lengths(tree: Tree, old: str, new: str) -> None:
 def _edit(
     cited: tuple[int, ...], tree: Tree, node: Node, changed: str, piece: tuple[int, int, str]
 ) -> FileEdited | None:
-    """Return the event that makes a file's text another one: the piece, or after many of them the whole."""
+    """Return the event that changes a file's text: the changed piece, or the whole text after many edits."""
     before = node.text or ""
     if changed == before:
         return None

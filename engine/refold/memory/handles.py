@@ -63,8 +63,8 @@ FACTS: Final[KeyMap[str]] = KeyMap(PROFILE)
 class Profile(Handle):
     """A handle on one profile: flat key/value facts, in the order in which they were first set.
 
-    A key has at most ``KEY_BYTES_MAX`` = 4,096 bytes of UTF-8, a value ``VALUE_BYTES_MAX`` = 16 MiB; else
-    ``LimitExceeded``.
+    A key can have up to ``KEY_BYTES_MAX`` = 4,096 bytes of UTF-8, a value up to ``VALUE_BYTES_MAX`` = 16 MiB; more
+    raises ``LimitExceeded``.
 
     >>> from refold import Memory
     >>> profile = Memory().profile()
@@ -84,7 +84,7 @@ class Profile(Handle):
 
     @mutation
     def set(self, key: str, value: str, **options: Unpack[MutationOptions]) -> None:
-        """Set a fact; a key that exists keeps its place. Setting the value it has appends nothing."""
+        """Set a fact; an existing key keeps its place, and setting its current value appends nothing."""
         key, value, cited = checks.key(key), checks.text(value, "value"), self._cited(options)
         decide = setting(FACTS, key, value, lambda prior, _: ProfileSet(cited, prior, key, value))
         self._write(decide, ("set", key, value), options)
@@ -96,14 +96,14 @@ class Profile(Handle):
 
     @mutation
     def delete(self, key: str, **options: Unpack[MutationOptions]) -> bool:
-        """Remove a fact; return whether it was there."""
+        """Remove a fact and return whether it existed."""
         key, cited = checks.key(key), self._cited(options)
         decide = deleting(FACTS, key, lambda prior, _: ProfileDeleted(cited, prior, key))
         return self._write(decide, ("delete", key), options) is not None
 
     def blame(self, key: str) -> "list[Revision]":
         """Return every value that a fact ever had, oldest first, with its writer and the turn that led to it."""
-        from refold.memory.blame import revisions  # noqa: PLC0415 - loaded only by those who ask
+        from refold.memory.blame import revisions  # noqa: PLC0415 - imported on first use
 
         return revisions(self._core, self._stream, "profile", checks.key(key), self._at)
 
@@ -145,7 +145,7 @@ class Journal(Handle):
         occurred: "int | datetime.datetime | None" = None,
         **options: Unpack[MutationOptions],
     ) -> Note:
-        """Append a note to a day, by default the day on which it happened in the memory's time zone; return it."""
+        """Append a note to a day and return it; by default, the day it happened in the memory's time zone."""
         text = checks.text(text, "text")
         core = self._core
         occurred_ns = None if occurred is None else nanoseconds(occurred, "occurred")
@@ -167,7 +167,7 @@ class Journal(Handle):
     def recent(self, days: int = 3) -> list[Note]:
         """Return the notes of the last ``days`` calendar days, today included, oldest first.
 
-        Today is the day of the clock in the memory's time zone; on a frozen handle, the day of its seq.
+        Today is the current day in the memory's time zone; on a frozen handle, the day of its seq.
         """
         checks.count(days, "days")
         if not days:
@@ -179,17 +179,18 @@ class Journal(Handle):
         return self._read(lambda state: state.part(JOURNAL).between(first, today))
 
 
-# The state of a conversation as a mapping of JSON values, by the lifetimes that the keys' prefixes name.
+# The state of a conversation as a mapping of JSON values, whose key prefixes determine their lifetimes.
 
 
 VALUES: Final[KeyMap[bytes]] = KeyMap(STATE)
 
 
 class ScopedState(Handle):
-    """A mapping of JSON values, ``chat.state``; the prefix of a key says how long its value stays.
+    """A mapping of JSON values, ``chat.state``; the prefix of a key determines the lifetime of its value.
 
-    ``temp:`` is until ``chat.end_round()``, ``session:``, or none, as long as the conversation, ``project:`` for all
-    conversations of the project. Only ``set`` and ``delete`` take ``**options``.
+    A ``temp:`` value lasts until ``chat.end_round()``, a ``session:`` value or one without a prefix as long as the
+    conversation, and a ``project:`` value is shared by all conversations of the project. Only ``set`` and ``delete``
+    take ``**options``.
 
     >>> from refold import Memory
     >>> chat = Memory().conversation("chat-42", project="acme")
@@ -229,7 +230,7 @@ class ScopedState(Handle):
 
     @mutation
     def set(self, key: str, value: Any, **options: Unpack[MutationOptions]) -> None:
-        """Set a key to a JSON value; setting the value it has appends nothing."""
+        """Set a key to a JSON value; setting its current value appends nothing."""
         stream, name = self._place(key)
         if not name:
             raise InvalidInput(f"key {checks.shown(key)} is only a prefix; give it a name behind the colon")
@@ -238,14 +239,14 @@ class ScopedState(Handle):
         self._change(stream, decide, ("state.set", name, packed), options)
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return the value of a key, a new one at each call, or ``default``."""
+        """Return the value of a key, a new object at each call, or ``default``."""
         stream, name = self._place(key)
         packed = self._core.read_key(stream, VALUES, name, self._at)
         return default if packed is None else unpack_json(packed)
 
     @mutation
     def delete(self, key: str, **options: Unpack[MutationOptions]) -> bool:
-        """Remove a key; return whether it was there."""
+        """Remove a key and return whether it existed."""
         stream, name = self._place(key)
         cited = self._cited(options)
         decide = deleting(VALUES, name, lambda prior, place: StateDeleted(cited, prior, place, name))
@@ -253,7 +254,7 @@ class ScopedState(Handle):
 
     def blame(self, key: str) -> "list[Revision]":
         """Return every value that a key ever had, oldest first, with its writer and the turn that led to it."""
-        from refold.memory.blame import revisions  # noqa: PLC0415 - loaded only by those who ask
+        from refold.memory.blame import revisions  # noqa: PLC0415 - imported on first use
 
         stream, name = self._place(key)
         return revisions(self._core, stream, "state", name, self._at)
@@ -290,19 +291,19 @@ class ScopedState(Handle):
             raise KeyError(key)
 
     def pop(self, key: str, *default: Any) -> Any:
-        """Remove a key and return the value it had; ``default``, or ``KeyError``, where there is none."""
+        """Remove a key and return its value; if it is missing, return ``default`` or raise ``KeyError``."""
         value = self.get(key, *default) if default else self[key]
         self.delete(key)
         return value
 
     def setdefault(self, key: str, default: Any = None) -> Any:
-        """Return the value of a key, set to ``default`` first where there is none."""
+        """Return the value of a key, which is first set to ``default`` if it is missing."""
         if key not in self:
             self.set(key, default)
         return self[key]
 
     def update(self, *others: Mapping[str, Any], **values: Any) -> None:
-        """Set every key of other mappings, and every named one."""
+        """Set every key of the other mappings, and every keyword argument."""
         for other in (*others, values):
             for key, value in other.items():
                 self.set(key, value)
@@ -326,7 +327,7 @@ class ScopedState(Handle):
         return f"ScopedState({self._stream!r}, {self._core.counts(lambda: f'keys={len(self)}')})"
 
 
-# Registered, not derived: keys, items and values are lists here, taken at one moment, where a Mapping has live views.
+# Registered, not derived: keys, items and values return lists of one moment, where a Mapping returns live views.
 MutableMapping.register(ScopedState)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
 
 
@@ -334,11 +335,11 @@ T = TypeVar("T")
 
 MARKER: Final = "[SESSION_MEMORY_V1]"
 _COUNT_MAX: Final = 2**53
-_SUMMARY_CHARS_MAX: Final = 1_000  # Of a message taken as a session's task or outcome.
+_SUMMARY_CHARS_MAX: Final = 1_000  # Characters kept of a message that becomes a session's task or outcome.
 
 
 class SessionMemory(Handle):
-    """A handle on the work of one conversation: its task, the files it read, its findings, its calls of tools.
+    """A handle on the work of one conversation: its task, the files it read, its findings, its tool calls.
 
     >>> from refold import Memory
     >>> session = Memory().conversation("chat-42").session
@@ -359,7 +360,7 @@ class SessionMemory(Handle):
         return self._read(lambda state: query(state.part(WORK)))
 
     def check_writable(self) -> None:
-        """Raise ``ReadOnly`` where nothing can be recorded: of a frozen handle, or of a memory that is only read."""
+        """Raise ``ReadOnly`` if nothing can be recorded, because the handle is frozen or the memory is read-only."""
         self._core.refuse_frozen(self._stream, self._at)
         self._core.engine.reader.check_writable()
 
@@ -373,7 +374,7 @@ class SessionMemory(Handle):
 
     @mutation
     def note_file(self, path: str, *, lines: int = 0, size_bytes: int = 0, **options: Unpack[MutationOptions]) -> None:
-        """Record that a file was read; the same again appends nothing."""
+        """Record that a file was read; recording the same again appends nothing."""
         path = checks.key(path, "path")
         file = ReadFile(
             path,
@@ -409,9 +410,9 @@ class SessionMemory(Handle):
         call_id: str = "",
         **options: Unpack[MutationOptions],
     ) -> Stamp:
-        """Record a call of a tool: its arguments and its result, JSON values both; return the stamp of that.
+        """Record a tool call with its arguments and its result, both JSON values, and return the stamp of the event.
 
-        Let a message with the result cite it: what erases the record then erases the message, too.
+        A message with the result should cite it, so that erasing the record also erases the message.
         """
         fields = (
             checks.text(call_id, "call_id", NAME_BYTES_MAX, "NAME_BYTES_MAX"),
@@ -428,7 +429,7 @@ class SessionMemory(Handle):
     def record_extraction(
         self, provider: str, ids: Sequence[str], dropped: Sequence[str], *, seq: int, **options: Unpack[MutationOptions]
     ) -> None:
-        """Record that a model read the session up to a seq: which memories were made of it, and why others were not."""
+        """Record that a model read the session up to a seq: the memories made from it, and why others were not made."""
         fields = (
             checks.integer(seq, "seq", 0, self._core.engine.reader.head, "the head"),
             tuple(checks.text(memory_id, "an id") for memory_id in ids),
@@ -438,11 +439,11 @@ class SessionMemory(Handle):
         self._write(MemoriesExtracted(self._cited(options), *fields), ("record_extraction", *fields), options)
 
     def provenance(self, *, opens: bool = True) -> tuple[Any, ...]:
-        """Return the sources of a write for the conversation, so that an erasure of it reaches that write.
+        """Return the sources of a write for the conversation, so that erasing the conversation reaches that write.
 
-        They are the newest message of the user and the calls that the model made since; where neither is an event of
-        this very conversation, its first event is among them, which nothing erases alone. With ``opens`` a conversation
-        without any event is opened.
+        They are the newest user message and the newest tool calls of the model since. If neither is an event of this
+        conversation itself, its first event is added, which cannot be erased alone. With ``opens``, a conversation
+        without events is opened.
         """
         core, key = self._core, self._core.key(self._stream)
         latest = tuple(_latest_turn(core.read_lightly(self._stream, lambda state: state.part(WINDOW).live(), None)))
@@ -461,11 +462,11 @@ class SessionMemory(Handle):
         return self.provenance(opens=False) if noted is None else (Recorded(*noted),)
 
     def extracted_seq(self) -> int:
-        """Return the seq up to which a model has read the session, 0 for not at all."""
+        """Return the seq up to which a model has read the session, or 0 if none has."""
         return self._look(lambda work: work.extracted)
 
     def now_ns(self) -> int:
-        """Return the time that an event of the session would get now."""
+        """Return the time, in nanoseconds, that an event of the session would get now."""
         return self._core.engine.reader.now_ns()
 
     def task(self) -> str:
@@ -473,7 +474,7 @@ class SessionMemory(Handle):
         return self._look(lambda work: work.task)
 
     def files(self) -> list[ReadFile]:
-        """Return the files that were read, the one read last at the end."""
+        """Return the files that were read, the most recently read last."""
         return self._look(lambda work: [file for _, file in work.files.values()])
 
     def findings(self) -> list[str]:
@@ -481,7 +482,7 @@ class SessionMemory(Handle):
         return self._look(lambda work: list(work.findings))
 
     def calls(self) -> dict[str, int]:
-        """Return how often each tool was called, by name, in order of their names."""
+        """Return the number of calls of each tool, sorted by the tool's name."""
         return self._look(lambda work: dict(sorted(work.calls.items())))
 
     def summary(self, *, success: bool = True) -> SessionSummary:
@@ -493,7 +494,7 @@ class SessionMemory(Handle):
         def query(state: State) -> SessionSummary:
             work = state.part(WORK)
             files = tuple((file.path, file.lines, file.size_bytes) for _, file in work.files.values())
-            # What came along with a fork or an import, or is not committed yet, is no event of the stream.
+            # Messages from a fork or an import, and uncommitted ones, are not events of the stream.
             inherited = [message.event for message in state.part(WINDOW).live() if message.event.id not in own]
             messages = [*inherited, *(event for event, erased in appended if not erased)]
             texts = {
@@ -510,12 +511,12 @@ class SessionMemory(Handle):
         return self._read(query)
 
     def to_text(self) -> str:
-        """Return the session's memory as a model is shown it, empty where there is none."""
+        """Return the session's memory as it is shown to a model, or an empty string if there is none."""
         return self._look(_rendered)
 
 
 def _latest_turn(window: Sequence[Message]) -> Iterator[Message]:
-    """Yield the newest message of the user, and before it the newest calls that the model made since."""
+    """Yield the newest message with tool calls since the newest user message, if any, then that user message."""
     is_called = False
     for message in reversed(window):
         if message.role == "user":
@@ -544,18 +545,18 @@ def _json(value: object, what: str) -> bytes:
     return msgspec.json.encode(value)
 
 
-# Settings of a store, and counts of use.
+# Settings of a store, and usage counts.
 
 
 class Settings(Handle):
-    """A handle on the settings of a store: each has a default, and a change of one is an event.
+    """A handle on the settings of a store: each has a default, and each change is an event.
 
-    They are memory_enabled (memories are shown and made), memory_auto_extract (at the end of a session),
-    memory_review_extracted (they wait for a review), memory_max_injected and messages_max_injected (shown at most),
-    skills_enabled, skills_auto_generate (skills are learned) and skills_max_injected_chars.
+    They are memory_enabled (show and make memories), memory_auto_extract (extract memories at the end of a session),
+    memory_review_extracted (hold extracted memories for review), memory_max_injected and messages_max_injected (the
+    most that are shown), skills_enabled, skills_auto_generate (learn skills) and skills_max_injected_chars.
 
-    ``memory.at`` shows what they were. A fork begins with those of its parent, and a restore of the whole memory leaves
-    them as they are.
+    ``memory.at`` shows their earlier values. A fork begins with the values of its parent, and restoring the whole
+    memory leaves them as they are.
 
     >>> from refold import Memory
     >>> settings = Memory().settings
@@ -574,13 +575,13 @@ class Settings(Handle):
         return f"Settings({changed})"
 
     def get(self, name: str) -> bool | int:
-        """Return the value of a setting; ``InvalidInput`` for a name that is none."""
+        """Return the value of a setting; raise ``InvalidInput`` for an unknown name."""
         default = default_of(name)
         return dict(self.items()).get(name, default)
 
     def blame(self, name: str) -> "list[Revision]":
-        """Return every value that a setting was given, oldest first, with its writer."""
-        from refold.memory.blame import revisions  # noqa: PLC0415 - loaded only by those who ask
+        """Return every value that a setting ever had, oldest first, with its writer."""
+        from refold.memory.blame import revisions  # noqa: PLC0415 - imported on first use
 
         default_of(name)
         return revisions(self._core, STORE_STREAM, "setting", name, self._at)
@@ -591,8 +592,8 @@ class Settings(Handle):
         return [(name, unpack_json(values[name]) if name in values else value) for name, value in DEFAULTS.items()]
 
     @mutation
-    def set(self, name: str, value: bool | int, **options: Unpack[MutationOptions]) -> None:  # noqa: FBT001 - of a switch
-        """Change a setting; the value that it has appends nothing. ``InvalidInput`` for a value of another type."""
+    def set(self, name: str, value: bool | int, **options: Unpack[MutationOptions]) -> None:  # noqa: FBT001 - the value of a switch
+        """Change a setting; its current value appends nothing, a value of another type raises ``InvalidInput``."""
         default, value = default_of(name), checked_setting(name, value)
         cited, packed = self._cited(options), pack_json(value)
 
@@ -614,13 +615,14 @@ class Settings(Handle):
         project: str = "",
         **options: Unpack[MutationOptions],
     ) -> None:
-        """Record that memories were extracted or injected, or a skill was matched or used; 0 of them appends nothing.
+        """Record that memories were extracted or injected, or a skill matched or used; a count of 0 appends nothing.
 
-        ``kind`` is memory_extracted, memory_injected, skill_matched or skill_used. ``memory.stats().usage`` has totals.
+        ``kind`` is memory_extracted, memory_injected, skill_matched or skill_used. ``memory.stats().usage`` has the
+        totals.
         """
         kind, counted, given = checked_usage(kind, count, score)
         texts = [checks.text(text, what) for text, what in ((name, "name"), (conversation, "conversation"))]
         fields = (kind, counted, texts[0], given, texts[1], checks.text(project, "project"))
         event = UsageCounted(self._cited(options), *fields)
-        # Without a look at the state: in a batch, others may count meanwhile.
+        # Does not read the state: a batch must not conflict with other writers that count meanwhile.
         self._write(event if counted else lambda _: None, ("settings.count_usage", *fields), options)

@@ -67,14 +67,14 @@ def join_texts(text: str, other: str) -> str:
 
 
 def join_words(words: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the keywords of both, each once, in their order."""
+    """Return the keywords of both, without duplicates, in their order."""
     return tuple(dict.fromkeys((*words, *others)))[:KEYWORDS_COUNT_MAX]
 
 
 def joined_vectors(
     embedding: Embedding, texts: list[str], model: str, pairs: Sequence[tuple[bytes, bytes]]
 ) -> list[Vector]:
-    """Return the vectors of merged texts: embedded if the model is at hand, else the directions between pairs."""
+    """Return the vectors of merged texts: embedded if the model is in use, else the directions midway between pairs."""
     if embedding.embedder.id == model:
         return embedding.of_all(texts)
     sums = [(one, unit(one) + unit(other)) for one, other in pairs]
@@ -82,14 +82,14 @@ def joined_vectors(
 
 
 def checked_cosine(value: object) -> float:
-    """Return a threshold of cosines."""
+    """Check a threshold of cosines and return it."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not -1 <= value <= 1:
         checks.invalid(f"threshold is {checks.shown(value)}; give a number from -1 to 1")
     return float(value)
 
 
 class _Vectors(NamedTuple):
-    """The vectors that were made before the turn: of the input, and of the merged text if there was one."""
+    """The vectors made before the decision: of the input, and of the merged text if there is one."""
 
     own: Vector
     text: str = ""
@@ -106,9 +106,9 @@ class _Upsert:
         self.options = options
         self.entry_id = stream.core.engine.reader.new_id()
         self.match: Neighbour | None = None  # The memory that it was merged with, or would have been.
-        self.unlike: tuple[Neighbour, str] | None = None  # A memory that is alike and says something else, and what.
+        self.unlike: tuple[Neighbour, str] | None = None  # A similar memory that contradicts the input, and the reason.
         self._nearest_at: tuple[TableView, Neighbour | None] | None = None
-        """The nearest memory at the moment that was looked at last: mostly the same one when the turn has come."""
+        """The nearest memory in the state that was last searched; it is usually still the nearest at the decision."""
 
     def attempt(self) -> Upserted:
         self.match = self.unlike = None
@@ -124,7 +124,7 @@ class _Upsert:
         nearest = None if is_twin else self._nearest(own)
 
         def merge(facts: Facts) -> tuple[str, str, bytes] | None:
-            """Return the text that a merge has to embed, with its model and the vector of the memory there."""
+            """Return the text that a merge must embed, with its model and the vector of the existing memory."""
             match = self._match(facts, own, nearest)
             text = "" if match is None else join_texts(match.entry.content, self.given.content)
             return None if match is None or text == match.entry.content else (text, facts.model, match.own.tobytes())
@@ -150,7 +150,7 @@ class _Upsert:
         return self._nearest_at[1]
 
     def _match(self, facts: Facts, vector: Vector, nearest: Neighbour | None) -> Neighbour | None:
-        """Return the memory to merge with: that of the same content, else the nearest if it is alike enough."""
+        """Return the memory to merge with: the one with the same content, else the nearest if it is similar enough."""
         fitting((facts.model, facts.dim), vector, is_empty=not facts.count)
         twin = facts.with_content(self.given.content)
         if twin is not None:
@@ -231,7 +231,7 @@ class _Upsert:
 
 
 def upsert(stream: ProjectStream, given: FactInput, threshold: float | None, options: Options) -> Upserted:
-    """Merge a memory into the one that says nearly the same, or add it."""
+    """Merge a memory into one that says nearly the same, or add it."""
     stream.check_writable()
     if not given.content.strip():
         return Upserted("skipped", None, "the content is empty")
@@ -243,21 +243,21 @@ def upsert(stream: ProjectStream, given: FactInput, threshold: float | None, opt
 
 
 class _Merge(NamedTuple):
-    """A merge to be reversed: its event, its seq, and the two memories as they were before it."""
+    """A merge to reverse: its event, its seq, and the two memories as they were before it."""
 
     event: MemoryMerged
     seq: int
     entry: Entry
     other: Entry | None
-    """``None`` where all that is left of it is the text that the merge joined: it does not come back."""
+    """``None`` if only the text that the merge joined is left of it: it does not come back."""
     other_vector: bytes
     new_vector: bytes | None = None
-    """The vector of the first one's text by the embedder of today, if the merge was made with an earlier one."""
+    """The vector of the first memory's text by the current embedder, if the merge was made with an earlier one."""
     model: str = ""
 
 
 def unmerge(stream: ProjectStream, seq: object, options: Options) -> list[Entry]:
-    """Reverse a merge; return the memory that had taken the other one in, and that one if it is back."""
+    """Reverse a merge; return the memory that had absorbed the other one, and the other one if it is back."""
     stream.check_writable()
     given = getattr(seq, "seq", seq)
     if not isinstance(given, int) or isinstance(given, bool) or given < 1:
@@ -308,7 +308,7 @@ def _merge_at(stream: ProjectStream, seq: int) -> _Merge:
     if other is not None:
         vector = core.engine.reader.loader.vectors([other.vector_seq])[0] if other.vector_seq else b""
         return _Merge(event, seq, entry, other, vector)
-    if event.incoming is None:  # It was there, and was erased since.
+    if event.incoming is None:  # It existed, and was erased since.
         return _Merge(event, seq, entry, None, b"")
     other = carried_back(event.other, event.incoming, 0)
     times = {"created_ns": stamp.time_ns, "updated_ns": stamp.time_ns}
@@ -376,28 +376,28 @@ def _unmerge_event(facts: Facts, entry: Entry, merge: _Merge, sources: tuple[int
     )
 
 
-# Decay, pruning, compaction: outcomes of several events, decided without any lock on the memories as they are.
+# Decay, pruning, compaction: outcomes of several events, decided on the current memories without a lock.
 
 WEEKLY: Final = 0.95
-"""The share of a memory's importance that is left after a week without a recall."""
+"""The share of a memory's importance that remains after a week without a recall."""
 
 DAY_NS: Final = 86_400 * 10**9
 
 
 class _Memories(NamedTuple):
-    """The memories of a project at one moment, with their vectors where they are needed."""
+    """The memories of a project at one moment, with their vectors if they are needed."""
 
     entries: dict[str, Entry]
     version: int
     model: str
-    vectors: Any = {}  # noqa: RUF012 - never changed
+    vectors: Any = {}  # noqa: RUF012 - never mutated
 
 
 _MemoriesPlan = Callable[[_Memories], Sequence[Event]]
 
 
 def decay(stream: ProjectStream, options: Options, *, dry_run: bool) -> Outcome:
-    """Let importance fall with the days since the last access; no day counts twice."""
+    """Lower importance by the days since the last access; no day counts twice."""
     sources = stream.core.sources(options.sources)
     now_ns = stream.core.engine.reader.now_ns()
 
@@ -413,7 +413,7 @@ def decay(stream: ProjectStream, options: Options, *, dry_run: bool) -> Outcome:
 
 
 def _decayed(entry: Entry, now_ns: int) -> tuple[str, float, int] | None:
-    """Return id, importance and the end of the days that are counted now; ``None`` where nothing falls."""
+    """Return id, new importance, and the end of the days counted now; ``None`` if nothing decays."""
     if entry.accessed_ns is None or not entry.importance:
         return None
     since_ns = max(entry.accessed_ns, entry.decayed_ns)
@@ -424,7 +424,7 @@ def _decayed(entry: Entry, now_ns: int) -> tuple[str, float, int] | None:
 
 
 def prune(stream: ProjectStream, min_importance: object, options: Options, *, dry_run: bool) -> Outcome:
-    """Remove the memories whose importance is under a bound."""
+    """Remove the memories whose importance is below a bound."""
     least = checks.fraction(min_importance, "min_importance")
     sources = stream.core.sources(options.sources)
 
@@ -443,7 +443,7 @@ def _pages(rows: list[T]) -> Iterator[tuple[list[T], int]]:
 
 
 def compact(stream: ProjectStream, threshold: object, options: Options, *, dry_run: bool) -> Outcome:
-    """Merge the active memories that are more alike than a threshold, until none are."""
+    """Merge the active memories that are more similar than a threshold, until none are."""
     embedding = stream.core.embedding
     least = embedding.compact_cosine if threshold is None else checked_cosine(threshold)
     sources = stream.core.sources(options.sources)
@@ -455,7 +455,7 @@ def compact(stream: ProjectStream, threshold: object, options: Options, *, dry_r
 
 
 class _Compaction:
-    """One compaction: rounds of merges, each on the vectors of the texts that the round before it left."""
+    """A compaction: rounds of merges, each using the vectors of the texts that the round before it left."""
 
     def __init__(self, embedding: Embedding, memories: _Memories, threshold: float, sources: tuple[int, ...]) -> None:
         self._embedding = embedding
@@ -477,10 +477,10 @@ class _Compaction:
         return self._events
 
     def _round(self, changed: set[str]) -> set[str]:
-        """Merge similar memories, of pairs that were not compared yet; return the ids that have another vector now."""
+        """Merge similar memories among pairs that were not compared yet; return the ids whose vector changed."""
         if not self._entries:
             return set()
-        import numpy  # noqa: PLC0415 - loads when the first vector is looked at
+        import numpy  # noqa: PLC0415 - imported for the first vector
 
         from refold.index.search import pairs  # noqa: PLC0415 - as numpy
 
@@ -530,9 +530,9 @@ class _Compaction:
         return self._texts.get(entry.id, (entry.body_seq,))
 
     def _embed(self, begin: int) -> set[str]:
-        """Give each merge of this round the vector of its text: any one of them may be taken apart, or erased.
+        """Give each merge of this round the vector of its text, because any of them can be reversed or erased.
 
-        The vectors that the next round compares are those of the last ones; returns the ids that have another.
+        The next round compares the vectors of the last ones. Returns the ids whose vector changed.
         """
         places = [place for place, event in enumerate(self._events) if place >= begin and event.content != event.text]
         events = [self._events[place] for place in places]
@@ -578,7 +578,7 @@ def _memories(stream: ProjectStream, *, with_vectors: bool) -> _Memories:
 
     if not with_vectors:
         return stream.read(query)
-    look(stream, Needs(own_rows=True))  # Fills the rows that are missing without the lock.
+    look(stream, Needs(own_rows=True))  # Fills missing rows without holding the lock.
     with core.engine.reader.state_lock:
         memories, view = stream.read(query), look(stream, Needs(own_rows=True))
         rows = {} if view is None else dict(view.project.rows)
@@ -597,16 +597,16 @@ def _outcome(events: Iterable[Event]) -> Outcome:
     return Outcome(changed=changed, removed=removed, merged=merges)
 
 
-# New vectors by another embedder, for all that a memory knows: made in pages while it is in use, switched to at once.
+# New vectors by another embedder for everything in a memory: made in pages while it is in use, switched to at once.
 #
-# A page is one commit. The vectors that were made before a stop, a kill or a failing embedder wait in the log, and the
-# next call with the same embedder goes on from there.
+# A page is one commit. Vectors made before a stop, a kill or an error of the embedder wait in the log, and the next
+# call with the same embedder continues from there.
 
-_FREE_ATTEMPTS_COUNT: Final = 2  # Attempts before other writers of this process have to wait.
+_FREE_ATTEMPTS_COUNT: Final = 2  # Attempts before other writers of this process must wait.
 
 
 class _Text(NamedTuple):
-    """A text without vector: its id, the seq of the vector it has, and that of the event that holds it."""
+    """A text to embed: its id, the seq of the vector it has, and the seq of the event that holds it."""
 
     id: str
     text: str
@@ -615,7 +615,7 @@ class _Text(NamedTuple):
 
 
 class _Backlog(NamedTuple):
-    """The texts of a project that are to be embedded, at a version, and whether anything has to change."""
+    """The texts of a project to embed, the version they were read at, and whether anything must change."""
 
     texts: Sequence[_Text]
     version: int
@@ -623,23 +623,23 @@ class _Backlog(NamedTuple):
 
 
 class _Reembedding:
-    """One call: the embedder, and its progress."""
+    """One call of ``reembed``: the embedder, and the progress."""
 
     def __init__(self, core: Core, embedding: Embedding, progress: Progress) -> None:
         self.core = core
         self.embedding = embedding
         self.embedder: CachedEmbedder = embedding.embedder
         self.progress = progress
-        self.is_exclusive = False  # Others cannot commit then; no callback is called, for it might want to.
+        self.is_exclusive = False  # Other writers cannot commit then; ``progress`` is not called, as it might.
         self.made = self.reported = self.switched = 0
 
     def run(self) -> bool:
-        """Embed and switch until nothing is left; return whether it came so far."""
+        """Embed and switch until nothing is left; return whether it got that far."""
         for attempt in range(REDO_COUNT_MAX):
             if attempt < _FREE_ATTEMPTS_COUNT:
                 is_done = self._run_once()
             else:
-                # For those who never stop writing: a page or two are left.
+                # Other writers never pause, so they wait; a page or two are left.
                 with self.core.engine.exclusive():
                     self.is_exclusive = True
                     is_done = self._run_once()
@@ -663,7 +663,7 @@ class _Reembedding:
             self.progress(self.made, whole)
 
     def _commit(self, pending: Transaction) -> bool:
-        """Write a batch; return ``False`` if others wrote to a stream that it has read."""
+        """Commit a transaction; return ``False`` if another writer changed a stream that it read."""
         engine = self.core.engine
         try:
             engine.commit(pending, is_exclusive=self.is_exclusive)
@@ -696,22 +696,22 @@ class _Reembedding:
         return [text for text in texts if (is_other or text.prior == NO_VECTOR) and text.id not in waiting]
 
     def _embed(self, counts: dict[str, int]) -> None:
-        """Embed the texts of projects, a page at a time, into the log."""
+        """Embed the texts of projects into the log, one page at a time."""
         whole = self.made + sum(counts.values())
         for stream in counts:
-            # Read one by one: all texts of all projects at once would exceed what `memory_bytes` bounds.
+            # One project at a time: all texts of all projects at once could exceed `memory_bytes`.
             before = erased_count(self.core.engine.reader)
             texts = self._backlog(stream).texts
             for begin in range(0, len(texts), REEMBEDDED_PAGE_COUNT):
                 page = texts[begin : begin + REEMBEDDED_PAGE_COUNT]
                 if not self._write_page(stream, page, before):
-                    break  # Something was erased, of which no vector must come back: the next attempt looks again.
+                    break  # Something was erased, and its vector must not come back: the next attempt reads anew.
                 self.made += len(page)
                 if not self.is_exclusive:
                     self.report(whole)
 
     def _write_page(self, stream: str, page: Sequence[_Text], erased_before: int) -> bool:
-        """Write the vectors of a page, unless something was erased since it was read; return whether they are."""
+        """Write the vectors of a page, unless something was erased since it was read; return whether it did."""
         vectors = self.embedder.embed([text.text for text in page])
         pending = Transaction(self.core.engine.reader)
         pending.erased_count = erased_before
@@ -723,8 +723,9 @@ class _Reembedding:
     def _sources(self, page: Sequence[_Text]) -> Iterator[tuple[int, ...]]:
         """Yield the sources of each vector, so that erasing the text reaches it.
 
-        That is the event with the vector before it, which holds the text too or is derived from it. A vector that the
-        caller gave for a text of another event, or one that was erased, does not tell of the text: its event is cited.
+        The source is the event of the previous vector, which also holds the text or is derived from it. If the previous
+        vector was erased, or the caller gave it for the text of another event, it does not lead to the text: then the
+        event that holds the text is cited, too.
         """
         priors = sorted({text.prior for text in page} - {NO_VECTOR})
         known = dict(zip(priors, self.core.engine.reader.loader.recorded(priors), strict=True))
@@ -738,7 +739,7 @@ class _Reembedding:
                 yield (text.prior,)
 
     def _switch(self, streams: Collection[str]) -> int | None:
-        """Switch to the vectors that wait, in one commit; return its first seq, ``None`` if others wrote meanwhile."""
+        """Switch to the waiting vectors in one commit; return its first seq, ``None`` if others wrote meanwhile."""
         pending = Transaction(self.core.engine.reader)
         for stream in streams:
             backlog = self._backlog(stream)
@@ -756,12 +757,13 @@ class _Reembedding:
 
 
 def reembed(core: Core, embedder: object, progress: Progress) -> Reembedded:
-    """Give everything in every project a vector of an embedder, ``None``: of the one in use, which it becomes.
+    """Give everything in every project a vector of an embedder, ``None`` for the one in use, and switch to it.
 
-    Messages get theirs in the background, once they are searched; those of other embedders go with the main line.
+    Messages get theirs in the background, once they are searched; a call on the main line removes those of other
+    embedders.
 
-    Raises what the embedder raises; the vectors that were made until then wait for the next call. ``StoreBusy`` if
-    others never stop writing.
+    Raises what the embedder raises; the vectors made until then wait for the next call. Raises ``StoreBusy`` if other
+    writers never pause.
     """
     batches.refuse(core.engine, "embedding a memory anew")
     core.engine.reader.check_writable()

@@ -1,4 +1,4 @@
-"""The memory handle: a store opened, its conversations, profiles and projects, and the whole of it through time."""
+"""The memory handle: opens a store and gives access to its conversations, profiles, projects and past states."""
 
 import os
 import time
@@ -49,12 +49,12 @@ if TYPE_CHECKING:
     R = TypeVar("R")
 
     def of_default(verb: Callable[Concatenate[Project, P], R]) -> Callable[Concatenate["Memory", P], R]:
-        """Return a verb of a project as one of a memory, as ``Shortcut`` does."""
+        """Type a method of ``Project`` as a method of ``Memory``; ``Shortcut`` is its counterpart at runtime."""
         ...
 
 
 class Shortcut:
-    """A verb of the default project under its name on the memory: its signature and docstring are the project's."""
+    """A method of the default project as a method of the memory, with the signature and docstring of ``Project``."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -66,29 +66,29 @@ class Shortcut:
 
 
 class Memory:
-    """An agent's memory: a directory, created or opened; without a path it lives in RAM and keeps nothing.
+    """An agent's memory, in a directory that is created or opened, or in RAM if no path is given.
 
-    The path may be the address of a log that several machines share: ``postgresql://user@host/database``, or
-    ``nats://host:4222/NAME``.
+    A memory in RAM persists nothing. ``path`` can also be the address of a log that several machines share:
+    ``postgresql://user@host/database``, or ``nats://host:4222/NAME``.
 
-    ``add``, ``upsert``, ``search`` and ``recall`` are those of ``project()``.
+    ``add``, ``upsert``, ``search`` and ``recall`` are those of ``project()``, the default project.
 
-    ``durability`` is ``"durable"``: what a call returned for survives a power loss; or ``"delayed"``: calls return at
-    once, the disk has it 50 ms later at most, and no other process may write. ``window_tokens`` is the budget of the
-    conversations that begin here, ``timezone`` says which day a note of a journal is of, ``memory_bytes`` bounds the
-    RAM for states and vectors, at least 1 MiB. ``embedder`` and ``token_counter`` take the place of the built-in ones,
-    which need no model. ``clear_scratchpads_on_open`` forgets what conversations have noted for themselves.
-    ``readonly`` opens a store that is there and writes nothing. ``witness`` is a file in another place that keeps the
-    last link of the log, so that a log that was cut off or replaced is noticed. ``cache`` is the directory of the local
-    copy of a log on a server; without it that is ``~/.cache/refold``, and ``":memory:"`` keeps it in RAM. ``clock_ns``
-    and ``random_bytes`` are all that is not determined by calls: give your own to make a run repeatable.
+    ``durability`` is ``"durable"``: when a call returns, its writes survive a power loss; or ``"delayed"``: calls
+    return at once, the writes reach the disk within 50 ms, and no other process can write to the store.
+    ``window_tokens`` is the token budget of new conversations, ``timezone`` determines the day of a journal note, and
+    ``memory_bytes`` bounds the RAM for states and vectors (at least 1 MiB). ``embedder`` and ``token_counter`` replace
+    the built-in ones, which need no model. ``clear_scratchpads_on_open`` clears the scratchpads of all conversations.
+    ``readonly`` opens an existing store and writes nothing. ``witness`` is a file outside the store that records the
+    last link of the log, so that a truncated or replaced log is detected. ``cache`` is the directory for the local copy
+    of a log on a server; the default is ``~/.cache/refold``, and ``":memory:"`` keeps the copy in RAM. ``clock_ns`` and
+    ``random_bytes`` are the only inputs besides the calls: pass your own to make a run repeatable.
 
-    Memories of one path in one process share the store, each with a budget, a counter and a timezone of its own.
-    Closing one ends its subscriptions and watches, and closing the last one closes the store.
+    Writable memories of one directory in one process share the store, each with its own budget, token counter and
+    timezone. Closing a memory ends its subscriptions and watches; closing the last one closes the store.
 
-    Raises ``NotFound`` for a missing parent directory, ``StoreVersion`` for a path that is not a store, ``StoreBusy``
-    when another process has it for itself alone, or this one on other terms, such as another ``durability`` or
-    ``embedder``, ``StoreCorrupt`` when its ``witness`` saw another log.
+    Raises ``NotFound`` if the parent directory does not exist, ``StoreVersion`` if the path is not a store,
+    ``StoreBusy`` if another process has exclusive use of the store, or if this process has it open with other options,
+    such as another ``durability`` or ``embedder``, and ``StoreCorrupt`` if the ``witness`` recorded another log.
 
     >>> with Memory() as memory:
     ...     chat = memory.conversation("chat-42")
@@ -155,7 +155,7 @@ class Memory:
     @staticmethod
     def _behind(core: Core, at: int | None) -> "Memory":
         memory = Memory.__new__(Memory)
-        memory._core, memory._at, memory._made = core, at, {}  # noqa: SLF001 - its own kind
+        memory._core, memory._at, memory._made = core, at, {}  # noqa: SLF001 - same class
         return memory
 
     def __enter__(self) -> Self:
@@ -188,12 +188,12 @@ class Memory:
     ) -> Conversation:
         """Return a handle on a conversation; nothing is written before its first mutation.
 
-        ``project``, ``window_tokens``, ``embed`` and ``eviction`` are recorded with that mutation; from then on, other
-        values raise ``InvalidInput``. With ``embed=True`` its messages are embedded in the background, and searches
-        find them by their meaning too; ``set_embed`` changes that. ``eviction`` says which messages leave a full window
-        first: the oldest (``"fifo"``, the default), those that were not recalled for the longest time
-        (``"least-recalled"``) or are rated lowest for their age (``"least-important"``); ``"fifo-recall"`` fills half
-        of the budget and leaves the rest to what contexts find, ``"summary"`` keeps a summary of what has left.
+        The first mutation records ``project``, ``window_tokens``, ``embed`` and ``eviction``; after that, other values
+        raise ``InvalidInput``. With ``embed=True``, messages are embedded in the background, so that searches also
+        match by meaning; ``set_embed`` changes this. ``eviction`` determines which messages leave a full window first:
+        the oldest (``"fifo"``, the default), those not added or recalled for the longest time (``"least-recalled"``),
+        or those rated lowest for their age (``"least-important"``). ``"fifo-recall"`` fills half of the budget and
+        leaves the rest for messages that contexts find; ``"summary"`` keeps a summary of the messages that have left.
 
         >>> Memory().conversation("chat-42", project="acme/api", window_tokens=4_000).window_tokens
         4000
@@ -213,13 +213,13 @@ class Memory:
 
     @property
     def aio(self) -> "AsyncMemory":
-        """The same memory for asyncio: what writes, embeds or searches is awaited, other reads answer at once."""
+        """The same memory for asyncio: calls that write, embed or search are awaited, other reads return at once."""
         from refold.memory.aio import AsyncMemory
 
         return AsyncMemory(self._core, self)
 
     def profile(self, name: str = "default") -> "Profile":
-        """Return a handle on a profile: what is known of a user, as keys and values."""
+        """Return a handle on a profile: facts about a user, as keys and values."""
         from refold.memory.handles import Profile
 
         return Profile(self._core, checks.name(name, "name"), self._at)
@@ -231,7 +231,7 @@ class Memory:
         return Journal(self._core, checks.name(name, "name"), self._at)
 
     def table(self, name: str) -> "Table":
-        """Return a handle on a table: JSON values and bytes under keys, for records of a program's own."""
+        """Return a handle on a table: JSON values and bytes under keys, for a program's own records."""
         from refold.memory.table import Table
 
         return Table(self._core, checks.name(name, "name"), self._at)
@@ -243,7 +243,7 @@ class Memory:
         return Files(self._core, checks.name(name, "name"), self._at)
 
     def project(self, name: str = "default") -> "Project":
-        """Return a handle on a project: facts that outlive conversations, and what was tried."""
+        """Return a handle on a project: facts that outlive conversations, and episodes of what was tried."""
         from refold.memory.project import Project
 
         return Project(self._core, checks.name(name, "name"), self._at)
@@ -256,7 +256,7 @@ class Memory:
 
     @property
     def settings(self) -> "Settings":
-        """The settings of this store, each change of which is an event."""
+        """The settings of this store; each change is recorded as an event."""
         from refold.memory.handles import Settings
 
         return Settings(self._core, self._at)
@@ -272,7 +272,7 @@ class Memory:
     def search_messages(
         self, query: str, *, top_k: int = 10, roles: Sequence[str] | None = None, explain: bool = False
     ) -> Hits:
-        """Find messages of all conversations by their words, as ``Conversation.search`` does in one.
+        """Search the messages of all conversations, as ``Conversation.search`` does for one.
 
         ``hit.entry.stamp.stream`` names the conversation of a hit. The first search reads the whole log.
 
@@ -288,31 +288,31 @@ class Memory:
     def conversations(
         self, *, prefix: str = "", after: str | None = None, limit: int | None = None, dropped: bool = False
     ) -> list[str]:
-        """Return the ids of the conversations, sorted: those with ``prefix``, behind ``after``, at most ``limit``.
+        """Return the ids of the conversations, sorted: those with ``prefix``, after ``after``, at most ``limit``.
 
-        Dropped ones are left out; with ``dropped`` it returns those alone, until they are begun anew. What is left of
-        one that was erased has a name made of ``erased-`` and a seq.
+        Dropped conversations are left out; with ``dropped``, only those are returned, until they are begun anew. An
+        erased conversation is listed as ``erased-`` followed by a seq.
         """
         return store.conversations(self._core, self._at, prefix, after, limit, dropped)
 
     def projects(self, *, prefix: str = "", after: str | None = None, limit: int | None = None) -> list[str]:
-        """Return the ids of the projects ever written to, emptied ones too, sorted; paged alike."""
+        """Return the ids of all projects ever written to, even emptied ones, sorted; paged like ``conversations``."""
         return store.names(self._core, self._at, "project", prefix, after, limit)
 
     def profiles(self, *, prefix: str = "", after: str | None = None, limit: int | None = None) -> list[str]:
-        """Return the names of the profiles ever written to, sorted and paged alike."""
+        """Return the names of all profiles ever written to, sorted; paged like ``conversations``."""
         return store.names(self._core, self._at, "profile", prefix, after, limit)
 
     def journals(self, *, prefix: str = "", after: str | None = None, limit: int | None = None) -> list[str]:
-        """Return the names of the journals ever written to, sorted and paged alike."""
+        """Return the names of all journals ever written to, sorted; paged like ``conversations``."""
         return store.names(self._core, self._at, "journal", prefix, after, limit)
 
     def tables(self, *, prefix: str = "", after: str | None = None, limit: int | None = None) -> list[str]:
-        """Return the names of the tables ever written to, sorted and paged alike."""
+        """Return the names of all tables ever written to, sorted; paged like ``conversations``."""
         return store.names(self._core, self._at, "table", prefix, after, limit)
 
     def boards(self, *, after: "Board | None" = None, limit: int | None = None) -> "list[Board]":
-        """Return the boards that something was ever written to, those of nodes first, in the order of their names.
+        """Return all boards ever written to, those of nodes first, sorted by name.
 
         ``after`` and ``limit`` page through them.
         """
@@ -321,9 +321,9 @@ class Memory:
         return listed(self._core, self._at, after, limit)
 
     def snapshots(self, *, after: Snapshot | None = None, limit: int | None = None) -> list[Snapshot]:
-        """Return the named snapshots, in the order of their seqs; ``after`` and ``limit`` page through them.
+        """Return the named snapshots in order of seq; ``after`` and ``limit`` page through them.
 
-        Those of the whole memory have an empty ``stream``.
+        Snapshots of the whole memory have an empty ``stream``.
         """
         return store.snapshots(self._core, self._at, after, limit)
 
@@ -334,9 +334,9 @@ class Memory:
     # From the layers above.
 
     def _extension(self, name: str) -> Any:
-        """Return a part that is made once for this handle, so that registrations with it stay.
+        """Return an extension, created once per handle so that registrations with it are kept.
 
-        It gets a handle of its own, so that no circle of references keeps this one alive.
+        The extension gets its own handle, so that no reference cycle keeps this one alive.
         """
         if name not in self._made:
             self._made.setdefault(name, call_extension(name, Memory._behind(self._core, self._at)))
@@ -344,17 +344,17 @@ class Memory:
 
     @property
     def tools(self) -> Any:
-        """A ``refold.agent.ToolRegistry``: the built-in tools, and those that were registered with this handle."""
+        """A ``refold.agent.ToolRegistry``: the built-in tools and those registered with this handle."""
         return self._extension("tools")
 
     @property
     def hooks(self) -> Any:
-        """A ``refold.agent.Hooks``: the functions that this handle has for the eight points of a session."""
+        """A ``refold.agent.Hooks``: the functions registered with this handle for the eight points of a session."""
         return self._extension("hooks")
 
     @property
     def skills(self) -> Any:
-        """A ``refold.skills.Skills``: those learned, switched, selected, used; ``below(roots)`` reads files too."""
+        """A ``refold.skills.Skills``: skills learned, switched, selected, used; ``below(roots)`` also reads files."""
         return self._extension("skills")
 
     def context(
@@ -369,13 +369,13 @@ class Memory:
         profile: str = "default",
         journal: str = "default",
     ) -> Any:
-        """Build the ``Context`` of a conversation for a model, and write nothing.
+        """Build the ``Context`` of a conversation for a model, without writing anything.
 
-        It shows the memories, earlier sessions and earlier messages that answer ``query``, most often the user's last
-        message; without one, the most important memories. ``project`` is the conversation's unless given. ``budget``
-        bounds everything: a number of tokens, or a ``refold.agent.ContextBudget``. ``skills`` are matches of
-        ``skills.select``, or pairs of a name and a text. ``tools`` are the names of the tools that the model gets, by
-        default all of ``memory.tools``: instructions speak of no others.
+        It shows the memories, earlier sessions and earlier messages that answer ``query``, usually the user's last
+        message; without a query, it shows the most important memories. ``project`` defaults to that of the
+        conversation. ``budget`` bounds the whole context: a number of tokens, or a ``refold.agent.ContextBudget``.
+        ``skills`` are matches from ``skills.select``, or pairs of a name and a text. ``tools`` are the names of the
+        tools that the model gets, by default all of ``memory.tools``; the instructions mention no others.
 
         >>> memory = Memory()
         >>> memory.profile().set("allergy", "nuts")
@@ -399,12 +399,12 @@ class Memory:
         )
 
     def show(self, context: Any) -> int:
-        """Record that a context was shown to a model, so that it can be built again; return the seq of that."""
+        """Record that a context was shown to a model, so that it can be rebuilt, and return the seq of that event."""
         seq: int = call_extension("show", self, self._core, context)
         return seq
 
     def rebuild(self, seq: int) -> Any:
-        """Return a ``Rebuilt``: the context that was shown at a seq, from the log, and whether it is the same bytes."""
+        """Return a ``Rebuilt``: the context shown at a seq, rebuilt from the log, and whether it is byte-identical."""
         return call_extension("rebuild", self, self._core, seq)
 
     def mirror(
@@ -417,20 +417,20 @@ class Memory:
         writes: bool = True,
         on_report: Callable[[Any], Any] | None = None,
     ) -> Any:
-        """Keep a profile and a journal in files that people may edit; return the ``Mirror``.
+        """Mirror a profile and a journal in files that people can edit, and return the ``Mirror``.
 
-        The directory is created if need be. With ``edits="leave"`` a file that was edited is reported and left as it
-        is; with ``writes=False`` nothing is done but by ``check``. ``on_report`` is called with every ``MirrorReport``
-        that is not empty. Raises ``NotFound`` for a missing parent directory, ``StoreBusy`` while another mirror has
-        the directory, ``InvalidInput`` for a store's or another memory's, ``StoreError`` where it cannot be written.
+        The directory is created if need be. With ``edits="leave"``, an edited file is reported and left alone; with
+        ``writes=False``, the mirror does nothing but ``check``. ``on_report`` is called with every non-empty
+        ``MirrorReport``. Raises ``NotFound`` for a missing parent directory, ``StoreBusy`` while another mirror uses
+        it, ``InvalidInput`` if it is a store or another memory's, ``StoreError`` if it cannot be written.
         """
         self._refuse_frozen("mirror")
         named = {"profile": profile, "journal": journal, "edits": edits, "writes": writes, "on_report": on_report}
         mirror = call_extension("mirror", self, self._core, directory, **named)
-        self._made["mirror"] = True  # From now on contexts speak of its files.
+        self._made["mirror"] = True  # From now on, contexts mention its files.
         return mirror
 
-    # The whole through time.
+    # The whole memory through time.
 
     @property
     def head(self) -> int:
@@ -443,8 +443,8 @@ class Memory:
     ) -> "Memory":
         """Return the memory as it was at a seq or an aware datetime; mutating it raises ``ReadOnly``.
 
-        With ``occurred``, nanoseconds or an aware datetime, what happened later than that is left out, whenever it was
-        recorded: imported sessions can be seen as of the day when they took place.
+        ``occurred`` (nanoseconds or an aware datetime) leaves out events that happened later, whenever they were
+        recorded: imported sessions can be seen as of the day they took place.
 
         >>> memory = Memory()
         >>> memory.profile().set("theme", "dark")
@@ -473,11 +473,11 @@ class Memory:
     ) -> "Scenario":
         """Return the memory as it would be with another budget, eviction, ranking or threshold, or without some events.
 
-        Budget and eviction are those of every conversation. With ``dedupe``, merges whose cosine is not over it did not
-        happen. It can only take merges apart: the log does not say which additions were asked to merge, so one below
-        the threshold and all merges is ``InvalidInput``. ``without`` are seqs or results. Nothing is written. States
-        are folded from the log when they are read, in at most a quarter of ``memory_bytes``. Recalls, decay and pruning
-        stay as they were recorded; ``Scenario.diff`` says which recalls would have found others.
+        Budget and eviction apply to every conversation. ``dedupe`` undoes merges whose cosine does not exceed it. It
+        can only undo: the log does not record which additions were asked to merge, so a value below the threshold in
+        use and the cosine of every merge raises ``InvalidInput``. ``without`` takes seqs or results. Nothing is
+        written. States are folded from the log when read, in at most a quarter of ``memory_bytes``. Recalls, decay and
+        pruning stay as recorded; ``Scenario.diff`` lists the recalls that would have found others.
 
         >>> memory = Memory()
         >>> memory.profile().set("theme", "dark")
@@ -500,9 +500,9 @@ class Memory:
         )
 
     def sweep(self, scenarios: "Sequence[Scenario]") -> "list[Scenario]":
-        """Compare scenarios with the log in one pass over it: their ``diff``, ``regret`` and ``state_hash`` are ready.
+        """Compare scenarios with the log in one pass, so that their ``diff``, ``regret`` and ``state_hash`` are ready.
 
-        Raises ``InvalidInput`` for those of another memory.
+        Each ``until`` takes a pass of its own. Raises ``InvalidInput`` if the scenarios are of different memories.
 
         >>> memory = Memory()
         >>> _ = memory.conversation("chat-42").append("user", "Hello!")
@@ -515,9 +515,9 @@ class Memory:
 
     @mutation
     def snapshot(self, name: str | None = None, **options: Unpack[MutationOptions]) -> Snapshot:
-        """Take a pointer to the present state of everything; one with a name is recorded, and stays.
+        """Take a pointer to the current state of the whole memory; a named snapshot is recorded and stays.
 
-        ``expected`` compares with ``head``, here and in ``restore`` and ``fork``: the version of a whole memory.
+        ``expected`` is compared with ``head``, the version of a whole memory, here and in ``restore`` and ``fork``.
 
         >>> memory = Memory()
         >>> _ = memory.snapshot("empty")
@@ -530,12 +530,12 @@ class Memory:
 
     @mutation
     def restore(self, snapshot: Snapshot | str, **options: Unpack[MutationOptions]) -> None:
-        """Bring everything back to a snapshot of this memory or of a fork, in one commit; history stays.
+        """Restore everything to a snapshot of this memory or of a fork, in one commit; history stays.
 
-        Settings and names of snapshots stay as they are: where a user switched memory off, it stays off.
+        Settings and snapshot names stay as they are: if a user has switched memory off, it stays off.
 
-        Raises ``NotFound`` for a name that does not exist, ``InvalidInput`` for what is no snapshot of this store's
-        whole memory, ``StoreBusy`` if others never stop writing.
+        Raises ``NotFound`` for an unknown name, ``InvalidInput`` for anything but a snapshot of this store's whole
+        memory, and ``StoreBusy`` if other writers never pause.
         """
         self._refuse_frozen("restore")
         store.restore(self._core, snapshot, chosen(options))
@@ -544,9 +544,9 @@ class Memory:
     def fork(
         self, name: str, *, at: "int | datetime.datetime | None" = None, **options: Unpack[MutationOptions]
     ) -> "Memory":
-        """Return the fork of that name; a new one begins from everything as it is, or as it was at ``at``.
+        """Return the fork of that name; a new one begins from the current state, or from the state at ``at``.
 
-        One event; nothing is copied. Its ``close`` releases the handle alone; closing the memory closes its forks.
+        One event; nothing is copied. Closing a fork releases only its handle; closing the memory closes its forks.
 
         >>> memory = Memory()
         >>> memory.fork("what if").profile().set("theme", "light")
@@ -557,13 +557,13 @@ class Memory:
         return Memory._behind(forked, None)
 
     def events(self, *, after: int = 0, until: int | None = None) -> Iterator[Recorded]:
-        """Return the events of all streams with ``after < seq <= until``, in order; those of forks are in the forks."""
+        """Return the events of all streams with ``after < seq <= until``, in order; a fork's events are in the fork."""
         checks.count(after, "after")
         last = self._at if until is None else seq_at(self._core.engine, until, self.head)
         return self._core.engine.reader.all_events(after, last, self._core.branch)
 
     def event(self, seq: int) -> Recorded:
-        """Return the event at a seq; ``NotFound`` where this memory has none there.
+        """Return the event at a seq; raise ``NotFound`` if this memory has no event there.
 
         >>> memory = Memory()
         >>> memory.profile().set("theme", "dark")
@@ -582,8 +582,8 @@ class Memory:
     def diff(self, a: Any, b: Any) -> list[Change]:
         """Compare two states, each a seq, an aware datetime, a Memory, Conversation or Snapshot.
 
-        Compares what ``state_hash`` covers: all but settings, totals of use and names of snapshots. ``settings.blame``
-        returns what a setting was.
+        The comparison covers what ``state_hash`` covers: everything but settings, usage totals and snapshot names.
+        ``settings.blame`` returns the earlier values of a setting.
 
         >>> memory = Memory()
         >>> memory.profile().set("theme", "dark")
@@ -601,9 +601,9 @@ class Memory:
     ) -> Recorded | None:
         """Return the event with ``after < seq <= until`` that made ``predicate(memory)`` true.
 
-        The predicate gets frozen memories, of about as many seqs as the range has binary digits. Where it turns true
-        more than once, one of those events is found. Returns ``None`` if it is not true at ``until`` (the head by
-        default), and raises ``InvalidInput`` if it is true at ``after`` already.
+        The predicate gets frozen memories; the number of calls is about log2 of the range. If it turns true more than
+        once, one of those events is returned. Returns ``None`` if it is not true at ``until`` (the head by default),
+        and raises ``InvalidInput`` if it is already true at ``after``.
 
         >>> memory = Memory()
         >>> memory.profile().set("theme", "dark")
@@ -618,12 +618,12 @@ class Memory:
     batch, transact = transactions.batch, transactions.transact
 
     def acting(self, actor: str, *, cause: Any = None) -> AbstractContextManager[None]:
-        """Make a context in which everything that is written is stamped with an actor and a cause.
+        """Return a context manager that stamps everything written in it with an actor and a cause.
 
-        ``actor`` is printable, such as ``tool:search``; ``cause`` is the seq of the event that led to it, a result that
-        has one, or 0 for none. Contexts nest: the inner one counts, and without a ``cause`` it keeps the outer one's.
-        Tasks, and threads that run a copy of the context, go on with it. Raises ``InvalidInput`` for a cause that is
-        not in this log.
+        ``actor`` is printable, such as ``tool:search``; ``cause`` is the seq of the event that led to the writes, a
+        result that has a seq, or 0 for none. Contexts nest: the innermost applies, and without a ``cause`` it keeps
+        that of the outer one. Tasks, and threads that run a copy of the context, inherit it. Raises ``InvalidInput``
+        for a cause that is not in this log.
 
         >>> memory = Memory()
         >>> with memory.acting("tool:search"):
@@ -639,9 +639,9 @@ class Memory:
     def subscribe(self, fn: "Subscriber", after: int | None = None) -> "Subscription":
         """Call ``fn(recorded)`` with every durable event of every process, in order and once, until it is closed.
 
-        It begins behind the seq ``after`` (0: with the first event; ``None``: with the next one) and goes on live, on
-        one thread for all subscribers of this memory. A function that raises gets no further events: ``.error`` has
-        the exception, and the logger "refold" its trace. The events are those of ``events``: a fork's are in the fork.
+        It starts after the seq ``after`` (0: with the first event; ``None``: with the next one) and continues live, on
+        one thread for all subscribers of this memory. A function that raises gets no further events: ``.error`` has the
+        exception, and the logger "refold" its traceback. The events are those of ``events``; a fork's are in the fork.
         """
         self._refuse_frozen("subscribe to")
         return self._core.subscribe(fn, after)
@@ -651,11 +651,12 @@ class Memory:
     ) -> "Watch":
         """Call ``fn(departure)`` before a message for which ``predicate(message)`` is true leaves a window.
 
-        It is called on the thread of the verb of a conversation that would let it go, before anything is written and
-        with no lock held, so that it may pin the message, or save what it says. If it raises, nothing is written. With
-        ``after=True`` it is called once the message has left, whoever let it go, as a subscriber is. Messages leave by
-        a budget, and by ``clear_window``, ``remove`` and ``restore``. In a batch, it counts as a read of the
-        conversation. Before, only this process's verbs of conversations are watched. Close the watch to end it.
+        ``fn`` runs on the thread of the conversation method that would evict the message, before anything is written
+        and with no lock held; it can pin the message or save its content. If it raises, nothing is written. With
+        ``after=True``, it is called like a subscriber once the message has left, whoever caused that. Messages leave by
+        a budget, and by ``clear_window``, ``remove`` and ``restore``. In a batch, the check counts as a read of the
+        conversation. Without ``after``, only this process's conversation methods are watched. Close the watch to end
+        it.
 
         >>> memory = Memory()
         >>> chat = memory.conversation("chat-42", window_tokens=4)
@@ -679,23 +680,23 @@ class Memory:
         return history.state_hash(self._core.engine, self._core.branch, seq)
 
     def replay_hash(self, at: "int | datetime.datetime | None" = None) -> str:
-        """Return ``state_hash`` of a replay from the first event, without any checkpoint; the two must be equal."""
+        """Return the ``state_hash`` of a replay from the first event, without any checkpoint; the two must be equal."""
         seq = self._at if at is None else seq_at(self._core.engine, at, self.head)
         return history.replay_hash(self._core.engine, self._core.branch, seq)
 
     def verify(
         self, progress: Progress = None, *, witness: "str | os.PathLike[str] | None" = None, jobs: int = 1
     ) -> Report:
-        """Check the whole log and all that is computed from it; call ``progress(done, all)`` meanwhile.
+        """Check the whole log and everything derived from it, and call ``progress(done, all)`` along the way.
 
-        Checked are the hash chain, the order of the events, their content, checkpoints and states. A report is of the
-        whole store, its forks included; its hash is this memory's. The log is also compared with ``witness``, or with
-        the one that the memory was opened with. Raises ``NotFound`` if that is not there, ``StoreUnreachable`` if the
-        server of a shared log does not answer.
+        This covers the hash chain, the order and content of the events, checkpoints and states. The report is of the
+        whole store, forks included; its hash is this memory's. The log is also compared with ``witness``, or with the
+        one given when the memory was opened. Raises ``NotFound`` if that file does not exist, ``StoreUnreachable`` if
+        the server of a shared log does not answer.
 
-        With ``jobs``, so many processes share the work, each with its part of ``memory_bytes``; the report is the same.
-        They are new Python programs (``sys.executable``), and one process looks again where they cannot say that all is
-        sound: the store is damaged, another process writes to it, or it is in RAM or delays its writes.
+        ``jobs`` new Python processes (``sys.executable``) share the work, each with its part of ``memory_bytes``; the
+        report is the same. One process does the whole check if they cannot confirm that all is sound: the store is
+        damaged, another process writes to it, or it is in RAM or delays its writes.
 
         >>> Memory().verify().ok
         True
@@ -709,19 +710,19 @@ class Memory:
     # The store.
 
     def backup(self, path: "str | os.PathLike[str]", progress: Progress = None) -> Backup:
-        """Copy the whole store, forks included, while others write; the copy is verified and appears whole or not.
+        """Copy the whole store, forks included, while others write; the copy is verified and appears atomically.
 
-        It has all that was acknowledged before the call. It is a store: open it with ``Memory``, or let ``recover``
-        make another one of it. Raises ``InvalidInput`` where something is at the path (an empty directory may be) or if
-        the path lies in the store, ``StoreCorrupt`` where the store turns out to be damaged.
+        It contains everything acknowledged before the call. The copy is a store: open it with ``Memory``, or make
+        another one from it with ``recover``. Raises ``InvalidInput`` if the path exists (an empty directory is allowed)
+        or lies in the store, and ``StoreCorrupt`` if the store turns out to be damaged.
         """
         self._refuse_frozen("back up")
         return store.backup(self._core, path, progress)
 
     def export(self, path: "str | os.PathLike[str]") -> int:
-        """Write every event with its stamp to a JSONL file, atomically; return how many there were.
+        """Write every event with its stamp to a JSONL file, atomically, and return the number of events.
 
-        An export is of the whole store, whichever fork it is asked of; ``StoreCorrupt`` where a body is damaged.
+        An export covers the whole store, whichever fork it is called on. Raises ``StoreCorrupt`` if a body is damaged.
         """
         from refold.engine import transfer
 
@@ -730,12 +731,12 @@ class Memory:
     def load(
         self, path: "str | os.PathLike[str]", progress: Progress = None, *, rename: Mapping[str, str] | None = None
     ) -> Loaded:
-        """Load an export; into an empty memory with every stamp as it was, so that ``state_hash`` is equal.
+        """Load an export; an empty memory gets every stamp unchanged, so that ``state_hash`` is equal.
 
-        Into a memory with events they come as new ones behind its head, when they happened kept; a stream that it has
-        already is refused, unless ``rename`` gives it another name (``{"conversation/a": "conversation/b"}``). A file
-        that was loaded in the same way before changes nothing. Raises ``InvalidInput`` before anything was written if
-        the file is not an export or is damaged, naming the line, or if it holds streams that are there, naming them.
+        A memory with events gets them as new ones after its head, which keep the time they happened. A stream that
+        exists already is refused, unless ``rename`` gives it another name (``{"conversation/a": "conversation/b"}``).
+        Loading a file again in the same way changes nothing. Raises ``InvalidInput`` before anything is written if the
+        file is not an export or is damaged, naming the line, or if it holds streams that exist, naming them.
         """
         self._refuse_frozen("load into")
         from refold.engine import transfer
@@ -749,21 +750,21 @@ class Memory:
     def erase(self, seqs: Iterable[Any] = (), *, text: str | None = None, derived: str = "erase") -> Receipt:
         """Erase the bytes of events, given as seqs or results; return what was reached, and what no store can reach.
 
-        ``text`` adds all events that hold it, as it is written or escaped in JSON, in forks too: a secret is mostly in
-        more than one. ``receipt.named`` are the streams whose names hold it, which stay. Of a message, its place, role
-        and tokens stay, so that no window changes. What was derived from the events (``sources``) goes too, with the
-        hashes of contexts that may have shown them, unless ``derived="keep"``. Raises ``InvalidInput`` for a seq that
-        is not there and a text under 4 characters, ``StoreFull`` without room for a clean copy: nothing was erased.
+        ``text`` adds all events that contain it, as is or escaped in JSON, also in forks: a secret is usually in
+        several. ``receipt.named`` lists the streams whose names contain it, which stay. A message keeps its place, role
+        and tokens, so that no window changes. What was derived from the events (``sources``) is erased too, with the
+        hashes of contexts that may have shown them, unless ``derived="keep"``. Raises ``InvalidInput`` for an unknown
+        seq or a text under 4 characters, ``StoreFull`` if there is no room for a clean copy; then nothing was erased.
         """
         return store.erase(self._core, self._at, seqs, text, derived)
 
     def reembed(self, embedder: "Embedder | None" = None, *, progress: Progress = None) -> "Reembedded":
-        """Give every memory and episode a vector of an embedder, and embed with it from then on; return the counts.
+        """Give every memory and episode a vector of an embedder, use that embedder from then on, and return the counts.
 
-        They are made in pages, which no search sees, and count all at once; what was made before a stop waits for the
-        next call. Messages get theirs in the background. ``None`` is the embedder that it embeds with by now;
-        ``progress(done, all)`` is called as they are made, with no lock held. Raises what the embedder raises,
-        ``StoreBusy`` while others never stop writing.
+        The vectors are made in pages that no search sees, and take effect all at once; if the work stops, the next call
+        continues with the vectors already made. Messages are embedded in the background. ``None`` stands for the
+        embedder in use. ``progress(done, all)`` is called as vectors are made, with no lock held. Raises what the
+        embedder raises, and ``StoreBusy`` if other writers never pause.
         """
         self._refuse_frozen("reembed")
         from refold.memory.maintenance import reembed
@@ -777,19 +778,19 @@ class Memory:
     def refresh(self) -> int:
         """Take in everything that other machines have written to a log on a server, and return the head.
 
-        Without this, reads see it moments later; those of a directory see what other processes wrote at once.
+        Without it, reads see such events moments later. Reads of a directory see the writes of other processes at once.
         """
         if self._at is None:
             self._core.engine.refresh()
         return self.head
 
     def flush(self) -> None:
-        """Store checkpoints of what has changed, so that the next opening is quick; nothing depends on it."""
+        """Store checkpoints of changed states, so that the next open is fast; nothing depends on it."""
         if self._at is None:
             self._core.engine.flush()
 
     def close(self) -> None:
-        """Flush and release the store, a fork its own handles alone; a frozen memory has nothing to release."""
+        """Flush and release the store; a fork releases only its own handles, a frozen memory nothing."""
         if self._at is None:
             self._core.close()
 

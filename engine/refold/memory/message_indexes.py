@@ -1,6 +1,6 @@
-"""The indexes of messages, by conversation, of whole branches and of chosen events, filled when they are searched.
+"""The indexes of messages: of conversations, of whole branches and of chosen events, filled when they are searched.
 
-An index goes on from there the next time: an append pays nothing for it.
+The next search continues from there, so an append costs nothing.
 """
 
 from bisect import bisect_right
@@ -43,11 +43,11 @@ ROLE_NUMBERS: Final = {role: number for number, role in enumerate(ROLES)}
 """The numbers of roles in an index."""
 
 _EMBEDDING: Final = frozenset((ConversationOpened, EmbeddingChanged, ForkDropped, Forked, Restored))
-"""The events with which the messages of a conversation may begin or cease to be embedded."""
+"""The events that can start or stop the embedding of a conversation's messages."""
 
 
 class Replacement(NamedTuple):
-    """A message that got another content: by the event at a seq, in a stream; its id, and where it first came."""
+    """A message whose content was replaced: the seq and stream of that event, its id, and where it first came."""
 
     seq: int
     stream: str
@@ -55,11 +55,11 @@ class Replacement(NamedTuple):
     origin: int
     place: int
     is_own: bool
-    """Whether it came in the same stream."""
+    """Whether the message first came in the same stream."""
 
 
 class _Filled:
-    """An index with the seq up to which it is filled, and the conversations from which this one went on."""
+    """An index, the seq up to which it is filled, and the states that its conversation continued from."""
 
     def __init__(self, *, is_branch: bool) -> None:
         self.index = MessageIndex()
@@ -67,12 +67,12 @@ class _Filled:
         self.bases: list[Start] = []
         self.replacements: list[Replacement] = []
         self.drops: list[tuple[int, str]] = []
-        """Seq and stream of each conversation that was dropped."""
+        """Seq and stream of each drop of a conversation."""
         self.embedded: set[str] | None = set() if is_branch else None
-        """Of the index of a branch, the conversations whose messages are embedded."""
+        """The conversations whose messages are embedded, if this is the index of a branch."""
         self.model: Model | None = None
         self.looked_count = 0
-        """For how many rows the store was asked for a vector by the model."""
+        """The number of rows for which the store was asked for a vector by the model."""
 
     @property
     def streams(self) -> list[int] | None:
@@ -86,15 +86,16 @@ class _Filled:
         return look if self.model is None or streams is None else look.of(streams)
 
     def begin(self, until: int | None) -> int:
-        """Return when a conversation was dropped last by a seq, 0 for never: what was before is no more of it."""
+        """Return the seq of the last drop of the conversation by a seq, or 0; it no longer holds what came before."""
         if self.embedded is not None:
-            return 0  # Of a branch, each conversation has its own.
+            return 0  # In the index of a branch, each conversation has its own.
         return max((seq for seq, _ in self.drops if until is None or seq <= until), default=0)
 
     def mask(self, look: Look, begin: int, until: int | None, gone: Collection[str]) -> NDArray[np.bool_] | None:
-        """Return the mask of the rows that came after their conversation was dropped last, ``None`` for all.
+        """Return the mask of the rows that came after the last drop of their conversation, ``None`` for all rows.
 
-        None of those of the conversations that are ``gone`` did. Of a conversation, ``begin`` says when that was.
+        No row of a conversation in ``gone`` is included. In the index of one conversation, ``begin`` is the seq of its
+        drop.
         """
         if self.embedded is None:
             return look.seqs > begin if begin else None
@@ -108,7 +109,7 @@ class _Filled:
         return mask
 
     def load(self, reader: Reader, model: Model) -> None:
-        """Take the vectors that the store has of messages that it was not asked for yet."""
+        """Load the stored vectors of the messages that the store was not asked for yet."""
         if self.model != model:
             self.index.begin_vectors(model.dimensions)
             self.model, self.looked_count = model, 0
@@ -121,14 +122,14 @@ class _Filled:
 
 
 class _KnownTerms:
-    """The messages whose terms the store has: those of whole pages of the log, which a process made that read them."""
+    """The messages whose terms are in the store: those of whole pages of the log that a process has read."""
 
     def __init__(self) -> None:
         self._missing: set[int] = set()
         """The pages that the store lacks."""
 
     def of(self, reader: Reader) -> Callable[[MessageRow], Known | None]:
-        """Return what looks up messages, which come in the order of the log."""
+        """Return a function that looks up messages, which must come in the order of the log."""
         reader.more_rows = partial(self._made, reader)
         at, found = -1, None
 
@@ -144,12 +145,12 @@ class _KnownTerms:
         return known
 
     def _made(self, reader: Reader) -> list[Row]:
-        """Return some rows that the store lacks, the newest; the state lock is held."""
+        """Return the newest rows that the store lacks, a few of them; the state lock is held."""
         rows: list[Row] = []
         for page in sorted(self._missing)[-KNOWN_ROWS_COUNT:]:
             self._missing.discard(page)
             first = page * KNOWN_EVENTS_COUNT + 1
-            with suppress(StoreCorrupt):  # Of what no search came upon: whoever reads it is told.
+            with suppress(StoreCorrupt):  # Damage that this search did not hit; reading it raises.
                 events = reader.loader.recorded(range(first, first + KNOWN_EVENTS_COUNT))
                 messages = [row for recorded in events for row in rows_of(recorded)]
                 rows.append(("graphs", known_key(page), KnownMessages.pack(messages)))
@@ -157,9 +158,9 @@ class _KnownTerms:
 
 
 class MessageIndexes:
-    """The indexes of a memory: of conversations by their keys, of all those of a branch, and of chosen events.
+    """The indexes of a memory: of conversations by their keys, of whole branches, and of chosen events.
 
-    Those searched longest ago are dropped beyond ``MESSAGES_BYTES_MAX``, and all of them once anything was erased.
+    The least recently searched ones are dropped beyond ``MESSAGES_BYTES_MAX``, and all of them after an erasure.
     """
 
     def __init__(self) -> None:
@@ -169,7 +170,7 @@ class MessageIndexes:
         self._known = _KnownTerms()
 
     def clear(self) -> None:
-        """Forget what was indexed."""
+        """Drop all indexes."""
         with self._lock:
             self._filled.clear()
 
@@ -181,11 +182,11 @@ class MessageIndexes:
         model: Model | None,
         gone: Collection[str],
     ) -> tuple[list[Look], list[NDArray[np.bool_] | None], list[Replacement]]:
-        """Return the rows of conversations, each up to a seq or to the head, and of those that they went on from.
+        """Return the rows of conversations, each up to a seq or to the head, and of those that they continued from.
 
-        Beside them, the masks of those that were not dropped, and which got another content. ``starts`` are their keys
-        and seqs; the key of all conversations of a branch is that of ``branch_key``. With a ``model``, rows have the
-        vectors by it that the store has.
+        They come with masks of the rows that were not dropped, and with the replaced messages. ``starts`` are the keys
+        and seqs of the conversations; ``branch_key`` is the key of all conversations of a branch. With a ``model``,
+        rows have the vectors by it that are in the store.
         """
 
         def look() -> tuple[list[Look], list[NDArray[np.bool_] | None], list[Replacement]]:
@@ -203,9 +204,9 @@ class MessageIndexes:
     def of_events(
         self, reader: Reader, key: str, seqs: Sequence[int], after: int, until: int
     ) -> tuple[Look, Mapping[str, int]]:
-        """Return the rows of events behind one seq and up to another, and the numbers of their conversations.
+        """Return the rows of events with ``after < seq <= until``, and the numbers of their conversations.
 
-        ``seqs`` are those of all events under a key of the caller's own; later ones come behind them.
+        ``seqs`` are those of all events under a key that the caller chooses; later events are added after them.
         """
 
         def look() -> tuple[Look, Mapping[str, int]]:
@@ -223,7 +224,7 @@ class MessageIndexes:
         return self._whole(reader, look)
 
     def pending(self, reader: Reader, key: str, model: Model, count: int) -> list[tuple[int, int]]:
-        """Return seq and place of messages under a key that have no vector by a model yet, the newest of them."""
+        """Return seq and place of the newest messages under a key that have no vector by a model yet."""
 
         def pending() -> list[tuple[int, int]]:
             found = set[tuple[int, int]]()
@@ -235,7 +236,7 @@ class MessageIndexes:
         return self._whole(reader, pending)
 
     def add_vectors(self, model: Model, packed: dict[tuple[int, int], bytes]) -> None:
-        """Add vectors by a model, by seq and place of their messages."""
+        """Add vectors by a model, given by seq and place of their messages."""
         with self._lock:
             for filled in self._filled.values():
                 if filled.model == model:
@@ -258,9 +259,10 @@ class MessageIndexes:
     def _reached(
         self, reader: Reader, branch: int, starts: Sequence[tuple[str, int | None]], model: Model | None
     ) -> dict[tuple[str, int], int | None]:
-        """Fill the indexes of conversations and of those that they went on from; return up to where each counts.
+        """Fill the indexes of conversations and of those they continued from; return the seq up to which each counts.
 
-        With its key goes from where: a conversation that was dropped and restored counts from two places.
+        A key of the result includes the seq that its index counts from, because a conversation that was dropped and
+        restored counts from two places.
         """
         untils: dict[tuple[str, int], int | None] = {}
         waiting = [*starts]
@@ -279,7 +281,7 @@ class MessageIndexes:
         return untils
 
     def _reach(self, reader: Reader, branch: int, key: str, until: int | None) -> _Filled:
-        """Return an index that is filled up to a seq or the head; one that is cut off meanwhile is not used again."""
+        """Return an index filled up to a seq or the head; an index whose filling is interrupted is dropped."""
         is_branch = key == branch_key(branch)
         filled = self._filled.pop(key, None) or _Filled(is_branch=is_branch)
         end = reader.current_head() if until is None else until
@@ -311,12 +313,12 @@ class MessageIndexes:
 
 
 def branch_key(branch: int) -> str:
-    """Return the key of the index of all conversations of a branch, which is no key of a stream."""
+    """Return the key of the index of all conversations of a branch; it is never the key of a stream."""
     return f"{branch}:"
 
 
 def _embeds(reader: Reader, branch: int, recorded: Recorded) -> bool:
-    """Return whether the messages of a conversation are embedded behind an event."""
+    """Return whether the messages of a conversation are embedded after an event."""
     event, stamp = recorded
     if isinstance(event, (ConversationOpened, EmbeddingChanged)):
         return bool(event.embed)
@@ -331,7 +333,7 @@ def _recorded(reader: Reader, seq: int) -> Recorded:
 def replacements_of(
     recorded: Recorded, event_at: Callable[[int], Recorded], seq_of: Callable[[int], int] = int
 ) -> Iterator[Replacement]:
-    """Yield the message that got another content by an event, if one did; with seqs as an index has them."""
+    """Yield the message whose content an event replaced, if it did, with seqs as they are in an index."""
     event, stamp = recorded
     if isinstance(event, MessageReplaced):
         is_own = event_at(event.origin).stamp.stream == stamp.stream
@@ -339,7 +341,7 @@ def replacements_of(
 
 
 def rows_of(recorded: Recorded, seq: int | None = None) -> Iterator[MessageRow]:
-    """Yield the messages that came by an event, those that were erased left out; under a seq of the caller's own."""
+    """Yield the messages that an event brought, except erased ones; ``seq`` takes the place of the event's seq."""
     stamp = recorded.stamp
     for place, message in enumerate(messages_of(recorded)):
         if not message.erased:

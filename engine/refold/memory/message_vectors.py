@@ -1,7 +1,7 @@
-"""The vectors of messages: made on a thread of their own, and kept in the store, so that nothing is embedded twice.
+"""The vectors of messages, made on a thread of their own and kept in the store, so that nothing is embedded twice.
 
-What this process writes is embedded a moment later, together with what came meanwhile. Whatever else lacks a vector is
-embedded once a search has come upon it, the newest first.
+Messages that this process writes are embedded moments later, together with those that arrive meanwhile. Other messages
+without a vector are embedded once a search has come across them, the newest first.
 """
 
 import logging
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("refold")
 
 _STEP_SECONDS: Final = 0.01
-_LOOK_SECONDS: Final = 1.0  # How often the thread looks whether its memory is still there.
+_LOOK_SECONDS: Final = 1.0  # How often the thread checks that its memory still exists.
 _TURNING: Final = (EmbeddingChanged, Forked, Restored, StateImported)
-"""The events with which messages of before may be among those that are to be embedded."""
+"""The events after which earlier messages may have to be embedded."""
 
 
 def model_of(core: "Core") -> Model:
@@ -50,33 +50,33 @@ def model_of(core: "Core") -> Model:
 
 
 def embeddable(text: str) -> str:
-    """Return what of a text is embedded: its beginning."""
+    """Return the part of a text that is embedded: its beginning."""
     return text.strip()[:EMBEDDED_CHARS_MAX]
 
 
 class MessageVectors:
-    """Embeds messages in the background; one for all branches of a memory, which it does not keep alive."""
+    """Embeds messages in the background, for all branches of a memory, which it does not keep alive."""
 
     def __init__(self, core: "Core") -> None:
         self._core = ref(core)
         self._bell = Bell()
         self._thread: Worker | None = None
         self._new: dict[str, int] = {}
-        """By key of a stream, the seq of its first event that was not looked at; the state lock guards it."""
+        """Stream key -> the seq of its first event that was not looked at; guarded by the state lock."""
         self._wanted: dict[str, None] = {}
         """The keys of the indexes in which messages without a vector were found."""
         self._pause_seconds = 0.0
-        """How long nothing is embedded after a failure, 0 while it works."""
+        """The pause after a failure, 0 while embedding works."""
         self._is_closed = False
 
     def follow(self) -> None:
-        """Embed from now on what this process writes to conversations that are embedded."""
+        """Embed, from now on, the messages that this process writes to embedded conversations."""
         core = self._core()
         if core is not None and core.engine.reader.is_writable:
             core.engine.reader.follow = self._note
 
     def want(self, key: str) -> None:
-        """Embed what an index lacks."""
+        """Embed the messages of an index that lack a vector."""
         core = self._core()
         if core is not None and core.engine.reader.is_writable:
             self._wanted[key] = None
@@ -85,9 +85,9 @@ class MessageVectors:
                 self._wake()
 
     def _note(self, streams: Iterable[Stream], first_seq: int) -> None:
-        """Take note of a commit that was folded, by its streams; the state lock is held, and its writers wait."""
+        """Record the streams of a commit that was folded; the state lock is held, and the writers wait."""
         new = self._new
-        is_known = bool(new)  # Then the thread was woken, and takes these along.
+        is_known = bool(new)  # Then the thread was woken already, and takes these too.
         for stream in streams:
             new.setdefault(stream.key, first_seq)
         if not is_known:
@@ -100,13 +100,13 @@ class MessageVectors:
         self._bell.ring()
 
     def report(self, error: BaseException) -> None:
-        """Say in the log of the program that embedding failed, once until it has worked again."""
+        """Log that embedding failed, once until it works again, and lengthen the pause."""
         if not self._pause_seconds:
             _logger.error("messages could not be embedded; they are found by words until it works", exc_info=error)
         self._pause_seconds = min(max(2 * self._pause_seconds, EMBED_PAUSE_SECONDS_MIN), EMBED_PAUSE_SECONDS_MAX)
 
     def close(self, reader: Reader) -> None:
-        """End the thread; what it is embedding right now is waited for, but not for ever."""
+        """End the thread; wait up to ``EMBED_CLOSE_SECONDS`` for an embedding in progress."""
         self._is_closed, reader.follow = True, None
         if self._thread is None or reader.is_closed:
             return
@@ -115,7 +115,7 @@ class MessageVectors:
         while not self._thread.is_over and time.monotonic() < until:
             time.sleep(_STEP_SECONDS / 10)
 
-    # What the thread does.
+    # The work of the thread.
 
     def _run(self) -> None:
         while self._is_needed:
@@ -124,7 +124,7 @@ class MessageVectors:
                     self._round()
                 except Closed:
                     return
-                except Exception as error:  # noqa: BLE001 - whatever an embedder raises; it is tried again
+                except Exception as error:  # noqa: BLE001 - any error of an embedder; it is retried
                     self.report(error)
                     self._bell.ring()
 
@@ -133,14 +133,14 @@ class MessageVectors:
         return not self._is_closed and self._core() is not None
 
     def _waited(self, seconds: float) -> bool:
-        """Wait, and return whether it is still needed then."""
+        """Wait, and return whether the thread is still needed."""
         until = time.monotonic() + seconds
         while self._is_needed and time.monotonic() < until:
             time.sleep(_STEP_SECONDS)
         return self._is_needed
 
     def _round(self) -> None:
-        """Embed all that is known to lack a vector; where that fails, it is tried again."""
+        """Embed everything that is known to lack a vector; on a failure, keep it for the next round."""
         while not self._is_closed and (core := self._core()) is not None:
             with core.engine.reader.state_lock:
                 new, self._new = self._new, {}
@@ -158,7 +158,7 @@ class MessageVectors:
                 raise
 
     def _embed_new(self, core: "Core", new: dict[str, int]) -> None:
-        """Embed the messages of conversations behind a seq of each, those of a branch together."""
+        """Embed the messages of conversations from a seq of each on, those of a branch together."""
         reader = core.engine.reader
         found: dict[int, list[tuple[int, int]]] = {}
         for key, first in new.items():
@@ -185,12 +185,12 @@ class MessageVectors:
         return bool(page)
 
     def _embed(self, core: "Core", page: Sequence[tuple[int, int]]) -> None:
-        """Embed messages, given by seq and place, as far as the store lacks their vectors."""
-        from refold.index.messages import packed_vectors  # noqa: PLC0415 - loads numpy, which an append needs not
+        """Embed the messages, given by seq and place, whose vectors the store lacks."""
+        from refold.index.messages import packed_vectors  # noqa: PLC0415 - loads numpy, which an append does not need
 
         reader, is_stored = core.engine.reader, False
         while not is_stored and not self._is_closed:
-            # Again where something was erased meanwhile, of which no vector must come.
+            # Repeated if something was erased meanwhile, because no vector of it must be stored.
             before = erased_count(reader)
             model = model_of(core)
             known = vectors.stored(reader.log, model, page, is_dense=False)
@@ -211,7 +211,7 @@ def _is_erased_count(reader: Reader, count: int) -> bool:
 
 
 def _texts(reader: Reader, page: Sequence[tuple[int, int]]) -> dict[tuple[int, int], str]:
-    """Return the texts of messages, given by seq and place; none of those that were erased or have none."""
+    """Return the texts of messages, given by seq and place, without erased messages and those that have no text."""
     from refold.memory.message_indexes import text_of  # noqa: PLC0415 - as above
 
     seqs = list(dict.fromkeys(seq for seq, _ in page))

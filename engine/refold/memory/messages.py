@@ -1,4 +1,4 @@
-"""The messages that a conversation ever held: in order, one by one, and found by words and by meaning."""
+"""All messages that a conversation ever held: in order, one by one, and searched by words and by meaning."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from heapq import heappop, heappush
@@ -35,13 +35,13 @@ from refold.views.window import WINDOW, MessagesRecalled, Window, WindowSummariz
 
 _TOP_COUNT_MAX: Final = 1_000_000
 _PENDING: Final = 2**62
-"""Added to the places of events of an open batch, which come after all that have a seq."""
+"""Added to the places of an open batch's events, so that they sort after all events that have a seq."""
 
 
 def search(
     core: Core, stream: str | None, at: int | None, query: object, *, top_k: object, roles: object, explain: object
 ) -> Hits:
-    """Search the messages of a conversation, or of all of them, those of an open batch too."""
+    """Search the messages of a conversation, or of all conversations, including those of an open batch."""
     text = checks.text(query, "query")
     if not text.strip():
         checks.invalid("query is empty; give some words of the messages to find")
@@ -94,21 +94,21 @@ def search(
 
 
 def _placed(seq: int) -> int:
-    """Return a seq as an index has it, where one of an open batch comes behind all others."""
+    """Return a seq as the indexes use it; the seqs of an open batch sort after all others."""
     return seq if seq >= 0 else _PENDING + place_of(seq)
 
 
 def _contents(core: Core, stream: str, at: int | None) -> dict[str, int]:
-    """Return the seqs of the events by which messages of a conversation got the content that they have, by id."""
+    """Return a conversation's replaced messages by id, each with the seq of the event that has its current content."""
     return core.read_lightly(stream, lambda state: state.part(WINDOW).replaced.copy(), at)
 
 
 def _hidden(
     contents: dict[str, int] | None, at: int | None, replacements: Sequence[Replacement]
 ) -> list[tuple[int, int]]:
-    """Return seq and place of the messages in the rows of indexes that have another content at a seq.
+    """Return seq and place of the index rows whose message has different content at a seq.
 
-    Of a conversation ``contents`` says which they have; among those of all conversations, it is the last.
+    In one conversation, ``contents`` says which content is current; across all conversations, it is the last one.
     """
     if contents is not None:
         current = [_placed(contents.get(each.id, 0)) for each in replacements]
@@ -126,7 +126,7 @@ def _hidden(
 
 
 def _among(looks: Sequence[Look], masks: Sequence[Any], hidden: Sequence[tuple[int, int]]) -> list[Any] | None:
-    """Return the masks of the rows that may be found, ``None`` for all of them."""
+    """Return the masks of the rows that a search can find, or ``None`` for all rows."""
     if not hidden and all(mask is None for mask in masks):
         return None
     shown = [look.without(hidden) for look in looks]
@@ -134,12 +134,12 @@ def _among(looks: Sequence[Look], masks: Sequence[Any], hidden: Sequence[tuple[i
 
 
 def _vector_of(core: Core, query: str) -> Any:
-    """Return the vector of a query, of length 1; ``None`` where the embedder fails, which its owner is told of."""
+    """Return the unit vector of a query, or ``None`` if the embedder fails, which is logged."""
     try:
         return unit(core.embedding.of(embeddable(query)).packed)
     except NotEmbedded:
         raise
-    except Exception as error:  # noqa: BLE001 - whatever an embedder raises: there are the words
+    except Exception as error:  # noqa: BLE001 - an embedder can raise anything; the search then uses words alone
         core.message_vectors.report(error)
         return None
 
@@ -157,9 +157,10 @@ def _checked_roles(roles: object) -> Collection[int] | None:
 
 
 def _pending(core: Core, stream: str | None) -> tuple[list[Recorded], frozenset[str]]:
-    """Return the events that this context's open batch has added, which counts as a read of their conversation.
+    """Return the events that this context's open batch has added, and the names of the conversations that it dropped.
 
-    Beside them, which conversations it dropped: of those, only what came since.
+    Of a dropped conversation, only events after the drop are returned. With ``stream``, the batch registers a read of
+    that conversation.
     """
     batch = batches.active(core.engine)
     if batch is None:
@@ -196,11 +197,11 @@ def _found(core: Core, pending: Sequence[Recorded], matches: Sequence[Match]) ->
     return messages
 
 
-# All of them, in order.
+# All messages, in order.
 
 
 def history(core: Core, stream: str, at: int | None, after: object, before: object, limit: object) -> list[Message]:
-    """Return the messages of a conversation between two seqs, oldest first, the newest of them with a limit."""
+    """Return the messages of a conversation between two seqs, oldest first; ``limit`` keeps the newest."""
     first = checks.count(after, "after")
     until = None if before is None else checks.count(before, "before") - 1
     count = None if limit is None else checks.count(limit, "limit")
@@ -208,25 +209,25 @@ def history(core: Core, stream: str, at: int | None, after: object, before: obje
 
 
 def message(core: Core, stream: str, at: int | None, key: str | int) -> Message | None:
-    """Return a message of a conversation by its id or seq, ``None`` where it never had it."""
+    """Return a message of a conversation by its id or seq, or ``None`` if the conversation never had it."""
     live = core.read_lightly(stream, lambda state: state.part(WINDOW).find(key), at)
     if live is not None or key == 0:
         return live
     if isinstance(key, str):
         return next((found for found in _newest_first(core, stream, at, 0, None) if found.id == key), None)
     found = list(_newest_first(core, stream, at, key - 1, key))
-    return found[0] if len(found) == 1 else None  # Those of an imported state all have its seq.
+    return found[0] if len(found) == 1 else None  # The messages of an imported state all have its seq.
 
 
 def _newest_first(core: Core, stream: str, at: int | None, after: int, until: int | None) -> Iterator[Message]:
-    """Yield the messages of a conversation with ``after < seq <= until``, and of those that it went on from."""
+    """Yield the messages with ``after < seq <= until`` of a conversation and of those that it continues."""
     reader = core.engine.reader
     pending, gone = _pending(core, stream) if at is None else ([], frozenset[str]())
     contents = _contents(core, stream, at)
     for recorded in reversed(pending if until is None else ()):
         yield from _came(core, recorded, contents)
     reached: dict[tuple[str, int], int] = {}
-    """Up to where the events of a conversation behind one of its drops are returned, or will be."""
+    """Key and seq of a drop -> the seq up to which the events after that drop are returned or will be."""
     drops = _DropsOf(core)
     upcoming: list[tuple[int, str, Recorded, Iterator[Recorded]]] = []
 
@@ -245,7 +246,7 @@ def _newest_first(core: Core, stream: str, at: int | None, after: int, until: in
                 continue
             reached[key, dropped] = end
             last = end if until is None else min(end, until)
-            # What it went on from behind the last seq counts too: a fork has what came before it.
+            # Bases that it continued from after ``last`` count too: a fork includes the messages from before it.
             waiting += [(base.key, base.base_seq) for base in _bases_between(core, key, max(last, seen), end)]
             if last > max(after, seen):
                 add(key, reader.events_back(key, max(after, seen), last))
@@ -264,7 +265,7 @@ def _newest_first(core: Core, stream: str, at: int | None, after: int, until: in
 
 
 def _came(core: Core, recorded: Recorded, contents: dict[str, int]) -> Iterator[Message]:
-    """Yield the messages that came by an event, the newest first, each with the content that it has."""
+    """Yield the messages that an event added, newest first, each with its current content."""
     found = [] if isinstance(recorded.event, MessageReplaced) else list(messages_of(recorded))
     for each in reversed(found):
         seq = contents.get(each.id, 0)
@@ -277,7 +278,7 @@ def _came(core: Core, recorded: Recorded, contents: dict[str, int]) -> Iterator[
 
 
 def _bases_between(core: Core, key: str, after: int, until: int) -> list[Start]:
-    """Return the states from which a conversation went on behind one seq and up to another."""
+    """Return the states that a conversation continued from, by events with ``after < seq <= until``."""
     if after >= until:
         return []
     branch, stream = split_key(key)
@@ -286,14 +287,14 @@ def _bases_between(core: Core, key: str, after: int, until: int) -> list[Start]:
 
 
 class _DropsOf:
-    """When conversations were dropped, read of each once."""
+    """The seqs at which conversations were dropped, read once per conversation."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._seqs: dict[str, list[int]] = {}
 
     def last(self, key: str, until: int) -> int:
-        """Return when a conversation was dropped last by a seq, 0 for never: what was before is no more of it."""
+        """Return the seq of a conversation's last drop up to ``until``, or 0; it no longer has messages from before."""
         if key not in self._seqs:
             branch, stream = split_key(key)
             events = self._core.to(branch).events(Sought((), (ForkDropped,)), stream)
@@ -305,7 +306,7 @@ class _DropsOf:
 
 
 def recalled(core: Core, stream: str, noted: Recorded) -> Hits:
-    """Return the hits of a recall's event; a message that was erased since has no content."""
+    """Return the hits of a recall's event; a message that was erased since then has no content."""
     event, stamp = noted
     assert isinstance(event, MessagesRecalled), event
     found = [message(core, stream, stamp.seq if stamp.seq > 0 else None, message_id) for message_id in event.ids]
@@ -317,7 +318,7 @@ def recalled(core: Core, stream: str, noted: Recorded) -> Hits:
 def summarize(
     chat: Any, core: Core, summarizer: object, options: Options, write: Callable[..., Recorded | None]
 ) -> Message | None:
-    """Record a summary of what has left a conversation's window since the last one."""
+    """Record a summary of the messages that have left a conversation's window since the last summary."""
     if not callable(summarizer):
         checks.invalid(f"summarizer must be a function, not {type(summarizer).__name__} ({checks.shown(summarizer)})")
     if chat.eviction != "summary":

@@ -1,4 +1,4 @@
-"""Options that every mutation takes, arguments of the constructor, times as callers give them, all checked."""
+"""Checked input (mutation options, constructor arguments, times and seqs), and the core that all handles share."""
 
 import datetime as dates
 import inspect
@@ -51,13 +51,13 @@ if TYPE_CHECKING:
 # Times and seqs as callers give them.
 
 _EPOCH = dates.datetime(1970, 1, 1, tzinfo=dates.UTC)
-_REST_OF_MICROSECOND_NS = 999  # A datetime counts microseconds: it means the whole of its last one.
+_REST_OF_MICROSECOND_NS = 999  # A datetime has microsecond resolution, so it includes all of its last microsecond.
 
 _MICROSECOND = dates.timedelta(microseconds=1)
 
 
 def nanoseconds(moment: object, what: str) -> int:
-    """Return a moment given as nanoseconds since 1970 or as an aware datetime."""
+    """Return a moment, given as nanoseconds since 1970 or as an aware datetime, in nanoseconds."""
     if isinstance(moment, dates.datetime):
         moment = _nanoseconds_of(moment, what)
     if not isinstance(moment, int) or isinstance(moment, bool):
@@ -78,13 +78,13 @@ def _nanoseconds_of(moment: dates.datetime, what: str) -> int:
 
 
 def seq_at(engine: Engine, at: object, head: int | None = None) -> int:
-    """Return the seq that ``at`` means: itself, or the last one acknowledged at or before an aware datetime."""
+    """Resolve ``at`` to a seq: the seq itself, or the last one acknowledged at or before an aware datetime."""
     last = engine.reader.current_head()
     return seq_in(engine.reader.log, last, at, last if head is None else head)
 
 
 def seq_in(log: Log, head: int, at: object, limit: int) -> int:
-    """Return the seq that ``at`` means in a log that ends at ``head``, up to a limit."""
+    """Resolve ``at`` to a seq of at most ``limit``, in a log that ends at ``head``."""
     if isinstance(at, dates.datetime):
         return min(reader.seq_at_time(log, head, _nanoseconds_of(at, "at") + _REST_OF_MICROSECOND_NS), limit)
     if not isinstance(at, int) or isinstance(at, bool):
@@ -98,7 +98,7 @@ def seq_in(log: Log, head: int, at: object, limit: int) -> int:
 
 
 def day_of(day: object, what: str) -> str:
-    """Return a day as ``YYYY-MM-DD``, given as a date or as such a string."""
+    """Return a day, given as a date or as a ``YYYY-MM-DD`` string, as ``YYYY-MM-DD``."""
     if isinstance(day, dates.datetime):
         raise InvalidInput(f"{what} is a datetime; give its date, in the time zone you mean")
     if isinstance(day, dates.date):
@@ -116,7 +116,7 @@ def day_at(time_ns: int, timezone: str) -> str:
 
 
 def days_before(day: str, count: int) -> str:
-    """Return the day ``count`` days before a day; the first of all days if there is none so early."""
+    """Return the day ``count`` days before a day, but no earlier than the first day that a date can represent."""
     date = dates.date.fromisoformat(day)
     return (date - dates.timedelta(days=min(count, date.toordinal() - 1))).isoformat()
 
@@ -127,7 +127,7 @@ def zone(timezone: object) -> dates.tzinfo:
         raise InvalidInput(f"timezone must be an IANA name such as 'Europe/Oslo', not {checks.shown(timezone)}")
     if timezone == "UTC":
         return dates.UTC
-    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # noqa: PLC0415 - UTC, the default, does without
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # noqa: PLC0415 - not needed for UTC, the default
 
     try:
         return ZoneInfo(timezone)
@@ -137,20 +137,20 @@ def zone(timezone: object) -> dates.tzinfo:
         ) from error
 
 
-# Arguments of the memory itself: what its constructor was given, paths, pages of names.
+# Arguments of the memory itself: constructor arguments, paths, pages of names.
 
 
 def paged(after: str | None, limit: int | None) -> tuple[str | None, int | None]:
-    """Return the two ends of a page of names, checked."""
+    """Check and return the bounds of a page of names: the name that it starts after, and its limit."""
     known = None if after is None else checks.text(after, "after", NAME_BYTES_MAX, "NAME_BYTES_MAX")
     return known, None if limit is None else checks.count(limit, "limit")
 
 
 def checked_embedder(embedder: object) -> "Embedder | None":
-    """Return an embedder that has all that one needs."""
+    """Check that an embedder has the required attributes, and return it."""
     if embedder is None:
         return None
-    from refold.embedders import Embedder  # noqa: PLC0415 - loaded only by those who chose one
+    from refold.embedders import Embedder  # noqa: PLC0415 - loaded only if the caller chose one
 
     if not isinstance(embedder, Embedder):
         checks.invalid(f"embedder needs an id, a dim and embed(texts), which {checks.shown(embedder)} lacks")
@@ -167,7 +167,7 @@ def check_callables(**functions: object) -> None:
 
 
 def checked_witness(witness: object, store: str | None) -> str | None:
-    """Return the path of a witness: elsewhere than the store, with which it would be rolled back."""
+    """Check and return the path of a witness, which must lie outside the store, or it would be rolled back with it."""
     if witness is None:
         return None
     path = checked_path(witness, "witness")
@@ -183,7 +183,7 @@ def checked_witness(witness: object, store: str | None) -> str | None:
 
 
 def checked_cache(cache: object, store: str | None) -> str | None:
-    """Return where the copy of a log on a server is to lie."""
+    """Check and return the path for the local copy of a log on a server."""
     if cache is None:
         return None
     if store is None or not is_address(store):
@@ -192,7 +192,7 @@ def checked_cache(cache: object, store: str | None) -> str | None:
 
 
 def checked_path(path: object, name: str = "path") -> str:
-    """Return a path as a string that a file system takes."""
+    """Return a path as a string that a file system accepts."""
     if isinstance(path, os.PathLike):
         path = os.fspath(cast("os.PathLike[str]", path))
     if not isinstance(path, str):
@@ -215,7 +215,7 @@ Sources: TypeAlias = Sequence[Any]
 """The sources of a mutation: seqs, or results that have one."""
 
 Progress: TypeAlias = Callable[[int, int], None] | None
-"""A callback that takes how much is done, and how much there is."""
+"""A callback that takes the amount done and the total amount."""
 
 
 class Options(NamedTuple):
@@ -227,7 +227,7 @@ class Options(NamedTuple):
 
 
 class MutationOptions(TypedDict, total=False):
-    """The fields of ``Options`` as keywords of a verb, for type checkers and editors."""
+    """The fields of ``Options`` as keyword arguments of a verb, for type checkers and editors."""
 
     expected: object
     request_id: str | None
@@ -235,7 +235,7 @@ class MutationOptions(TypedDict, total=False):
 
 
 def chosen(options: MutationOptions) -> Options:
-    """Return the options of a mutation with their defaults; ``TypeError`` for one that there is not."""
+    """Return the options of a mutation with their defaults; raise ``TypeError`` for an unknown option."""
     unknown = options.keys() - Options._field_defaults.keys()
     if unknown:
         raise TypeError(f"unexpected keyword arguments: {', '.join(sorted(unknown))}; see the verb's signature")
@@ -249,7 +249,7 @@ _KEYWORDS: Final = [
 
 
 def mutation(verb: Function) -> Function:
-    """Show the three options of a mutation, which it takes as ``**options``, in its signature."""
+    """Show the three options of a mutation, which the verb takes as ``**options``, in its signature."""
     signature = inspect.signature(verb)
     own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
     verb.__signature__ = signature.replace(parameters=[*own, *_KEYWORDS])  # type: ignore[attr-defined]
@@ -257,7 +257,7 @@ def mutation(verb: Function) -> Function:
 
 
 class ClosedEngine:
-    """Takes the place of the engine where a handle is closed and others still have the store open."""
+    """Replaces the engine of a closed handle while other handles keep the store open."""
 
     is_closed = True
 
@@ -313,13 +313,13 @@ class Core:
         self.embedder = embedder  # The embedder that the caller chose, ``None`` for the built-in one.
         self._embedding: Embedding | None = None
         self._switches: list[tuple[int, int, Embedding]] = []
-        """Of the main line's core: branch, seq and what has made vectors there since, for each reembedding."""
+        """On the main line's core, for each reembedding: its branch, its seq, and the embedding in use from then on."""
         self._switching = threading.Lock()
         self._unsettled: tuple[int, int, Embedding] | None = None
-        """Of the main line's core: a reembedding that was cut off, with the head before its last commit."""
+        """On the main line's core: a reembedding that was interrupted, with the head before its last commit."""
         self.watches: list[Watch] = [] if main is None else main.watches
-        self.own_watches: list[Watch] = []  # Those that end with the memory, of all that are told.
-        self.ranking: Ranking | None = None  # Of a scenario, the one that its searches have by default.
+        self.own_watches: list[Watch] = []  # The subset of ``watches`` that ends with this memory.
+        self.ranking: Ranking | None = None  # On a scenario's core: the default ranking of its searches.
         self.branch = branch
         self.engine = engine
         self.new_id = engine.reader.new_id
@@ -333,45 +333,45 @@ class Core:
         self._earlier_messages: EarlierMessages | None = None
         self._drops: Drops | None = None
         self._main = self if main is None else main
-        self.share: Share | None = None  # Of a memory, what it has in common with others of the same path.
+        self.share: Share | None = None  # On a memory's core: what it shares with other memories of the same path.
         self.subscriptions: list[Subscription] = []
 
     @property
     def async_writer(self) -> "AsyncWriter":
-        """The writer for tasks of event loops, the same for all branches."""
+        """The writer for asyncio tasks, shared by all branches."""
         if self._main is not self:
             return self._main.async_writer
         if self._async_writer is None:
-            from refold.engine.aio import AsyncWriter  # noqa: PLC0415 - asyncio is loaded only by those who use it
+            from refold.engine.aio import AsyncWriter  # noqa: PLC0415 - asyncio is loaded only when used
 
             self._async_writer = AsyncWriter(self.engine)
         return self._async_writer
 
     @property
     def message_indexes(self) -> "MessageIndexes":
-        """The indexes of messages, those of all branches; they are empty before the first search."""
+        """The message indexes of all branches; empty before the first search."""
         main = self._main
-        if main._message_indexes is None:  # noqa: SLF001 - its own kind
-            from refold.memory.message_indexes import MessageIndexes  # noqa: PLC0415 - loaded only by those who search
+        if main._message_indexes is None:  # noqa: SLF001 - same class
+            from refold.memory.message_indexes import MessageIndexes  # noqa: PLC0415 - loaded only for searches
 
             main._message_indexes = MessageIndexes()  # noqa: SLF001
         return main._message_indexes  # noqa: SLF001
 
     @property
     def message_vectors(self) -> "MessageVectors":
-        """What embeds messages in the background, the same for all branches."""
+        """The background embedder of messages, shared by all branches."""
         main = self._main
-        if main._message_vectors is None:  # noqa: SLF001 - its own kind
-            from refold.memory.message_vectors import MessageVectors  # noqa: PLC0415 - loaded only by those who embed
+        if main._message_vectors is None:  # noqa: SLF001 - same class
+            from refold.memory.message_vectors import MessageVectors  # noqa: PLC0415 - loaded only for embedding
 
             main._message_vectors = MessageVectors(main)  # noqa: SLF001
         return main._message_vectors  # noqa: SLF001
 
     @property
     def earlier_messages(self) -> "EarlierMessages":
-        """The newest messages for contexts, those of all branches; they are empty before the first one."""
+        """The newest messages of all branches, for contexts; empty before the first context."""
         main = self._main
-        if main._earlier_messages is None:  # noqa: SLF001 - its own kind
+        if main._earlier_messages is None:  # noqa: SLF001 - same class
             from refold.memory.earlier import EarlierMessages  # noqa: PLC0415 - loaded only for contexts
 
             main._earlier_messages = EarlierMessages(lambda: main.message_indexes)  # noqa: SLF001
@@ -379,23 +379,23 @@ class Core:
 
     @property
     def drops(self) -> "Drops":
-        """The conversations of all branches that were ever dropped; none before the first look."""
+        """The conversations of all branches that were ever dropped; empty before the first lookup."""
         main = self._main
-        if main._drops is None:  # noqa: SLF001 - its own kind
-            from refold.memory.drops import Drops  # noqa: PLC0415 - loaded only where something was dropped
+        if main._drops is None:  # noqa: SLF001 - same class
+            from refold.memory.drops import Drops  # noqa: PLC0415 - loaded only if something was dropped
 
             main._drops = Drops()  # noqa: SLF001
         return main._drops  # noqa: SLF001
 
     @property
     def embedding(self) -> "Embedding":
-        """The embedding of texts, the same for all branches but those that were embedded anew."""
+        """The embedding of texts, shared by all branches except those that were reembedded."""
         return self.embedding_at(None)
 
     def embedding_at(self, at: int | None) -> "Embedding":
-        """Return the embedding that was in use at a seq, as far as this memory has seen it change."""
+        """Return the embedding in use at a seq, according to the changes that this memory has seen."""
         main = self._main
-        if main._unsettled is not None:  # noqa: SLF001 - its own kind
+        if main._unsettled is not None:  # noqa: SLF001 - same class
             main._settle_switch()  # noqa: SLF001
         if main._switches:  # noqa: SLF001
             with self.engine.reader.state_lock:
@@ -404,18 +404,18 @@ class Core:
                 if seq <= bounds.get(branch, 0):
                     return switched
         if main._embedding is None:  # noqa: SLF001
-            from refold.embedders import Embedding  # noqa: PLC0415 - loaded only by those who remember
+            from refold.embedders import Embedding  # noqa: PLC0415 - loaded only when needed
 
             main._embedding = Embedding(main.embedder)  # noqa: SLF001
         return main._embedding  # noqa: SLF001
 
     def switch(self, embedding: "Embedding", commit: Callable[[], int | None]) -> bool:
-        """Let another embedder make the vectors of this branch, once what ``commit`` does is done.
+        """Call ``commit`` and, if it succeeds, switch this branch to another embedding; return whether it succeeded.
 
-        That returns the seq from which on it is so, ``None`` if it failed; returns whether it did not.
+        ``commit`` returns the seq from which the embedding is in use, or ``None`` if it failed.
         """
         main = self._main
-        with main._switching:  # noqa: SLF001 - its own kind
+        with main._switching:  # noqa: SLF001 - same class
             head = self.engine.reader.current_head()
             try:
                 seq = commit()
@@ -427,7 +427,7 @@ class Core:
         return seq is not None
 
     def _settle_switch(self) -> None:
-        """Look up in the log whether a reembedding that was cut off had switched."""
+        """Look up in the log whether an interrupted reembedding had switched."""
         if self._unsettled is None:
             return
         branch, head, embedding = self._unsettled
@@ -438,14 +438,14 @@ class Core:
         self._unsettled = None
 
     def has_switched(self, at: int | None, embedding: "Embedding") -> bool:
-        """Return whether another embedder makes vectors by now; waits for one that is about to."""
-        with self._main._switching:  # noqa: SLF001 - its own kind
+        """Return whether a different embedding is in use now; wait for a switch in progress."""
+        with self._main._switching:  # noqa: SLF001 - same class
             return self.embedding_at(at) is not embedding
 
     def close(self) -> None:
-        """Close the engine, and end the thread that writes for event loops; of a branch, the handles alone.
+        """Close the engine, and end the thread that writes for asyncio; on a branch, close only the handles.
 
-        The engine of a memory is closed with the last one that has it.
+        An engine that several memories share is closed with the last of them.
         """
         if self.share is not None:
             self.share.leave(self)
@@ -461,18 +461,18 @@ class Core:
             self._async_writer.close()
 
     def subscribe(self, function: "Subscriber", after: int | None) -> "Subscription":
-        """Call a function with the branch's events behind a seq, until the memory is closed or the subscription is."""
+        """Call a function with the branch's events after a seq, until the memory or the subscription is closed."""
         subscription = self.engine.subscribe(function, after, self.branch)
         self.subscriptions = [each for each in self.subscriptions if each.is_alive]
         self.subscriptions.append(subscription)
         return subscription
 
     def over(self, engine: Engine) -> "Core":
-        """Return a core to the same branch over the engine of a scenario, with the same defaults."""
+        """Return a core for the same branch over the engine of a scenario, with the same defaults."""
         return self._alike(engine, self.branch, None)
 
     def to(self, branch: int) -> "Core":
-        """Return a core to another branch, with the same defaults."""
+        """Return a core for another branch, with the same defaults."""
         return self._alike(self.engine, branch, self._main)
 
     def _alike(self, engine: Engine, branch: int, main: "Core | None") -> "Core":
@@ -501,9 +501,9 @@ class Core:
         return self.read_written(stream, query, at)
 
     def read_lightly(self, stream: str, query: Callable[[fold.State], T], at: int | None) -> T:
-        """Apply ``query`` to a stream's state, in a way that counts as no read of it by an open batch.
+        """Apply ``query`` to a stream's state without registering a read by an open batch.
 
-        It is the batch's own state where that has read and changed the stream, and otherwise the one past the batch.
+        If the batch has read and changed the stream, that is the batch's state, else the committed state.
         """
         batch = None if at is not None else batches.active(self.engine)
         key = self.key(stream)
@@ -512,7 +512,7 @@ class Core:
         return self.read_written(stream, query, at)
 
     def read_key(self, stream: str, keys: KeyMap[V], key: str, at: int | None) -> V | None:
-        """Return the value of a key, ``None`` where there is none; an open batch reads that key alone."""
+        """Return the value of a key, or ``None`` if there is none; an open batch registers a read of that key only."""
         batch = None if at is not None else batches.active(self.engine)
         if batch is not None:
             value: V | None = batch.transaction.value(self.key(stream), keys, key)
@@ -520,7 +520,7 @@ class Core:
         return self.read_written(stream, lambda state: keys(state).values.get(key), at)
 
     def look(self, stream: str, view: View[Any], query: Callable[[fold.State], T], at: int | None) -> T:
-        """Apply ``query`` to a view of a stream's state, in this context's batch too, which counts as no read by it."""
+        """Apply ``query`` to a view of a stream's state, this context's batch included, without registering a read."""
         batch = None if at is not None else batches.active(self.engine)
         if batch is not None:
             with self.engine.reader.state_lock:
@@ -528,11 +528,11 @@ class Core:
         return self.read_written(stream, query, at)
 
     def read_written(self, stream: str, query: Callable[[fold.State], T], at: int | None = None) -> T:
-        """Apply ``query`` to a stream's committed state, past an open batch."""
+        """Apply ``query`` to a stream's committed state, ignoring an open batch."""
         return self.engine.reader.read(self.key(stream), query, at)
 
     def recorded(self, seq: int) -> Recorded:
-        """Return the event of a seq, of whatever branch, or of a provisional seq of this context's batch."""
+        """Return the event at a seq, on any branch, or at a provisional seq of this context's batch."""
         if seq < 0 and (batch := batches.active(self.engine)) is not None:
             return batch.transaction.recorded(place_of(seq))
         with self.engine.reader.state_lock:
@@ -547,15 +547,15 @@ class Core:
         until: int | None = None,
         backwards: bool = False,
     ) -> Iterator[Recorded]:
-        """Yield the events that are sought of this branch, or of one stream there, with ``after < seq <= until``."""
-        from refold.engine.scan import events_with  # noqa: PLC0415 - loaded only by those who ask
+        """Yield the ``sought`` events of this branch, or of one of its streams, with ``after < seq <= until``."""
+        from refold.engine.scan import events_with  # noqa: PLC0415 - loaded only when used
 
         return events_with(
             self.engine.reader, sought, branch=self.branch, stream=stream, after=after, until=until, backwards=backwards
         )
 
     def read_around(self, stream: str, query: Callable[[fold.State], T], stamp: Stamp, *, is_before: bool = False) -> T:
-        """Apply ``query`` to a stream's state as an event left it, or found it; the event may be of the open batch."""
+        """Apply ``query`` to a stream's state after an event, or before it; the event can belong to the open batch."""
         if stamp.seq > 0:
             return self.read_written(stream, query, stamp.seq - is_before)
         batch = batches.active(self.engine)
@@ -576,9 +576,9 @@ class Core:
         request_id: str | None = None,
         in_main: bool = False,
     ) -> Recorded | None:
-        """Write to a stream for which there is no handle, as ``Handle.write`` does.
+        """Write to a stream that has no handle, as ``Handle._write`` does.
 
-        ``in_main`` writes it into the main line, whichever branch asks.
+        With ``in_main``, the event goes to the main line, whatever the branch of this core.
         """
         handle = Handle(self, stream, at, opening)
         if in_main:
@@ -587,19 +587,19 @@ class Core:
         return handle._write(make, call, options, origin)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
     def _answer(self, request: Request) -> Recorded | None:
-        """Return the last event of an answered request, once reads show it; ``LookupError`` if it was not answered."""
+        """Return the last event of an answered request, once reads show it; raise ``LookupError`` if not answered."""
         batch = batches.active(self.engine)
         if batch is not None and request.id_hash in batch.transaction.requests:
             places = batch.transaction.answered(request)
             return batch.transaction.recorded(places[-1]) if places else None
         recorded = self.engine.reader.answered(request)
         if recorded is not None and recorded.stamp.seq > self.engine.reader.head:
-            with self.engine.writer.exclusive():  # It is durable, and its commit not folded yet.
+            with self.engine.writer.exclusive():  # It is durable, but its commit is not folded yet.
                 pass
         return recorded
 
     def request(self, request_id: str, stream: str, call: tuple[Any, ...]) -> Request:
-        """Return a request as the store keeps it; what a branch's elders answered before it was forked counts too."""
+        """Return a request as the store keeps it; on a branch, answers of its ancestors before the fork also count."""
         given, keyed_hash = checks.request_id(request_id), self.engine.reader.keyed_hash
         verb_hash = keyed_hash(b"verb" + pack_json([stream.partition("/")[0], call[0]]))
         content_hash = keyed_hash(b"call" + pack_json([stream, *call]))
@@ -612,7 +612,7 @@ class Core:
         return Request(own[0], call_hash, tuple(elders))
 
     def answered(self, request_id: str, stream: str, call: tuple[Any, ...]) -> list[Event] | None:
-        """Return all events of a request that was answered before, ``None`` if it was not."""
+        """Return all events of a request that was answered before, or ``None`` if it was not."""
         request = self.request(request_id, stream, call)
         try:
             self._answer(request)
@@ -635,46 +635,46 @@ class Core:
         embed: bool | None = None,  # noqa: FBT001 - as they are recorded
         policy: int = POLICY,
     ) -> ConversationOpened:
-        """Return the event that opens a conversation: with what was asked for, else with the memory's defaults."""
+        """Return the event that opens a conversation, with the given values or else the memory's defaults."""
         budget = self.window_tokens if window_tokens is None else window_tokens
         return ConversationOpened((), budget, self.counter.id, policy, project, embed or None)
 
     def version(self, stream: str) -> int:
-        """Return the version of a stream, what this context's batch has added included."""
+        """Return the version of a stream, including the events that this context's batch has added."""
         batch = batches.active(self.engine)
         if batch is None:
             return self.engine.reader.version(self.key(stream))
         return batch.transaction.version(self.key(stream))
 
     def check_version(self, stream: str, expected: object) -> None:
-        """Raise ``WrongVersion`` unless a stream is where the caller of a verb on another stream expects it."""
+        """Raise ``WrongVersion`` unless a stream has the version expected by the caller of a verb on another stream."""
         if expected != ANY:
             known = self.engine.reader.find(self.key(stream))
             check_version(stream, 0 if known is None else known.version, _checked_expected(expected))
 
     def check_head(self, expected: object) -> None:
-        """Raise ``WrongVersion`` unless the whole memory is where the caller expects it: its version is its head."""
+        """Raise ``WrongVersion`` unless the whole memory has the version that the caller expects: its head."""
         if expected != ANY:
             check_version("the memory", self.engine.reader.head, _checked_expected(expected))
 
     def counts(self, count: Callable[[], str]) -> str:
-        """Return the counts that a handle shows; showing one must never fail."""
+        """Return the counts for the ``repr`` of a handle, which must never fail."""
         try:
             return count()
         except Closed:
             return "closed"
 
     def expect_event(self, message: Message) -> None:
-        """Let the engine give a message its event anew when this context's batch is committed: it names others of it.
+        """Let the engine replace a message's event, which names others of this context's batch, at the commit.
 
-        Its stamp is filled in, in any case.
+        The message's stamp is filled in regardless.
         """
         batch = batches.active(self.engine)
         assert batch is not None, "a provisional result outside a batch"
         batch.transaction.messages.append((place_of(message.stamp.seq), message))
 
     def dated(self, note: Note, stamp: Stamp) -> Note:
-        """Return a note whose time the engine fills in when this context's batch is committed, if it has one."""
+        """Return a note; if it belongs to this context's batch, the engine fills in its time at the commit."""
         batch = batches.active(self.engine)
         if batch is not None and stamp.seq < 0:
             note = Note(note.day, note.text, None)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
@@ -682,7 +682,7 @@ class Core:
         return note
 
     def sources(self, sources: Sequence[Any]) -> tuple[int, ...]:
-        """Return the seqs that sources stand for."""
+        """Resolve sources to seqs."""
         if isinstance(sources, tuple) and not sources:
             return ()
         seqs = self.engine.known(partial(checks.sources, sources))
@@ -691,7 +691,7 @@ class Core:
         return seqs
 
     def _check_provisional(self, sources: Sequence[Any]) -> None:
-        """Refuse results of a batch that is not this context's open one: they never got a seq."""
+        """Refuse results of any batch except this context's open one: they never got a seq."""
         batch = batches.active(self.engine)
         events, stamps = ([], []) if batch is None else (batch.transaction.events, batch.transaction.stamps)
         for source in sources:
@@ -705,7 +705,7 @@ class Core:
 
 
 def _is_of(event: Event, result: Any) -> bool:
-    """Return whether a result was made of an event: of that very one, or of one that names its id."""
+    """Return whether a result was made from an event: it holds that very event, or has the same id."""
     return event is getattr(result, "event", None) or getattr(event, "id", "") == getattr(result, "id", None)
 
 
@@ -719,11 +719,11 @@ def _checked_expected(expected: object) -> object:
 
 def core_of(handle: Any) -> tuple[Core, int | None]:
     """Return the core of a handle and the seq at which it is frozen, for the layers above."""
-    return handle._core, handle._at  # noqa: SLF001 - no part of what users of a handle need
+    return handle._core, handle._at  # noqa: SLF001 - not part of the public handle
 
 
 class Handle:
-    """The base of every handle on a stream: the core, the stream's name, the seq at which it is frozen."""
+    """The base class of every handle on a stream: the core, the stream's name, the seq at which it is frozen."""
 
     __slots__ = ("_at", "_claims", "_core", "_key", "_opening", "_since", "_stream")
 
@@ -751,10 +751,10 @@ class Handle:
         options: MutationOptions,
         origin: Origin = BY_HOST,
     ) -> Recorded | None:
-        """Commit a mutation, or add it to this context's batch; return its event, ``None`` where nothing changed.
+        """Commit a mutation, or add it to this context's batch; return its event, or ``None`` if nothing changed.
 
-        ``call`` is what a repeated ``request_id`` must have in common with the first. Of ``origin``, actor and cause
-        count where the context has none.
+        A repeated ``request_id`` must come with the same ``call`` as the first. The actor and cause of ``origin`` apply
+        only if the context sets none.
         """
         core = self._core
         engine, request = core.engine, None
@@ -764,11 +764,11 @@ class Handle:
         if self._at is not None:
             core.refuse_frozen(self._stream, self._at)
         if core.watches and isinstance(self._opening, ConversationOpened):
-            from refold.memory.watches import warn  # noqa: PLC0415 - loaded only by those who watch
+            from refold.memory.watches import warn  # noqa: PLC0415 - loaded only if there are watches
 
             warn(core, self._stream, make, self._opening)
         if isinstance(self._opening, ConversationOpened) and ForkDropped in engine.reader.types_written:
-            from refold.memory.drops import guarded  # noqa: PLC0415 - loaded only where something was dropped
+            from refold.memory.drops import guarded  # noqa: PLC0415 - loaded only if something was dropped
 
             make = guarded(core, self._stream, self._since, make)
         if not engine.reader.is_writable:
@@ -785,7 +785,7 @@ class Handle:
         if (batch := active(engine)) is None:
             return engine.writer.submit(mutation)
         if request is not None:
-            engine.refresh()  # What is asked again may have been answered, and not be known here.
+            engine.refresh()  # A repeated request can have an answer that this process has not read yet.
             with suppress(LookupError):
                 return core._answer(request)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         try:
@@ -793,5 +793,5 @@ class Handle:
         except WrongVersion:
             if engine.shared is None:
                 raise
-            engine.refresh()  # Of a log on a server, what was known here may be a moment old.
+            engine.refresh()  # The local copy of a log on a server can be slightly out of date.
             return batch.transaction.apply(mutation)

@@ -1,4 +1,4 @@
-"""The keys, notes and values that a conversation holds beside its window, and how it comes to hold others."""
+"""The keys, notes and values that a conversation holds besides its window, and the events that change them."""
 
 from collections.abc import Collection, Iterator
 from functools import partial
@@ -19,7 +19,7 @@ from refold.views.state import STATE, StateDeleted, StateSet
 
 
 class Pads(NamedTuple):
-    """What a conversation holds beside its window; each value and note with the seq of its event, 0 for none here."""
+    """The keys, notes and values of a conversation, each with the seq of its event, or 0 if this store has none."""
 
     entries: Keyed[str]
     notes: list[tuple[int, str]]
@@ -27,13 +27,13 @@ class Pads(NamedTuple):
 
     @classmethod
     def of(cls, state: State) -> "Pads":
-        """Return those of a state, which may change later."""
+        """Copy the keys, notes and values of a state, which can change later."""
         scratch = state.part(SCRATCH)
         return cls(scratch.entries.copy(), [*scratch.notes], state.part(STATE).entries.copy())
 
     @classmethod
     def of_snapshot(cls, core: Core, snapshot: Snapshot) -> "Pads":
-        """Return those of a snapshot, of this store or another."""
+        """Return the content of a snapshot of this store or of another one."""
         branch = branch_here(core, snapshot)
         if branch is not None:
             base = Restored((), *pointer(core.to(branch), snapshot.stream, snapshot.seq), 0)
@@ -45,7 +45,7 @@ class Pads(NamedTuple):
         return pads
 
     def changes(self, view: str, now: "Pads", sources: tuple[int, ...]) -> Iterator[Event | Decide]:
-        """Yield what gives a view this content; each names the event that it repeats as a source."""
+        """Yield the events that give a view this content; one that repeats an event cites it as a source."""
         return self._scratchpad_changes(now, sources) if view == "scratchpad" else self._state_changes(now, sources)
 
     def _scratchpad_changes(self, now: "Pads", sources: tuple[int, ...]) -> Iterator[Event | Decide]:
@@ -74,7 +74,7 @@ def _with_source(sources: tuple[int, ...], seq: int) -> tuple[int, ...]:
 
 
 def views_of(views: Any) -> tuple[str, ...]:
-    """Return the views that a restore is asked for, in their order; ``InvalidInput`` for another one, or none."""
+    """Return the views to restore, in a fixed order; raise ``InvalidInput`` for an unknown view or an empty list."""
     if isinstance(views, str) or not isinstance(views, Collection):
         checks.invalid(f"views must be a collection of names, not {type(views).__name__} ({checks.shown(views)})")
     given: list[Any] = [*views]

@@ -1,4 +1,4 @@
-"""Plans: several events, decided on what was read before, and written together or not at all."""
+"""Plans: several events, decided from earlier reads, and written together or not at all."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -12,14 +12,14 @@ from refold.memory.options import Core, Options
 
 
 class EventPlan(NamedTuple):
-    """Events with their streams, in order, and the versions of the streams that they were decided on."""
+    """Events with their streams, in order, and the stream versions that the decision was based on."""
 
     events: Sequence[tuple[str, Event]]
     reads: Mapping[str, int]
 
 
 class PlannedWrite(NamedTuple):
-    """A write of a plan; ``stream`` is the one that ``expected`` and the request are of."""
+    """A write of a plan; ``stream`` is the stream that ``expected`` and the request apply to."""
 
     core: Core
     stream: str
@@ -28,7 +28,7 @@ class PlannedWrite(NamedTuple):
     options: Options
 
     def run(self) -> list[Event] | None:
-        """Write the events as one commit, or add them to the open batch; ``None`` if others changed what was read."""
+        """Write the events as one commit, or add them to the open batch; ``None`` if a stream that was read changed."""
         core, options = self.core, self.options
         if options.request_id is not None:
             answered = core.answered(options.request_id, self.stream, self.request)
@@ -37,7 +37,7 @@ class PlannedWrite(NamedTuple):
         batch = batches.active(core.engine)
         if batch is not None:
             return self._add(batch.transaction)
-        core.engine.refresh()  # Of a log on a server, what was known here may be a moment old.
+        core.engine.refresh()  # The local copy of a log on a server can be slightly out of date.
         pending = Transaction(core.engine.reader)
         pending.erased_count = erased_count(core.engine.reader)
         plan = self.plan()

@@ -1,4 +1,4 @@
-"""The project handle: facts that outlive conversations, found by meaning, and episodes."""
+"""The project handle: facts that outlive conversations and are found by meaning, and episodes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
@@ -32,7 +32,7 @@ ManyHits: TypeAlias = list[Hits]
 
 
 class Project:
-    """A handle on one project: its memories, with category, keywords, importance and vector, and its episodes.
+    """A handle on one project: its memories (with category, keywords, importance and vector) and its episodes.
 
     >>> from refold import Memory
     >>> project = Memory().project("acme/api")
@@ -77,14 +77,13 @@ class Project:
         occurred: "int | datetime.datetime | None" = None,
         **options: Unpack[MutationOptions],
     ) -> Entry:
-        """Add a memory and return it; where one of exactly this content is there, return that and append nothing.
+        """Add a memory and return it; if one with exactly this content exists, return that and append nothing.
 
-        ``category`` is preference, convention, pattern, correction or fact, ``importance`` a number from 0 to 1,
-        ``status`` active, pending_review, rejected or archived. ``keywords=None`` takes those of the content.
-        ``source`` is a seq, a message or the name of a session; what it
-        names counts as one of ``sources``. ``vector`` is taken as one of the memory's embedder; without, the content
-        is embedded. Raises ``InvalidInput`` for values that are no memory, ``EmbeddingMismatch`` for a vector of
-        another model or dimension than the project's.
+        ``category`` is preference, convention, pattern, correction or fact, ``importance`` is a number from 0 to 1, and
+        ``status`` is active, pending_review, rejected or archived. ``keywords=None`` extracts them from the content.
+        ``source`` is a seq, a message or the name of a session; a seq or a message also counts as one of ``sources``.
+        ``vector`` must come from the memory's embedder; without it, the content is embedded. Raises ``InvalidInput``
+        for invalid values, ``EmbeddingMismatch`` if the vector's model or dimension differs from the project's.
 
         >>> project.add("The API listens on port 8080.", source="chat-42").category
         'fact'
@@ -111,12 +110,12 @@ class Project:
         threshold: float | None = None,
         **options: Unpack[MutationOptions],
     ) -> Upserted:
-        """Merge a memory into the active one that is most alike, if their cosine is over ``threshold``, else add it.
+        """Merge a memory into the most similar active one if their cosine exceeds ``threshold``, else add it.
 
-        A merge keeps the content that contains the other, else joins both with ``" | "``; it takes the higher
-        importance and all keywords, and keeps category and metadata. Statements that contradict each other, in a
-        number, a name or a denial, are not merged but added. Where the content is empty or nothing would change, it is
-        skipped. ``threshold=None`` is the embedder's, 0.85 for the built-in one.
+        A merge keeps the existing content if it contains the new one, else joins both with ``" | "``. It takes the
+        higher importance and all keywords, and keeps category and metadata. A statement that contradicts the existing
+        one, in a number, a name or a negation, is added instead of merged. If the content is empty or nothing would
+        change, the upsert is skipped. ``threshold=None`` uses the embedder's threshold, 0.85 for the built-in one.
 
         >>> project.upsert("Deploys happen on Fridays.").outcome
         'inserted'
@@ -132,10 +131,11 @@ class Project:
 
     @mutation
     def unmerge(self, seq: int | Upserted, **options: Unpack[MutationOptions]) -> Entries:
-        """Reverse the merge at a seq; return the memory that had taken the other one in, and that one if it is back.
+        """Reverse the merge at a seq; return the memory that had absorbed another, and the other one if it is restored.
 
-        Only fields that still have the merged value are reverted. Raises ``NotFound`` where there is no merge, or its
-        memory was deleted, ``InvalidInput`` if it was reversed or erased, or another memory has the old content by now.
+        Only fields that still have the merged value are reverted. Raises ``NotFound`` if there is no merge at that seq
+        or its memory was deleted, ``InvalidInput`` if the merge was already reversed or erased, or if another memory
+        now has the old content.
         """
         from refold.memory import maintenance
 
@@ -154,7 +154,7 @@ class Project:
         vector: "Numbers" = None,
         **options: Unpack[MutationOptions],
     ) -> Entry:
-        """Change the given fields of a memory and return it; a new content is embedded. ``NotFound`` if unknown.
+        """Change the given fields of a memory and return it; new content is embedded. Raises ``NotFound`` if unknown.
 
         >>> project.update(project.add("The API listens on port 80."), content="It listens on port 443.").content
         'It listens on port 443.'
@@ -164,7 +164,7 @@ class Project:
 
     @mutation
     def delete(self, id: str | Entry, **options: Unpack[MutationOptions]) -> None:
-        """Remove a memory; the log keeps it. Raises ``NotFound`` if it is unknown."""
+        """Remove a memory, which stays in the log. Raises ``NotFound`` if it is unknown."""
         stream, entry_id, checked = self._stream, checked_id(id), chosen(options)
         sources = self._core.sources(checked.sources)
 
@@ -175,7 +175,7 @@ class Project:
 
     @mutation
     def clear(self, **options: Unpack[MutationOptions]) -> int:
-        """Remove every memory; return how many there were. Episodes stay."""
+        """Remove every memory and return the number removed. Episodes stay."""
         stream, checked, counts = self._stream, chosen(options), list[int]()
         sources = self._core.sources(checked.sources)
 
@@ -192,7 +192,10 @@ class Project:
 
     @mutation
     def review(self, id: str | Entry, status: str, **options: Unpack[MutationOptions]) -> Entry:
-        """Give a memory a status (active, pending_review, rejected, archived) and return it; only active are found."""
+        """Set a memory's status (active, pending_review, rejected, archived) and return it.
+
+        By default, ``search`` finds only active memories.
+        """
         entry_id, status, checked = checked_id(id), checks.one_of(status, "status", STATUSES), chosen(options)
         sources = self._core.sources(checked.sources)
         return self._stream.change(
@@ -215,16 +218,16 @@ class Project:
 
     @mutation
     def archive(self, id: str | Entry, **options: Unpack[MutationOptions]) -> Entry:
-        """Put a memory into the archive and return it."""
+        """Archive a memory and return it."""
         return self.review(id, "archived", **options)
 
     # Maintenance.
 
     @mutation
     def decay(self, *, dry_run: bool = False, **options: Unpack[MutationOptions]) -> Outcome:
-        """Lower importance to 0.95 of itself a week, by whole days since last access or decay; return how many fell.
+        """Multiply importance by 0.95 per week since the last access or decay; return how many memories changed.
 
-        Days are counted once: a second run on the same day changes nothing.
+        Whole days count, each of them once: a second run on the same day changes nothing.
         """
         from refold.memory import maintenance
 
@@ -232,7 +235,7 @@ class Project:
 
     @mutation
     def prune(self, min_importance: float, *, dry_run: bool = False, **options: Unpack[MutationOptions]) -> Outcome:
-        """Remove the memories whose importance is under a bound; return how many there were."""
+        """Remove the memories whose importance is below a bound; return how many were removed."""
         from refold.memory import maintenance
 
         return maintenance.prune(self._stream, min_importance, chosen(options), dry_run=dry_run)
@@ -241,7 +244,10 @@ class Project:
     def compact(
         self, threshold: float | None = None, *, dry_run: bool = False, **options: Unpack[MutationOptions]
     ) -> Outcome:
-        """Merge active memories whose cosine is over a threshold (0.90), until there are none; return how many went."""
+        """Merge active memories whose cosine exceeds a threshold (0.90) and return how many were merged.
+
+        Repeats until no more memories can be merged.
+        """
         from refold.memory import maintenance
 
         return maintenance.compact(self._stream, threshold, chosen(options), dry_run=dry_run)
@@ -264,20 +270,22 @@ class Project:
         floor: float | None = None,
         approximate: bool = False,
     ) -> Hits:
-        """Return the memories that answer a query best, and write nothing; ``recall`` records what it finds.
+        """Return the memories that best match a query, and write nothing; ``recall`` also records its hits.
 
-        An empty query browses by importance and recency. Searched are memories of the given ``categories`` (all) and
-        ``statuses``, whose importance is at least ``min_importance`` and whose ``metadata`` has the given values.
-        ``ranking`` is one of ``refold.RANKINGS`` or one of your own, ``now`` what recency is counted from: the clock,
-        on a frozen handle the time of its seq. ``Hit.parts`` are the raw signals that have a weight; with ``explain``
-        all of them. Where the best score is below ``floor``, nothing is found; 0 is no floor. Without one, ``"hybrid"``
-        has that of the embedder, which ``Hits.floor`` tells, and leaves out scores of 0 and less; other rankings, and
-        vectors of unknown models, have no floor.
+        An empty query browses by importance and recency. The search covers memories of the given ``categories``
+        (default: all) and ``statuses`` whose importance is at least ``min_importance`` and whose ``metadata`` has the
+        given values. ``ranking`` is one of ``refold.RANKINGS`` or your own. Recency is relative to ``now``: by default
+        the clock, or on a frozen handle the time of its seq. ``Hit.parts`` holds the raw signals that have a weight, or
+        all of them with ``explain``.
 
-        ``Hits.exact`` is true: the hits are proved to be the best. With ``approximate`` a large project may answer from
-        a graph instead, several times faster, and say that it is not: a few of a thousand hits may be missing, more
-        where many vectors are nearly alike. Raises ``EmbeddingMismatch`` where the query cannot be embedded by the
-        project's model.
+        If the best score is below ``floor``, nothing is found; 0 means no floor. By default, ``"hybrid"`` uses the
+        embedder's floor, which ``Hits.floor`` reports, and drops scores of 0 or less; other rankings, and vectors of
+        unknown models, have no floor.
+
+        ``Hits.exact`` is true: the hits are proved to be the best. With ``approximate``, a large project can answer
+        from a graph instead, several times faster; ``Hits.exact`` is then false. A few hits in a thousand can be
+        missing, more if many vectors are nearly alike. Raises ``EmbeddingMismatch`` if the project's model cannot embed
+        the query.
         """
         from refold.memory import search
 
@@ -289,10 +297,11 @@ class Project:
     def search_many(
         self, queries: Sequence[str], *, vectors: "Sequence[Numbers] | None" = None, **options: "Unpack[SearchOptions]"
     ) -> ManyHits:
-        """Search for each query in one state; takes the options of ``search`` but ``vector`` and ``approximate``.
+        """Search for each query in one state; takes the options of ``search`` except ``vector`` and ``approximate``.
 
-        Up to ``QUERIES_COUNT_MAX`` are embedded and multiplied with all memories together, which costs less than one by
-        one; ``vectors`` has one for each, or ``None`` in its place. Raises what ``search`` raises, then for all.
+        Up to ``QUERIES_COUNT_MAX`` queries are embedded and multiplied with all memories together, which costs less
+        than one by one. ``vectors`` has one vector per query, or ``None`` in its place. Raises the same errors as
+        ``search``; an error in one query fails the whole call.
 
         >>> [hits.query for hits in project.search_many(["which port?", "which host?"], top_k=3)]
         ['which port?', 'which host?']
@@ -319,10 +328,10 @@ class Project:
         conversation: "str | Conversation | None" = None,
         **options: Unpack[MutationOptions],
     ) -> Hits:
-        """Search as ``search`` does, and record which memories were found, and for which conversation.
+        """Search like ``search``, and record which memories were found, and for which conversation.
 
-        A hit counts as an access; a search without hits is recorded too. The event's sources include the conversation's
-        last message. Returns the memories as they were found.
+        Each hit counts as an access. A search without hits is recorded too. The event's sources include the
+        conversation's last message. Returns the memories as they were found.
 
         >>> [hit.entry.access_count for hit in project.recall("which port does the API listen on?")]
         [0]
@@ -339,7 +348,7 @@ class Project:
     # Reading.
 
     def get(self, id: str | Entry) -> Entry | None:
-        """Return a memory, ``None`` where there is none; one that was erased has nothing but its id."""
+        """Return a memory, or ``None`` if there is none; an erased memory has only its id."""
         entry_id = checked_id(id)
         return self._stream.read(
             lambda facts: Entry(entry_id, erased=True) if entry_id in facts.erased else facts.entries.get(entry_id)
@@ -348,23 +357,23 @@ class Project:
     def list(
         self, *, category: str | None = None, status: str | None = None, offset: int = 0, limit: int | None = None
     ) -> Entries:
-        """Return the memories in the order of their adding, of one category or status if given, page by page."""
+        """Return a page of memories in the order in which they were added, of one category or status if given."""
         begin = checks.count(offset, "offset")
         end = None if limit is None else begin + checks.count(limit, "limit")
         return facts.entries_of(self._stream, category, status)[begin:end]
 
     def count(self, *, category: str | None = None, status: str | None = None) -> int:
-        """Return how many memories there are, of one category or status if given."""
+        """Return the number of memories, of one category or status if given."""
         return len(facts.entries_of(self._stream, category, status))
 
     def stats(self) -> ProjectStats:
-        """Return counts by category and status, the mean importance, and the episodes by kind."""
+        """Return counts by category and status, the mean importance, and the number of episodes by kind."""
         from refold.memory import search
 
         return search.stats(self._stream)
 
     def history(self, id: str | Entry) -> Events:
-        """Return every event that touched a memory, with its stamp, oldest first; ``NotFound`` if there is none."""
+        """Return the events that touched a memory, with stamps, oldest first; raise ``NotFound`` if there are none."""
         entry_id = checked_id(id)
         own = [recorded for recorded in self.events() if entry_id in (touched(recorded.event) or ())]
         if not own:
@@ -397,9 +406,9 @@ class Project:
         occurred: "int | datetime.datetime | None" = None,
         **options: Unpack[MutationOptions],
     ) -> Episode:
-        """Record a task, its approach and its outcome (success, failure or discovery); return the episode.
+        """Record a task, its approach and its outcome, and return the episode.
 
-        ``keywords=None`` takes those of the three texts.
+        ``kind`` is success, failure or discovery. ``keywords=None`` extracts them from the three texts.
         """
         fields = (kind, session, task, approach, outcome, tools, keywords, vector, occurred)
         from refold.memory import search
@@ -417,7 +426,7 @@ class Project:
         now: "int | datetime.datetime | None" = None,
         floor: float | None = None,
     ) -> Hits:
-        """Return the episodes that answer a query best, an empty query the newest; ``kinds`` leaves out others."""
+        """Return the episodes of the given ``kinds`` that best match a query, or the newest ones for an empty query."""
         from refold.memory import search
 
         checked = search.checked_query(top_k, None, (), 0.0, None, ranking, vector, now, False, floor)  # noqa: FBT003
@@ -426,7 +435,7 @@ class Project:
     def erase(self, *, derived: str = "erase", forks: str = "refuse") -> Receipt:
         """Erase the bytes of all its events, and its name; return what was reached, and what no store can reach.
 
-        What was derived from it goes too, unless ``derived="keep"``.
+        Events derived from it are erased too, unless ``derived="keep"``.
         """
         from refold.memory import store
 

@@ -1,4 +1,4 @@
-"""Questions to a memory, as its verbs: those that only a log can answer (why, blame, influence, bisect), and health."""
+"""Verbs of a memory that answer questions: those that need a log (why, blame, influence, bisect), and health."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -30,12 +30,12 @@ def why(
     at: "int | datetime.datetime | None" = None,
     missing_from: "str | int | Hits | None" = None,
 ) -> "Why":
-    """Return how something came, when and by what it left, what showed it to a model, and why a search did not.
+    """Explain when and how something came and left, what showed it to a model, and why a search did not find it.
 
-    ``x`` is a message, a memory, a note, an episode, a skill, a hit, a seq, or a text: an id, a key, or words that
-    something holds, in one ``conversation`` or anywhere, for which the log is scanned. ``missing_from`` is a query,
-    hits, or the seq of a recall or of a context that was shown. ``str()`` of the answer reads as text. Raises
-    ``NotFound`` for a seq without an event here.
+    ``x`` is a message, a memory, a note, an episode, a skill, a hit, a seq, or a text. A text is an id, a key, or words
+    of the content; the log is scanned for it, in one ``conversation`` or as a whole. ``missing_from`` is a query, hits,
+    or the seq of a recall or of a context that was shown. ``str()`` of the answer is readable text. Raises ``NotFound``
+    for a seq at which this memory has no event.
 
     >>> from refold import Memory
     >>> memory = Memory()
@@ -45,7 +45,7 @@ def why(
     >>> [step.relation for step in memory.why(first).steps]
     ['came', 'left']
     """
-    from refold.memory.why import answer  # noqa: PLC0415 - loaded only by those who ask
+    from refold.memory.why import answer  # noqa: PLC0415 - loaded only when used
 
     return answer(self if at is None else self.at(at), x, conversation, missing_from)
 
@@ -61,10 +61,10 @@ def blame(
 ) -> "list[Revision]":
     """Return every value that a key ever had, oldest first, with its writer and the turn that led to it.
 
-    ``of`` is scratchpad, state or board (of a ``conversation``), profile, setting, file, whose ``key`` is its path, or
-    skill, a learned one: of these two the values are the lines as they are, or those that one ``line`` had. Without
-    it the first of these that ever had the key is taken. ``name`` is that of the profile, the files or the library of
-    skills. Nothing is found for a key that never was.
+    ``of`` is scratchpad, state or board (all three of a ``conversation``), profile, setting, file (``key`` is its path)
+    or skill (a learned one). For a file or a skill, the values are its current lines, or with ``line`` those that one
+    line had. Without ``of``, the first of these kinds that ever had the key is used. ``name`` names the profile, the
+    files or the skill library. For a key that never existed, the list is empty.
 
     >>> from refold import Memory
     >>> memory = Memory()
@@ -73,7 +73,7 @@ def blame(
     >>> [(revision.seq, revision.value, revision.actor) for revision in memory.blame("theme")]
     [(1, 'dark', 'host'), (2, 'light', 'host')]
     """
-    from refold.memory.blame import all_values  # noqa: PLC0415 - loaded only by those who ask
+    from refold.memory.blame import all_values  # noqa: PLC0415 - loaded only when used
 
     return all_values(self, key, conversation, of, name, line)
 
@@ -85,12 +85,12 @@ def influence(
     conversation: "Conversation | str | None" = None,
     at: "int | datetime.datetime | None" = None,
 ) -> "Influence":
-    """Return the turns of a model whose window, context or recall held something, with its answers.
+    """Return the turns of a model whose window, context or recall held something, with the model's answers.
 
-    ``x`` is what ``why`` takes; of an erased event, its seq. A turn is an answer of the assistant. Where a context
-    was shown for it, that counts, else the window before it.
+    ``x`` is as in ``why``; for an erased event, give its seq. A turn is an answer of the assistant. If a context was
+    shown for the turn, that context counts, else the window before it.
     """
-    from refold.memory.exposure import influence_of  # noqa: PLC0415 - loaded only by those who ask
+    from refold.memory.exposure import influence_of  # noqa: PLC0415 - loaded only when used
 
     return influence_of(self if at is None else self.at(at), x, conversation)
 
@@ -104,7 +104,7 @@ def bisect(
     until: object,
     at: int | None,
 ) -> Recorded | None:
-    """Return the event that made a predicate of ``frozen(seq)`` true, ``None`` where it is not at the end."""
+    """Return the event that made a predicate of ``frozen(seq)`` true, or ``None`` if it is not true at the end."""
     head = core.engine.reader.current_head() if at is None else at
     low = seq_at(core.engine, after, head)
     high = head if until is None else seq_at(core.engine, until, head)
@@ -126,10 +126,10 @@ def bisect(
 
 
 def health(self: "Memory", *, max_lag_seconds: int = LAG_SECONDS_MAX) -> Health:
-    """Say whether this memory can be read and written; at once, so that a probe may ask every second.
+    """Return whether this memory can be read and written, fast enough for a probe to call every second.
 
-    Nothing is walked through, as ``verify`` does, and no server is asked: of a log on one, it counts how long ago the
-    copy here had all of its commits. It never raises for what ails the memory.
+    Unlike ``verify``, it does not walk through the log. It contacts no server: for a log on a server, it checks how
+    long ago the local copy last had all commits. It never raises because of a problem with the memory.
 
     >>> from refold import Memory
     >>> Memory().health().ok

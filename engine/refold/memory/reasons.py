@@ -1,4 +1,4 @@
-"""The answers of why, blame and influence: steps with their events, values with their writers, turns of a model."""
+"""The answers of why, blame and influence: steps with their events, values with their writers, model turns."""
 
 import datetime as dates
 from collections.abc import Iterator
@@ -13,19 +13,19 @@ from refold.event import Event, Recorded, Stamp, unpack_json
 from refold.views.board import BoardMessageAppended
 
 _SHOWN_CHARS: Final = 60
-_DETAILED_COUNT: Final = 3  # Places of a text whose steps are printed unless all are wanted.
-_LISTED_COUNT: Final = 3  # Contexts and recalls of one subject that are printed unless all are wanted, the newest ones.
+_DETAILED_COUNT: Final = 3  # Places of a text whose steps are printed, unless all are requested.
+_LISTED_COUNT: Final = 3  # Newest contexts and recalls of a subject that are printed, unless all are requested.
 _ERASED_TEXT: Final = "; what it said was erased"
 _JSON_TEXTS: Final = frozenset(("arguments", "result"))
-"""The fields whose bytes are JSON as it was given, and not packed."""
+"""The fields whose bytes are JSON as the caller gave it, not packed."""
 
 
 class Reason(Struct, frozen=True):
     """One step of an answer: what happened, in a sentence, with the seq, time, actor and cause of its event.
 
-    ``relation`` says how it belongs to the answer: ``came`` or ``returned``, what led there (``cause``, ``source``),
-    ``changed``, ``left`` or ``erased``, ``shown`` to a model, or ``hidden`` from one. ``subject`` is what it is about.
-    A step without an event, such as a rank in a search, has the seq 0.
+    ``relation`` is its role in the answer: ``came`` or ``returned``, what led to that (``cause``, ``source``),
+    ``changed``, ``left`` or ``erased``, ``shown`` to a model, or ``hidden`` from one. ``subject`` names the thing that
+    the step is about. A step without an event, such as a rank in a search, has seq 0.
     """
 
     relation: str
@@ -44,11 +44,11 @@ class Reason(Struct, frozen=True):
 
 
 class Why(Struct, frozen=True):
-    """The answer of ``why``: its steps in the order of the question, and whether anything asked for is there now.
+    """The answer of ``why``: its steps in the order of the question, and whether any of its subjects is present now.
 
-    ``present`` are the subjects that are there. ``str(answer)`` reads as lines of text that begin with what holds now
-    and leave out all but the newest steps that showed it; ``answer.to_json()`` is all of it, as data;
-    ``answer.of("left")`` are steps of a relation.
+    ``present`` lists the subjects that are present. ``str(answer)`` gives readable lines of text that begin with the
+    current state and omit all but the newest ``shown`` steps. ``answer.to_json()`` is the full answer as data, and
+    ``answer.of("left")`` returns the steps of one relation.
     """
 
     about: str
@@ -57,7 +57,7 @@ class Why(Struct, frozen=True):
     present: tuple[str, ...] = ()
 
     def of(self, *relations: str) -> tuple[Reason, ...]:
-        """Return the steps of some relations."""
+        """Return the steps that have one of the given relations."""
         return tuple(step for step in self.steps if step.relation in relations)
 
     def to_json(self) -> str:
@@ -69,7 +69,7 @@ class Why(Struct, frozen=True):
 
 
 def rows_of(answer: Why, *, full: bool = False) -> Iterator[str | Reason]:
-    """Yield an answer as it is printed: what holds now of each subject, then the steps, each under its subject."""
+    """Yield the rows of a printed answer: the current state of each subject, then the steps under their subjects."""
     chains: dict[str, list[Reason]] = {}
     for step in answer.steps:
         chains.setdefault(step.subject, []).append(step)
@@ -99,7 +99,7 @@ def rows_of(answer: Why, *, full: bool = False) -> Iterator[str | Reason]:
 
 
 def _verdict(answer: Why, subject: str, steps: list[Reason]) -> str:
-    """Return whether a subject is there, and since when and by what."""
+    """Describe whether a subject is present now, since when, and because of which event."""
     is_there = subject in answer.present
     turns = ("came", "returned", "changed") if is_there else ("left", "erased")
     last = next((step for step in reversed(steps) if step.seq and step.relation in turns), None)
@@ -113,10 +113,11 @@ def _verdict(answer: Why, subject: str, steps: list[Reason]) -> str:
 
 
 class Revision(Struct, frozen=True):
-    """A value that a key had: what set it, when, by whom, why, and in which turn.
+    """A value that a key had: the event that set it, when, by which actor, why, and in which turn.
 
-    ``value`` is ``None`` where the key was ``removed`` or the value ``erased``. ``turn`` is the seq of the message of
-    the user that led to it: by the causes of the event, else the newest one before it in its conversation; 0 for none.
+    ``value`` is ``None`` if the key was ``removed`` or the value ``erased``. ``turn`` is the seq of the user's message
+    that led to it, according to the causes of the event, or else the user's newest message before it in its
+    conversation; 0 if there is none.
     """
 
     key: str
@@ -139,10 +140,10 @@ class Revision(Struct, frozen=True):
 
 
 class Exposure(Struct, frozen=True):
-    """A turn of a model that held something: the seq of the answer, 0 while there is none, and what it saw.
+    """A turn of a model that held something: the seq of the answer, 0 until there is one, and what the model saw.
 
-    ``seen`` is the seq of the context or the recall that showed it, 0 where the window did. ``then`` are the seqs of
-    what was done behind the answer: calls of tools and their results.
+    ``seen`` is the seq of the context or the recall that showed it, or 0 if the window did. ``then`` lists the seqs of
+    the events that followed the answer: tool calls and their results.
     """
 
     conversation: str
@@ -153,14 +154,14 @@ class Exposure(Struct, frozen=True):
 
 
 class Influence(Struct, frozen=True):
-    """The turns that held something, and what was said or done right after."""
+    """The turns that held something, with what was said or done right after."""
 
     about: str
     turns: tuple[Exposure, ...]
 
     @property
     def conversations(self) -> tuple[str, ...]:
-        """The ids of the conversations with such a turn, sorted."""
+        """The sorted ids of the conversations of these turns."""
         return tuple(sorted({turn.conversation for turn in self.turns}))
 
     def to_json(self) -> str:
@@ -186,7 +187,7 @@ def time_text(time_ns: int) -> str:
 
 
 def sentence_of(recorded: Recorded) -> str:
-    """Describe an event in a sentence; of an erased one, with what is left of it."""
+    """Describe an event in a sentence; for an erased event, with the fields that are left."""
     event, stamp = recorded
     if isinstance(event, fold.Unknown):
         return f"an event of the unknown tag {event.tag}"
@@ -220,7 +221,7 @@ def _quoted(value: object) -> str:
 
 
 def shortened(text: str) -> str:
-    """Return a text in one line of at most 60 characters."""
+    """Return a text as one line of at most 60 characters."""
     line = " ".join(text[: 4 * _SHOWN_CHARS].split())
     return line if len(line) <= _SHOWN_CHARS else f"{line[: _SHOWN_CHARS - 3]}..."
 

@@ -1,4 +1,4 @@
-"""Facts that were taken back, and the messages that told them: a context does not say those again. Pure."""
+"""Retracted facts, and the messages that stated them, which contexts do not repeat. Pure."""
 
 from bisect import bisect_right
 from typing import Final, TypeAlias
@@ -15,18 +15,18 @@ _NEVER: Final = 2**62
 
 
 class _Fact(Struct):
-    """A fact as one event told it, and the passage that it was read from, if that is known."""
+    """A fact as one event recorded it, and the passage that it was extracted from, if that is known."""
 
     seq: int
     passage: str | None
-    turns: list[int]  # The seqs at which it was taken back, and restored, in turn.
+    turns: list[int]  # The seqs at which it was alternately retracted and restored.
 
     def is_gone(self, at: int) -> bool:
         return bisect_right(self.turns, at) % 2 == 1
 
 
 class Retractions:
-    """The facts of a branch, taken event by event.
+    """The facts of a branch, followed event by event.
 
     >>> from refold import Memory
     >>> retractions = Retractions()
@@ -43,7 +43,7 @@ class Retractions:
     def __init__(self) -> None:
         self._facts: dict[_Key, list[_Fact]] = {}
         self._told: dict[int, list[_Fact]] = {}  # By the seq of a message.
-        self._withdrawing: dict[int, int] = {}  # By the seq of a message, when what it asked for was removed.
+        self._withdrawing: dict[int, int] = {}  # By the seq of a message that led to a removal, the seq of the removal.
 
     def take(self, recorded: Recorded) -> None:
         """Take the next event of a project or a profile."""
@@ -83,9 +83,10 @@ class Retractions:
                 fact.turns.append(seq)
 
     def hides(self, seq: int, line: str | None, at: int) -> bool:
-        """Return whether all that a message had told by a seq was taken back by then, or was the request to do so.
+        """Return whether every fact that a message had stated by a seq was retracted by then.
 
-        `line` is the message's role and text; `None` counts every fact that was read with it as told by it.
+        A message that stated none counts if it led to a removal by then. `line` is the message's role and text: a fact
+        counts if its passage is in it. With `None`, every fact that cites the message counts.
         """
         told = [fact for fact in self._told.get(seq, ()) if fact.seq <= at]
         facts = [fact for fact in told if line is None or (fact.passage or "") in line]

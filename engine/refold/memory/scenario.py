@@ -1,4 +1,4 @@
-"""Scenarios: a memory as it would be under other policies, or without some events; read, and never written."""
+"""Scenarios: a memory as it would be under other policies, or without some events; never written to."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 class WindowDifference(Struct, frozen=True):
-    """A conversation whose window would have held other messages: those that it lacks, and those it has besides.
+    """A conversation whose window would have held other messages: the seqs that would be ``missing`` or ``added``.
 
-    ``since`` is the first seq after which it had another number of tokens than the log's.
+    ``since`` is the first seq after which its number of tokens differed from that in the log.
     """
 
     conversation: str
@@ -38,7 +38,7 @@ class WindowDifference(Struct, frozen=True):
 
 
 class RecallDifference(Struct, frozen=True):
-    """A recall that would have found other memories, or in another order: their ids, then and in the scenario."""
+    """A recall that would have found other memories or another order: the ids found then, and in the scenario."""
 
     project: str
     seq: int
@@ -48,7 +48,7 @@ class RecallDifference(Struct, frozen=True):
 
 
 class ScenarioDiff(Struct, frozen=True):
-    """The differences between a scenario and the log: windows and memories at its end, and recalls on the way."""
+    """The differences between a scenario and the log: windows and memories at its end, and recalls along the way."""
 
     windows: tuple[WindowDifference, ...]
     memories: tuple[Change, ...]
@@ -59,10 +59,10 @@ class ScenarioDiff(Struct, frozen=True):
 
 
 class Regret(Struct, frozen=True):
-    """A message that was needed when eviction had taken it out of the window: the event that needed it, and why.
+    """A message that was needed after it had been evicted from the window, with the event that needed it, and why.
 
-    What was removed or cleared on purpose is no regret. The reasons are ``"recalled"``, ``"a memory of it was
-    recalled"`` and ``"called again"``, of a call of a tool that the message had made with the same arguments.
+    Messages that were removed or cleared on purpose do not count. The reasons are ``"recalled"``, ``"a memory of it was
+    recalled"`` and ``"called again"``, for a tool call that the message had already made with the same arguments.
     """
 
     conversation: str
@@ -72,7 +72,7 @@ class Regret(Struct, frozen=True):
 
 
 class Scenario:
-    """A memory as it would be under other policies; its handles read like any other, and nothing is written.
+    """A memory as it would be under other policies; its handles read as usual, and nothing is written.
 
     >>> from refold import Memory
     >>> memory = Memory()
@@ -104,7 +104,7 @@ class Scenario:
         self._swept: tuple[Track, Track] | None = None
         self._endless: Core | None = None
         self._removals: dict[str, list[int]] = {}
-        """The seqs at which a conversation, or one that it was forked from, lost messages on purpose."""
+        """By conversation, the seqs at which it, or one that it was forked from, lost messages on purpose."""
 
     def __repr__(self) -> str:
         shown = [f"{name}={value!r}" for name, value in self.settings().items()]
@@ -112,7 +112,7 @@ class Scenario:
 
     @property
     def memory(self) -> "Memory":
-        """The memory of the scenario, frozen."""
+        """The frozen memory of the scenario."""
         if self._memory is None:
             core = _scenario_core(self._core, self._changes, self._until)
             core.ranking = self._ranking
@@ -120,7 +120,7 @@ class Scenario:
         return self._memory
 
     def settings(self) -> dict[str, Any]:
-        """Return the differences from the log."""
+        """Return the settings that differ from the log."""
         changes = self._changes
         names = {number: name for name, number in POLICIES.items()}
         given = {
@@ -132,18 +132,18 @@ class Scenario:
         }
         return {name: value for name, value in given.items() if value is not None}
 
-    # The handles read most; ``memory`` has the others.
+    # The most used handles; ``memory`` has the others.
 
     def conversation(self, conversation_id: str) -> Conversation:
         """Return a frozen handle on a conversation."""
         return self.memory.conversation(conversation_id)
 
     def project(self, name: str = "default") -> "Project":
-        """Return a frozen handle on a project; its searches rank as the scenario does."""
+        """Return a frozen handle on a project; its searches use the scenario's ranking."""
         return self.memory.project(name)
 
     def state_hash(self) -> str:
-        """Return the SHA-256 of all states; that of the log where nothing is other than there."""
+        """Return the SHA-256 of all states; it equals the log's if nothing differs."""
         return self.track().state_hash()
 
     # The comparisons, made in one pass over the log.
@@ -159,10 +159,10 @@ class Scenario:
         return self._swept
 
     def diff(self) -> ScenarioDiff:
-        """Return which windows and memories would be others, and which recalls would have found others.
+        """Return the windows and memories that would differ, and the recalls that would have found other memories.
 
-        A recall is asked anew as of its seq, for as many hits as it found, without filters; not one whose query came
-        with a vector that this memory's embedder cannot make again.
+        Each recall is repeated as of its seq, without filters, for as many hits as it found. A recall is skipped if its
+        query came with a vector that this memory's embedder cannot reproduce.
         """
         own, track = self._pair()
         windows = tuple(WindowDifference(*difference) for difference in track.windows)
@@ -194,7 +194,7 @@ class Scenario:
                 yield RecallDifference(project, stamp.seq, event.query, event.ids, found)
 
     def regret(self) -> tuple[Regret, ...]:
-        """Return the messages that were needed after they had been evicted, in the order of the needs."""
+        """Return the messages that were needed after they had been evicted, in the order in which they were needed."""
         return tuple(found for need in self.track().needs if (found := self._regret(need)) is not None)
 
     def _regret(self, need: Need) -> Regret | None:
@@ -209,7 +209,7 @@ class Scenario:
         return None if is_withdrawn else Regret(conversation, seq, need.needed_seq, need.reason)
 
     def _is_withdrawn(self, need: Need, seq: int) -> bool:
-        """Return whether a message would have left a window without a bound too: by a removal, a clear or a restore."""
+        """Return whether a message would have left even an unbounded window: by a removal, a clear or a restore."""
         removals = self._removals.get(need.conversation)
         if removals is None:
             sought, until = Sought((), (MessageRemoved, WindowCleared)), self._until
@@ -228,17 +228,17 @@ class Scenario:
         return not any(need.target in (message.id, message.seq) for message in window)
 
     def take(self, swept: tuple[Track, Track]) -> None:
-        """Take the tracks of a sweep: that of the log, and its own."""
+        """Take the tracks of a sweep: the log's, and this scenario's."""
         self._swept = swept
 
     def begin(self) -> tuple[Core, Changes, int, Track]:
-        """Return the parts that a sweep works on: the memory, the changes, the end, the track of the scenario."""
+        """Return the inputs of a sweep: the memory's core, the changes, the last seq, and the scenario's track."""
         track = Track(ScenarioLens(self._changes, ()), lambda: core_of(self.memory)[0].engine.reader, self._until)
         return self._core, self._changes, self._until, track
 
 
 def sweep_all(scenarios: Sequence[object]) -> list[Scenario]:
-    """Compare scenarios of one memory with its log, all in one pass over it."""
+    """Compare scenarios of one memory with its log; those that end at the same seq share a pass over the log."""
     given: list[Scenario] = []
     for scenario in scenarios:
         if not isinstance(scenario, Scenario):
@@ -277,7 +277,7 @@ def what_if(
     dedupe: object,
     without: object,
 ) -> Scenario:
-    """Return the scenario of a memory with some policies changed."""
+    """Return the scenario of a memory with some policies changed or some events left out."""
     changes = Changes(
         window_tokens=None if window_tokens is None else checks.window_tokens(window_tokens),
         policy=None if eviction is None else POLICIES[checks.one_of(eviction, "eviction", tuple(POLICIES))],
@@ -288,7 +288,7 @@ def what_if(
 
 
 def _checked_dedupe(core: Core, dedupe: object, until: int) -> float:
-    """Return a threshold of merges that the log can answer for: a lower one than that of its merges it cannot."""
+    """Return a merge threshold, checked: not below both the usual one and the cosine of every merge in the log."""
     asked, usual = checks.fraction(dedupe, "dedupe"), core.embedding.merge_cosine
     if asked < usual:
         cosines = [
@@ -306,7 +306,7 @@ def _checked_dedupe(core: Core, dedupe: object, until: int) -> float:
 
 
 def occurred_by(core: Core, occurred: object, until: int) -> Core:
-    """Return the core to a memory as of what had occurred by a time."""
+    """Return the core of a memory that contains only what had occurred by a time."""
     return _scenario_core(core, Changes(occurred_ns=nanoseconds(occurred, "occurred")), until)
 
 

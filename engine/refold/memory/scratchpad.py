@@ -20,10 +20,10 @@ ENTRIES: Final[KeyMap[str]] = KeyMap(SCRATCH)
 
 
 class Scratchpad(Handle):
-    """The keys and notes of one conversation: values are ``str``, keys are sorted, notes stay in order.
+    """The keys and notes of one conversation: values are ``str``, keys are sorted, notes keep their order.
 
-    A key has at most ``KEY_BYTES_MAX`` = 4,096 bytes of UTF-8, a value or a note ``VALUE_BYTES_MAX`` = 16 MiB; else
-    ``LimitExceeded``.
+    A key is limited to ``KEY_BYTES_MAX`` = 4,096 bytes of UTF-8, a value or a note to ``VALUE_BYTES_MAX`` = 16 MiB;
+    larger ones raise ``LimitExceeded``.
 
     >>> from refold import Memory
     >>> scratchpad = Memory().conversation("chat-42").scratchpad
@@ -44,7 +44,7 @@ class Scratchpad(Handle):
 
     @mutation
     def set(self, key: str, value: str, **options: Unpack[MutationOptions]) -> None:
-        """Set a key; setting the value that it has appends nothing."""
+        """Set a key; setting it to its current value appends nothing."""
         key, value, cited = checks.key(key), checks.text(value, "value"), self._cited(options)
         decide = setting(ENTRIES, key, value, lambda prior, place: ScratchpadSet(cited, prior, place, key, value))
         self._write(decide, ("set", key, value), options)
@@ -63,7 +63,7 @@ class Scratchpad(Handle):
 
     def blame(self, key: str) -> "list[Revision]":
         """Return every value that a key ever had, oldest first, with its writer and the turn that led to it."""
-        from refold.memory.blame import revisions  # noqa: PLC0415 - loaded only by those who ask
+        from refold.memory.blame import revisions  # noqa: PLC0415 - loaded only when used
 
         return revisions(self._core, self._stream, "scratchpad", checks.key(key), self._at)
 
@@ -92,7 +92,7 @@ class Scratchpad(Handle):
         self._write(lambda state: None if state.part(SCRATCH).is_empty else event, ("clear",), options)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return ``entries``, sorted by key, and ``notes``, both as of one moment."""
+        """Return ``entries``, sorted by key, and ``notes``, both from the same state."""
         return self._look(SCRATCH.plain)
 
     def to_json(self) -> str:

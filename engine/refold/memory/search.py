@@ -1,4 +1,4 @@
-"""Searches of memories and episodes, which are pure; recalls and episodes, which are recorded."""
+"""Searches of memories and episodes, which write nothing; recalls and new episodes, which are recorded."""
 
 import math
 from collections import Counter
@@ -61,9 +61,10 @@ _PLAIN = Needs()
 
 
 def look(stream: ProjectStream, needs: Needs = _PLAIN) -> IndexView | None:
-    """Return the rows of a project for a search, ``None`` where there are no memories.
+    """Return the rows of a project for a search, or ``None`` if there are no memories.
 
-    Missing rows are loaded first, without the state lock unless others write so much that they are old at once.
+    Missing rows are loaded first, without the state lock unless other writers write so much that the loaded rows are
+    outdated at once.
     """
     core, reader = stream.core, stream.core.engine.reader
     key = core.key(stream.name)
@@ -87,7 +88,7 @@ def look(stream: ProjectStream, needs: Needs = _PLAIN) -> IndexView | None:
     return reader.index.whole(view)
 
 
-# Queries: checked, then ready to be answered of any state.
+# Queries: checked, then ready to be answered from any state.
 
 BROWSE: Final = "browse"
 _TOP_COUNT_MAX: Final = 1_000_000
@@ -102,11 +103,11 @@ def checked_query(
     ranking: object,
     vector: object,
     now: "int | datetime.datetime | None",
-    explain: bool,  # noqa: FBT001 - as the others
+    explain: bool,  # noqa: FBT001 - like the other options
     floor: object = None,
-    approximate: bool = False,  # noqa: FBT001, FBT002 - as the others
+    approximate: bool = False,  # noqa: FBT001, FBT002 - like the other options
 ) -> Query:
-    """Return a query without its text."""
+    """Check the options of a search, and return a query without its text."""
     if metadata is not None and not isinstance(metadata, Mapping):
         checks.invalid(f"metadata must be a dict, not {type(metadata).__name__} ({checks.shown(metadata)})")
     return Query(
@@ -133,7 +134,7 @@ def _checked_floor(floor: object) -> float:
 
 
 def _words(value: object, what: str, known: tuple[str, ...]) -> tuple[str, ...] | None:
-    """Return chosen words, ``None`` for all of them; one alone may be given as such."""
+    """Return the chosen words, or ``None`` for all of them; a single word can be given as a str."""
     if value is None:
         return None
     words = (value,) if isinstance(value, str) else value
@@ -150,9 +151,9 @@ class ReadyQuery(NamedTuple):
 
 
 def _ready(stream: ProjectStream, queries: Sequence[Query], *, is_empty: bool) -> list[ReadyQuery]:
-    """Return queries with their vectors, the missing ones embedded together, and the time that recency counts from.
+    """Return queries with their vectors, embedding the missing ones together, and the time that recency refers to.
 
-    That is what was given, the clock, or the time of the seq at which a handle is frozen.
+    That is the given time, the clock, or the time of the seq at which a handle is frozen.
     """
     embedding, log_reader = stream.core.embedding_at(stream.at), stream.core.engine.reader
     given = (query.vector for query in queries)
@@ -174,17 +175,17 @@ def _ready(stream: ProjectStream, queries: Sequence[Query], *, is_empty: bool) -
 
 
 def _with_text(text: object, options: Query) -> Query:
-    """Return a query with its text, checked; an empty one browses."""
+    """Return a query with its checked text; an empty one without a vector browses."""
     text = checks.text(text, "query")
     is_empty = not text.strip() and options.vector is None
     return replace(options, text=text, ranking=RANKINGS[BROWSE] if is_empty else options.ranking)
 
 
-# Searches, which are pure. Many queries are answered of one state, and multiplied with its rows together.
+# Searches, which write nothing. Many queries are answered from one state, and multiplied with its rows together.
 
 
 class SearchOptions(TypedDict, total=False):
-    """The options of a search that are the same for all queries."""
+    """The options of a search that apply to all of its queries."""
 
     top_k: int
     categories: Sequence[str] | None
@@ -208,7 +209,7 @@ DEFAULTS: Final[SearchOptions] = {
     "explain": False,
     "floor": None,
 }
-"""The options of a search for one query."""
+"""The default options of a search."""
 
 
 def search(stream: ProjectStream, text: object, options: Query) -> Hits:
@@ -219,7 +220,7 @@ def search(stream: ProjectStream, text: object, options: Query) -> Hits:
 
 
 def search_many(stream: ProjectStream, queries: object, vectors: object, options: SearchOptions) -> list[Hits]:
-    """Answer many queries of one state."""
+    """Answer many queries from one state."""
     texts = checks.texts(queries, "queries", "a query")
     if len(texts) > QUERIES_COUNT_MAX:
         checks.invalid(f"{len(texts)} queries are more than QUERIES_COUNT_MAX ({QUERIES_COUNT_MAX}); ask in parts")
@@ -244,7 +245,7 @@ def search_many(stream: ProjectStream, queries: object, vectors: object, options
 
 
 def _ranked(core: Core, query: Query) -> Query:
-    """Return a query with the ranking of its scenario, where it asks for none of its own."""
+    """Return a query with the ranking of its scenario, unless it asks for its own."""
     is_own = core.ranking is None or query.ranking != RANKINGS[DEFAULT]
     return query if is_own else replace(query, ranking=core.ranking)
 
@@ -259,7 +260,7 @@ def _search(stream: ProjectStream, queries: Sequence[Query]) -> list[Hits]:
 
 
 def _search_once(stream: ProjectStream, queries: Sequence[ReadyQuery]) -> list[Hits] | None:
-    """Return the hits of all queries, ``None`` if memories changed too much since their rows were taken."""
+    """Return the hits of all queries, or ``None`` if memories changed too much since their rows were taken."""
     by_row = any(query.filter.metadata is not None for query, _ in queries)
     compares_texts = any(query.compares_texts for query, _ in queries)
     view = look(stream, Needs(own_rows=compares_texts, by_row=by_row))
@@ -308,7 +309,7 @@ def _answers(
 
 
 def _blocks(queries: Sequence[Query], rows: int) -> Iterator[list[Query]]:
-    """Yield queries that follow each other and are ranked alike, as many as the bound on their products allows."""
+    """Yield runs of consecutive queries with the same ranking, as long as the bound on their products allows."""
     size = max(1, QUERIES_BYTES_MAX // (8 * max(rows, 1)))
     for _, group in groupby(queries, key=lambda query: query.ranking):
         alike = list(group)
@@ -323,7 +324,7 @@ def _no_hits(query: Query) -> Hits:
 def hits_of(
     stream: ProjectStream, view: IndexView, query: Query, texts: TextScores | None, matches: Matches
 ) -> Hits | None:
-    """Return the memories of matching rows, ``None`` if they changed too much since."""
+    """Return the memories of matching rows, or ``None`` if they changed too much since."""
     with stream.core.engine.reader.state_lock:
         entries = view.entries([match.row for match in matches.hits])
     if entries is None:
@@ -334,7 +335,7 @@ def hits_of(
         return Hits((), matches.exact, query.text, query.ranking.name, floor)
     found = list(zip(matches.hits, entries, strict=True))
     if query.floor is None and query.ranking == RANKINGS[DEFAULT]:
-        found = [pair for pair in found if pair[0].score > 0]  # Of others the query says nothing.
+        found = [pair for pair in found if pair[0].score > 0]  # The query says nothing about the others.
     parts = index.signals_of(view, query, texts, found)
     scores = [match.score for match, _ in found]
     entries = [entry for _, entry in found]
@@ -379,7 +380,7 @@ def recall(stream: ProjectStream, text: object, query: Query, conversation: obje
 
 
 def _recorded_hits(stream: ProjectStream, noted: Recorded) -> Hits:
-    """Return the hits of a recall's event, the memories as they were then."""
+    """Return the hits of a recall's event, with the memories as they were then."""
     event, stamp = noted
     assert isinstance(event, MemoriesRecalled), event
 
@@ -431,7 +432,7 @@ def _counts(names: Iterable[str]) -> dict[str, int]:
 
 # Episodes.
 
-_IMPORTANCE: Final = 0.5  # Episodes have none of their own: one is as important as another.
+_IMPORTANCE: Final = 0.5  # Episodes have no importance of their own; all are equally important.
 
 
 def record(
@@ -488,7 +489,7 @@ def record(
 
 
 def _settle(episode: Episode, stamp: Stamp) -> None:
-    """Give an episode that a batch handed out the seq and the times that its event got."""
+    """Fill in an episode that a batch returned before the seq and the times of its event were known."""
     for field in ("seq", "time_ns", "occurred_ns"):
         force_setattr(episode, field, getattr(stamp, field))
 

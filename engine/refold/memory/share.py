@@ -1,4 +1,4 @@
-"""Stores that are open in this process: memories of one path share one, and each is closed for itself."""
+"""The stores open in this process: memories of the same path share one, and each memory is closed separately."""
 
 import os
 import threading
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
 
 class Terms(NamedTuple):
-    """What memories that share a store have in common. Who leaves one out takes it as it is; not so ``delayed``."""
+    """The terms shared by all memories of a store. A memory that omits one accepts the store's, except ``delayed``."""
 
     delayed: bool = False
     memory_bytes: int = MEMORY_BYTES_DEFAULT
     embedder: "Embedder | None" = None
     witness: str | None = None
-    clock_ns: Callable[[], int] = time.time_ns  # noqa: TID251 - compared, and called by the engine alone
+    clock_ns: Callable[[], int] = time.time_ns  # noqa: TID251 - compared here, and called only by the engine
     random_bytes: Callable[[int], bytes] = os.urandom
 
 
 _opening: Final = threading.RLock()
 """Held while a store is opened, so that two threads open it once."""
 _holding: Final = threading.RLock()
-"""Held, for a moment, while the holders of any store change."""
+"""Held briefly while the holders of any store change."""
 _shares: "WeakSet[Share]" = WeakSet()
-"""The stores in directories that this process may write to."""
+"""The stores in directories that this process opened for writing."""
 
 
 def _free_locks() -> None:
@@ -46,7 +46,7 @@ os.register_at_fork(after_in_child=_free_locks)
 
 
 class Share:
-    """A store that is open, and the cores of the memories that hold it; one that is dropped holds it no more."""
+    """An open store, and the cores of the memories that hold it; a garbage-collected core no longer holds it."""
 
     def __init__(self, main: Core, terms: Terms) -> None:
         self._main = main
@@ -61,7 +61,7 @@ class Share:
         return bool(self._closers)
 
     def hold(self, **own: Any) -> Core:
-        """Return the core of one more memory, with defaults of its own."""
+        """Return the core of an additional memory, with its own defaults."""
         core = Core(self._main.engine, main=self._main, path=self._main.path, embedder=self._terms.embedder, **own)
         core.share = self
         self._holders.add(core)
@@ -73,7 +73,7 @@ class Share:
         return reader.log.files is files and not reader.is_closed
 
     def check(self, terms: Terms, path: str) -> None:
-        """Raise ``StoreBusy`` where a memory wants the store on other terms."""
+        """Raise ``StoreBusy`` if a memory wants the store on other terms."""
         for name, wanted, default, known in zip(Terms._fields, terms, Terms(), self._terms, strict=True):
             if wanted != known and (name == "delayed" or wanted != default):
                 option = "durability" if name == "delayed" else name
@@ -83,9 +83,9 @@ class Share:
                 )
 
     def leave(self, core: Core) -> None:
-        """Close a memory, and the store with the last one; where that raises, both stay as they are.
+        """Close a memory, and the store with the last one; if that raises, both stay as they are.
 
-        A call after one that was cut off does the rest.
+        After an interrupted call, another call does the rest.
         """
         me = threading.get_ident()
         try:
@@ -110,9 +110,10 @@ class Share:
 
 
 def open_core(place: str | None, terms: Terms, *, readonly: bool, cache: str | None, **own: Any) -> Core:
-    """Return the core of a memory over the store at a path, which is opened if no memory of this process has it.
+    """Return the core of a memory over the store at a path, which is opened unless this process has it open already.
 
-    ``own`` are the memory's own defaults. What is only read, in RAM or on a server is shared with no other memory.
+    ``own`` are the memory's own defaults. A store that is read-only, in RAM or on a server is not shared with other
+    memories.
     """
     if place is None or readonly or is_address(place):
         return _open(place, terms, is_shared=False, readonly=readonly, cache=cache, **own)
@@ -157,7 +158,7 @@ def _open(place: str | None, terms: Terms, *, is_shared: bool, readonly: bool, c
 def _at(directory: str) -> Share | None:
     if not _shares:
         return None
-    from refold.log.registry import writer_at  # noqa: PLC0415 - loaded only where a directory is open
+    from refold.log.registry import writer_at  # noqa: PLC0415 - loaded only if a directory is open
 
     files = writer_at(directory)
     return None if files is None else next((share for share in list(_shares) if share.is_of(files)), None)

@@ -1,4 +1,4 @@
-"""Snapshots of a conversation, their bytes, restores and forks, and the replay of a conversation step by step."""
+"""Snapshots of a conversation, their bytes, restores and forks, and step-by-step replays."""
 
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final, NamedTuple, TypeVar, cast
@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 
 class _Restored(NamedTuple):
-    """A view that a restore can bring back alone, and its fields in an imported state."""
+    """A view that can be restored by itself, and its fields in an imported state."""
 
     view: View[Any]
     fields: tuple[str, ...]
@@ -75,7 +75,7 @@ class Carried(Struct, frozen=True, array_like=True):
 
 
 class Snapshot(Struct, frozen=True, eq=False, repr_omit_defaults=True):
-    """A pointer to a state: the stream of a conversation, or none for a whole memory, and a seq.
+    """A pointer to a state: the stream of a conversation, empty for a whole memory, and a seq.
 
     >>> from refold import Memory
     >>> chat = Memory().conversation("chat-42")
@@ -88,13 +88,13 @@ class Snapshot(Struct, frozen=True, eq=False, repr_omit_defaults=True):
     seq: int
     name: str | None = None
     origin: Any = None
-    """The source of the state: the engine, or the content of bytes."""
+    """The source of the state: the engine, or the content of snapshot bytes."""
 
     branch: int = 0
     """The fork of the memory that has the state: 0 is the main line."""
 
     cut: int = 0
-    """The seq of the whole log at which it was taken: the board of the session comes back as it was there."""
+    """The seq of the whole log at which it was taken; a restore brings back the session's board as it was there."""
 
     @property
     def _place(self) -> tuple[int, str, int]:
@@ -117,7 +117,7 @@ class Snapshot(Struct, frozen=True, eq=False, repr_omit_defaults=True):
 
     @property
     def messages(self) -> list[Message]:
-        """The messages of its window, oldest first; those that came as bytes have the seq of the snapshot."""
+        """The messages of its window, oldest first; messages read from bytes have the seq of the snapshot."""
         if isinstance(self.origin, Carried):
             return list(imported_messages(self.origin.state, Stamp(self.seq, self.stream, 0, 0, 0)))
         return self._read(lambda state: state.part(WINDOW).live())
@@ -148,7 +148,7 @@ class Snapshot(Struct, frozen=True, eq=False, repr_omit_defaults=True):
     def to_bytes(self) -> bytes:
         """Render the whole state with a checksum, so that another store can restore from it.
 
-        Raises ``InvalidInput`` for the snapshot of a whole memory, which ``memory.export`` hands over.
+        Raises ``InvalidInput`` for the snapshot of a whole memory; use ``memory.export`` for that.
         """
         carried = self.origin if isinstance(self.origin, Carried) else self._rendered()
         payload = _ENCODE(carried)
@@ -202,7 +202,7 @@ def _parse(rendered: object) -> Carried:
 
 
 def _check(carried: Carried) -> None:
-    """Recompute what the bytes claim: the messages, folded, must be the window that was rendered."""
+    """Check the claims of snapshot bytes: their messages must match the window that was rendered."""
     state = carried.state
     if state.policy and state.policy not in EVICTION:
         raise StoreVersion(f"the snapshot's eviction policy {state.policy} is unknown here; upgrade refold")
@@ -216,7 +216,7 @@ def _check(carried: Carried) -> None:
         checks.invalid(f"the snapshot says {carried.tokens} tokens, its messages have {tokens}; hand it over again")
     if tokens > state.window_tokens:
         checks.invalid(f"the snapshot's messages have {tokens} tokens, over its own budget of {state.window_tokens}")
-    from refold.engine import jsonl  # noqa: PLC0415 - only bytes from elsewhere need it
+    from refold.engine import jsonl  # noqa: PLC0415 - needed only for bytes from elsewhere
 
     problem = "its seq is below 0" if carried.seq < 0 else jsonl.problem_in(state)
     if problem is not None:
@@ -224,7 +224,7 @@ def _check(carried: Carried) -> None:
 
 
 def exported(state: fold.State, sources: tuple[int, ...] = ()) -> StateImported:
-    """Return a conversation's whole state as the event that would bring another conversation there."""
+    """Return a conversation's whole state as the event that would bring another conversation to this state."""
     window, scratch, scopes = state.part(WINDOW), state.part(SCRATCH), state.part(STATE)
     live = window.live()
     return StateImported(
@@ -253,7 +253,7 @@ def _body(event: MessageAppended, erased: bool) -> ImportedBody:  # noqa: FBT001
 
 
 def snapshot(core: Core, stream: str, name: str | None, at: int | None, options: Options) -> Snapshot:
-    """Return a pointer to a stream's state; record a named one, once and for ever."""
+    """Return a pointer to a stream's state; a named one is recorded once, permanently."""
     engine = core.engine
     if at is None:
         batches.refuse(engine, "a snapshot")
@@ -288,13 +288,13 @@ def snapshot(core: Core, stream: str, name: str | None, at: int | None, options:
 
 
 def refuse_options(options: Options) -> None:
-    """Refuse the options of a mutation for a snapshot without a name."""
+    """Refuse mutation options for an unnamed snapshot."""
     if options != Options():
         checks.invalid("an unnamed snapshot writes nothing, so it takes no options; give it a name, or leave them out")
 
 
 def checked_name(name: object) -> str:
-    """Return the name of a snapshot: a text that is not empty."""
+    """Check that the name of a snapshot is a text that is not empty, and return it."""
     checked = checks.text(name, "name", NAME_BYTES_MAX, "NAME_BYTES_MAX")
     if not checked:
         checks.invalid("the snapshot's name is empty; give it at least one character, or None for an unnamed one")
@@ -302,14 +302,14 @@ def checked_name(name: object) -> str:
 
 
 def _find_named(core: Core, state: State, slot: Stream | None, name: str) -> Named | None:
-    """Return a named snapshot of a stream, taken in its own branch or before that was forked."""
+    """Return a named snapshot of a stream, taken on its own branch or before that branch was forked."""
     snapshots = state.part(SETTINGS).snapshots
     numbers = () if slot is None else core.engine.reader.streams.numbers(slot)
     return next((snapshots[number, name] for number in numbers if (number, name) in snapshots), None)
 
 
 def pointer(core: Core, stream: str, at: int | None) -> tuple[int, int]:
-    """Return number and seq of a stream's last event at a seq, perhaps of an elder branch; 0 and 0 for none."""
+    """Return number and seq of a stream's last event at a seq, perhaps on an ancestor branch; 0 and 0 for none."""
     engine = core.engine
     with engine.reader.state_lock:
         slot = engine.reader.slot(core.key(stream))
@@ -320,7 +320,7 @@ def pointer(core: Core, stream: str, at: int | None) -> tuple[int, int]:
 
 
 def version(core: Core, stream: str, at: int | None) -> int:
-    """Return the version of a stream, live or at a seq; 0 where it has no event."""
+    """Return the version of a stream, live or at a seq; 0 if it has no event."""
     if at is None:
         return core.version(stream)
     last = core.engine.reader.last_seq(core.key(stream), at)
@@ -345,7 +345,7 @@ def restoration(
     sources: tuple[int, ...],
     views: Collection[str] = tuple(RESTORED),
 ) -> Callable[[State], Event | None]:
-    """Return the decision to go on from a snapshot, of this store or another, unless none of the views changes."""
+    """Return the decision to continue from a snapshot of this store or another, unless none of the views changes."""
     if not isinstance(snapshot, Snapshot):
         checks.invalid(f"restore takes a Snapshot or a name, not {type(snapshot).__name__} ({checks.shown(snapshot)})")
     if not snapshot.stream:
@@ -357,7 +357,7 @@ def restoration(
         carried = content_of(snapshot).state
 
         def decide_import(state: State) -> Event | None:
-            # The project is identity and stays the conversation's own: it makes no state another one.
+            # The project is part of the conversation's identity and stays: it does not make two states different.
             here, now = msgspec.structs.replace(carried, project=project_of(state, opening)), exported(state)
             fields = [field for view in views for field in RESTORED[view].fields]
             unchanged = all(getattr(now, field) == getattr(here, field) for field in fields)
@@ -376,7 +376,7 @@ def restoration(
 
 
 def board_restoration(core: Core, stream: str, snapshot: Snapshot) -> Callable[[State], Event | None] | None:
-    """Return the decision to bring a session's board along with its conversation; ``None`` where neither has one."""
+    """Return the decision to restore a session's board with its conversation; ``None`` if there is none to restore."""
     branch = branch_here(core, snapshot)
     if branch is None:
         return None
@@ -398,12 +398,12 @@ def board_of(stream: str) -> str:
 
 
 def board_pointer(core: Core, stream: str, at: int | None) -> tuple[int, int]:
-    """Return number and seq of the last event, at a seq, of the board of a conversation's session; 0 and 0 for none."""
+    """Return stream number and seq of the last event of a conversation's session board at a seq; 0 and 0 for none."""
     return pointer(core, board_of(stream), at)
 
 
 def request_of(core: Core, snapshot: object) -> list[Any]:
-    """Return the part of a restore's request that names the snapshot: its name, its place, or a hash of its bytes."""
+    """Return the part of a restore's request that identifies the snapshot: its name, its place, or its bytes' hash."""
     if not isinstance(snapshot, Snapshot):
         return [snapshot if isinstance(snapshot, str) else repr(snapshot)]
     place = [snapshot.stream, snapshot.seq, *([snapshot.branch] if snapshot.branch else [])]
@@ -413,7 +413,7 @@ def request_of(core: Core, snapshot: object) -> list[Any]:
 
 
 def _same_state(state: State, target: State, views: Collection[str]) -> bool:
-    """Return whether two states differ in none of the views, the project aside: it is identity and does not travel."""
+    """Return whether two states are equal in the views; the project, which is identity, is not compared."""
     mine, other = dict(fold.digests(state)), dict(fold.digests(target))
     left_out = {view.name for name, (view, _) in RESTORED.items() if name not in views}
     return is_embedded(state) == is_embedded(target) and all(
@@ -422,19 +422,19 @@ def _same_state(state: State, target: State, views: Collection[str]) -> bool:
 
 
 def branch_here(core: Core, snapshot: Snapshot) -> int | None:
-    """Return the branch of this store that has a snapshot's state, ``None`` if it must be imported."""
+    """Return the branch of this store that has a snapshot's state, or ``None`` if the state must be imported."""
     if snapshot.origin is core.engine or is_of_earlier_handle(core, snapshot):
         return snapshot.branch
     carried = content_of(snapshot)
     if carried.store_id != core.engine.reader.store_id or carried.seq > core.engine.reader.head:
         return None
     here = core.read_written(carried.stream, exported, carried.seq)
-    # A copied store has the same id and may have gone on differently: only the same state is the same place.
+    # A copied store has the same id and can have diverged: only an equal state shows that it is the same place.
     return core.branch if here == carried.state else None
 
 
 def is_of_earlier_handle(core: Core, snapshot: Snapshot) -> bool:
-    """Return whether a snapshot was taken through a handle on this very store that was closed since."""
+    """Return whether a snapshot was taken through a handle on this very store that has since been closed."""
     origin = snapshot.origin
     reader = core.engine.reader
     is_same = isinstance(origin, Engine) and origin.reader.is_closed and origin.reader.store_id == reader.store_id
@@ -442,7 +442,7 @@ def is_of_earlier_handle(core: Core, snapshot: Snapshot) -> bool:
 
 
 def content_of(snapshot: Snapshot) -> Carried:
-    """Return what a snapshot carries where it leaves its store: its state, and the place of that."""
+    """Return the content that a snapshot carries to another store: its state, and the place of that state."""
     if isinstance(snapshot.origin, Carried):
         return snapshot.origin
     if snapshot.origin is None:
@@ -456,10 +456,10 @@ def fork(
     stream: str,
     opening: ConversationOpened,
     seq: int | None,
-    replaces: bool,  # noqa: FBT001 - as the verb has it
+    replaces: bool,  # noqa: FBT001 - the same as in the verb
     options: Options,
 ) -> None:
-    """Begin a conversation from a state of another one, now or at a seq."""
+    """Begin a conversation from the state of another one, now or at a seq."""
     engine, sources = core.engine, core.sources(options.sources)
 
     def decide(_: State) -> Event:
@@ -467,7 +467,7 @@ def fork(
         if known and not replaces:
             raise InvalidInput(f"{stream} already exists; fork to an id that is new, or give replace=True")
         base = pointer(core, parent, seq)
-        # The project is what the conversation is, not what it was at a seq: even a fork at 0 is in it.
+        # The project belongs to the conversation, not to its state at a seq: even a fork at 0 is in it.
         project = core.read_written(parent, lambda state: project_of(state, opening))
         depth = _depth_at(core, parent, base[1]) if base[1] else 0
         return (Restored if known else Forked)(sources, *base, depth + 1, project)
@@ -475,7 +475,7 @@ def fork(
     request, (expected, request_id, _) = ("fork", parent, seq, *(["replace"] if replaces else [])), options
     batches.refuse(engine, "a fork")
     is_answered = request_id is not None and core.answered(request_id, stream, request) is not None
-    # Another machine may have begun the board; then the batch finds that it read what is no more so.
+    # Another machine may have begun the board; the batch then finds that its read is out of date.
     has_board = engine.shared is not None or board_pointer(core, parent, seq)[1]
     if is_answered or not (has_board or replaces):
         core.write(stream, decide, at=None, call=request, expected=expected, request_id=request_id)
@@ -483,7 +483,7 @@ def fork(
 
     def write() -> None:
         engine.refresh()
-        core.version(board_of(parent))  # Read first: what comes with the conversation's next events counts as well.
+        core.version(board_of(parent))  # Read first, so that board events that come with later events conflict.
         if replaces:
             core.write(stream, drop(()), at=None, call=(), expected=expected)
         core.write(stream, decide, at=None, call=request, expected=ANY if replaces else expected, request_id=request_id)
@@ -497,9 +497,9 @@ def fork(
 
 
 def write_whole(core: Core, write: Callable[[], None], expected: object) -> None:
-    """Call ``write`` in a batch, again where others have changed meanwhile what it read.
+    """Call ``write`` in a batch, and retry if another writer has changed what it read.
 
-    Not where its caller expects a version: that is decided once.
+    It does not retry if the caller expects a version: that is decided once.
     """
     for left in reversed(range(REDO_COUNT_MAX)):
         try:
@@ -513,9 +513,9 @@ def write_whole(core: Core, write: Callable[[], None], expected: object) -> None
 
 
 def _depth_at(core: Core, stream: str, seq: int) -> int:
-    """Return how deep a conversation was forked at a seq, without building its state there if that can be.
+    """Return the fork depth of a conversation at a seq, if possible without building its state there.
 
-    The first event says it once and for all, but for a fork that was dropped: what comes after that is no fork.
+    The first event decides it for good, unless the fork was dropped: what comes after that is not a fork.
     """
     depth: int = core.read_written(stream, lambda state: state.part(SESSION).depth)
     if depth:
@@ -539,7 +539,7 @@ def dropping(stream: str, sources: tuple[int, ...]) -> Callable[[State], Event |
 
 
 def drop(sources: tuple[int, ...]) -> Callable[[State], Event | None]:
-    """Return the decision to close a conversation for good; nothing changes where nothing is there."""
+    """Return the decision to close a conversation for good; nothing changes if there is no conversation."""
 
     def decide(state: State) -> Event | None:
         session = state.part(SESSION)
@@ -549,7 +549,7 @@ def drop(sources: tuple[int, ...]) -> Callable[[State], Event | None]:
 
 
 def dropped_board(state: State) -> Event | None:
-    """Return the event that empties the board of a fork that was ended."""
+    """Return the event that empties the board of a dropped fork, or ``None`` if the board is not open."""
     return ForkDropped(()) if fold.is_open(state) else None
 
 
@@ -575,7 +575,7 @@ class Step(Struct, frozen=True):
 
 
 class _ComparedState(NamedTuple):
-    """A state as a step compares it: messages by id as they are, everything else as plain values."""
+    """A state in the form that a step compares: messages by id as they are, everything else as plain values."""
 
     live: dict[str, Message]
     counts: dict[str, Any]
@@ -583,7 +583,7 @@ class _ComparedState(NamedTuple):
 
 
 def steps(engine: Engine, key: str, frozen: Callable[[int], Any], after: int, until: int | None) -> Iterator[Step]:
-    """Return the steps of a stream's events with ``after < seq <= until``, at most those that there are now."""
+    """Return the steps of a stream's events with ``after < seq <= until``, up to the last event that exists now."""
     last = engine.reader.last_seq(key, after)
     slot = engine.reader.slot(key)
     events = engine.reader.events(key, last, until)
@@ -622,7 +622,7 @@ def _shown(state: State) -> _ComparedState:
 
 
 def _changes(stream: str, before: _ComparedState, after: _ComparedState) -> Iterator[Change]:
-    """Return the changes of a step: what came into the window and what left it, not what stayed."""
+    """Yield the changes of a step; of the window's messages, those that came or left, not those that stayed."""
     yield from changes_between(stream, before.rest, after.rest)
     yield from changes_between(
         stream,
@@ -640,13 +640,13 @@ def _moved(here: dict[str, Message], there: dict[str, Message]) -> dict[str, Any
 
 
 def _is_orphan(event: MessageAppended, before: dict[str, Message]) -> bool:
-    """Return whether a message never entered the window: an answer does only while its call is there."""
+    """Return whether a message never entered the window: an answer enters only while its call is there."""
     answered = event.answers
     return answered is not None and not any(answered in message.event.call_ids for message in before.values())
 
 
 def _evicted(event: Event, stamp: Stamp, before: dict[str, Message], after: dict[str, Message]) -> Iterator[Message]:
-    """Return the messages that a budget pushed out; a cleared window evicts nothing."""
+    """Yield the messages that the budget pushed out; clearing a window evicts nothing."""
     if isinstance(event, (MessageAppended, MessageReplaced, WindowResized)):
         yield from (message for message_id, message in before.items() if message_id not in after)
     if isinstance(event, MessageAppended) and event.id not in after and not _is_orphan(event, before):

@@ -64,7 +64,7 @@ def is_delayed(durability: object, place: str | None, *, readonly: bool) -> bool
 
 
 def checked_place(path: object, *, readonly: bool, clears: bool) -> str | None:
-    """Return the path of a store, ``None`` for one in RAM, checked with the options that go with it."""
+    """Check the path of a store, ``None`` for one in RAM, with the options that go with it, and return it."""
     if path is None and readonly:
         checks.invalid("a memory in RAM is empty, so readonly=True makes no sense; give a path")
     checked = None if path is None else checked_path(path)
@@ -74,7 +74,7 @@ def checked_place(path: object, *, readonly: bool, clears: bool) -> str | None:
 
 
 def checked_bytes(memory_bytes: object) -> int:
-    """Return the bound on RAM."""
+    """Check and return the bound on RAM."""
     if not isinstance(memory_bytes, int) or isinstance(memory_bytes, bool) or memory_bytes < MEMORY_BYTES_MIN:
         shown = checks.shown(memory_bytes)
         checks.invalid(f"memory_bytes is {shown}; give an int of at least MEMORY_BYTES_MIN = {MEMORY_BYTES_MIN}")
@@ -82,27 +82,27 @@ def checked_bytes(memory_bytes: object) -> int:
 
 
 def checked_counter(counter: object) -> TokenCounter:
-    """Return a token counter that has all that one needs."""
+    """Check that a token counter has the required attributes, and return it."""
     if not isinstance(counter, TokenCounter):
         checks.invalid(f"token_counter needs an id and count(text), which {checks.shown(counter)} lacks")
     checks.name(counter.id, "token_counter.id")
     return counter
 
 
-# Erasures, checked before the engine makes them.
+# Erasures, checked before the engine performs them.
 
 _DERIVED: Final = {"erase": True, "keep": False}
 _FORKS: Final = {"erase": True, "refuse": False}
-_JSON_DEPTH: Final = 2  # Arguments of a call are a JSON text, and what they hold may be one.
+_JSON_DEPTH: Final = 2  # The arguments of a call are a JSON text, which can contain another one.
 
 
 def erase(core: Core, at: int | None, seqs: object, text: object, derived: object) -> Receipt:
-    """Erase events given as seqs, as results that have one, or by a text that they hold."""
-    from refold.engine import erasure  # noqa: PLC0415 - loaded only by those who erase
+    """Erase events given as seqs, as results that have a seq, or by a text that they contain."""
+    from refold.engine import erasure  # noqa: PLC0415 - loaded only for erasures
 
     _check_erasable(core, "the memory", at)
     if text is not None:
-        core.engine.refresh()  # Whatever other machines were answered for is looked at.
+        core.engine.refresh()  # So that everything acknowledged to other machines is examined too.
     checked = _sought(core, seqs, text)
     takes = _chosen(derived, "derived", _DERIVED)
     core.message_indexes.clear()
@@ -114,8 +114,8 @@ def erase(core: Core, at: int | None, seqs: object, text: object, derived: objec
 
 
 def _sought(core: Core, seqs: object, text: object) -> set[int]:
-    """Return the seqs that an erasure is asked for, those of the events that hold a text among them."""
-    from refold.engine import scan  # noqa: PLC0415 - loaded only by those who erase
+    """Return the seqs that an erasure was asked for, including those of the events that contain the text."""
+    from refold.engine import scan  # noqa: PLC0415 - loaded only for erasures
 
     if not isinstance(seqs, Iterable) or isinstance(seqs, (str, bytes)):
         checks.invalid(f"seqs must be a list of seqs or results, not {type(seqs).__name__} ({checks.shown(seqs)})")
@@ -131,8 +131,8 @@ def _sought(core: Core, seqs: object, text: object) -> set[int]:
 
 
 def _spellings(text: str) -> list[bytes]:
-    """Return a text as it is written, in a JSON text, and in one inside of another, where that is something else."""
-    import json  # noqa: PLC0415 - loaded only by those who erase
+    """Return the distinct spellings of a text: as it is, in a JSON text, and in a JSON text inside another one."""
+    import json  # noqa: PLC0415 - loaded only for erasures
 
     found = [text]
     for _ in range(_JSON_DEPTH):
@@ -141,11 +141,11 @@ def _spellings(text: str) -> list[bytes]:
 
 
 def derived_of(core: Core, conversation: str | None, seqs: object, text: object, *, forks: bool) -> list[Recorded]:
-    """Return the events that an erasure would take along, which were derived from those it is asked for.
+    """Return the events that an erasure would also erase, because they were derived from those it was asked for.
 
-    Those of other streams come first. Raises what the erasure would.
+    Events of streams other than conversations come first. Raises the same errors as the erasure.
     """
-    from refold.engine import erasure  # noqa: PLC0415 - loaded only by those who erase
+    from refold.engine import erasure  # noqa: PLC0415 - loaded only for erasures
 
     engine = core.engine
     with engine.reader.state_lock:
@@ -161,7 +161,7 @@ def derived_of(core: Core, conversation: str | None, seqs: object, text: object,
 
 def erase_stream(core: Core, stream: str, at: int | None, derived: object, forks: object) -> Receipt:
     """Erase a stream: a conversation, a project or a board."""
-    from refold.engine import erasure  # noqa: PLC0415 - loaded only by those who erase
+    from refold.engine import erasure  # noqa: PLC0415 - loaded only for erasures
 
     _check_erasable(core, stream, at)
     takes, has_forks = _chosen(derived, "derived", _DERIVED), _chosen(forks, "forks", _FORKS)
@@ -173,8 +173,8 @@ def erase_stream(core: Core, stream: str, at: int | None, derived: object, forks
 
 
 def _reach(core: Core, seqs: set[int]) -> dict[str, int]:
-    """Return the fields of a receipt that say in which turns a model saw what is to be erased."""
-    from refold.memory.exposure import reach  # noqa: PLC0415 - loaded only by those who erase
+    """Return the receipt fields that count the turns and conversations in which a model saw events to be erased."""
+    from refold.memory.exposure import reach  # noqa: PLC0415 - loaded only for erasures
 
     turns, conversations = reach(core, seqs)
     return {"turns": turns, "conversations": conversations}
@@ -205,8 +205,8 @@ def _seq(item: object) -> int:
 
 
 def backup(core: Core, path: object, progress: Progress) -> Backup:
-    """Copy a memory's store, forks included, to a path where nothing is."""
-    from refold.engine import backup as engine_backup  # noqa: PLC0415 - loaded only by those who move a store
+    """Copy a memory's store, forks included, to a path where nothing exists."""
+    from refold.engine import backup as engine_backup  # noqa: PLC0415 - loaded only for backups
 
     core.engine.reader.check_open()
     batches.refuse(core.engine, "a backup")
@@ -225,15 +225,15 @@ def recover(
     clock_ns: Callable[[], int] = time.time_ns,  # noqa: TID251 - the one source of time
     random_bytes: Callable[[int], bytes] = os.urandom,
 ) -> Recovered:
-    """Make a new store of a backup, or of any store: all of it, or its log up to a seq or an aware datetime.
+    """Make a new store from a backup, or from any store: all of it, or its log up to a seq or an aware datetime.
 
-    Nothing later is in the new file, and caches are rebuilt from the log. Where a faulty writer counted or linked
-    wrongly, every event comes once, in the order of the log, and ``repairs`` lists the differences. The store is
-    verified, with ``progress(done, all)``, before it appears at ``new``, where nothing may be. Raises ``InvalidInput``
-    for a seq inside a commit, naming those around it, ``NotFound`` where there is no backup, ``StoreCorrupt`` where
-    bytes were changed, ``StoreFull``; then nothing is left at ``new``.
+    The new file contains nothing later, and caches are rebuilt from the log. If a faulty writer counted or linked
+    events wrongly, the new store has every event once, in the order of the log, and ``repairs`` lists the differences.
+    The store is verified, with ``progress(done, all)``, before it appears at ``new``, which must not exist yet.
+    Raises ``InvalidInput`` for a seq inside a commit, naming the seqs around it, ``NotFound`` if there is no backup,
+    ``StoreCorrupt`` if bytes were changed, ``StoreFull``; nothing is left at ``new`` then.
     """
-    from refold.engine import backup as engine_backup  # noqa: PLC0415 - it needs LMDB, which a handle may not
+    from refold.engine import backup as engine_backup  # noqa: PLC0415 - it needs LMDB, which a handle might not
 
     check_callables(clock_ns=clock_ns, random_bytes=random_bytes)
     return engine_backup.recover(
@@ -257,14 +257,14 @@ def move(
 ) -> Moved:
     """Move a memory from a directory to a log on a server, from there to a new directory, or between servers.
 
-    Others may write meanwhile; towards the end the old side is marked, and whoever writes to it raises ``ReadOnly``,
-    which says where it went. Both sides have the same events and the same state then; the old one can be read as
-    before. One that was cut off goes on where it is called again. ``progress(done, all)`` counts events. Raises
-    ``InvalidInput`` where the target holds something else, ``NotFound`` where there is no source, ``StoreUnreachable``.
+    Other writers can write meanwhile. Towards the end the source is marked, and later writes to it raise ``ReadOnly``
+    with the new place. Both sides then have the same events and the same state, and the source can be read as before.
+    Calling an interrupted move again continues it. ``progress(done, all)`` counts events. Raises ``InvalidInput`` if
+    the target holds something else, ``NotFound`` if there is no source, ``StoreUnreachable``.
     """
-    from pathlib import Path  # noqa: PLC0415 - it loads what a first context does without
+    from pathlib import Path  # noqa: PLC0415 - loads modules that a first context does not need
 
-    from refold.engine import backup as engine_backup  # noqa: PLC0415 - it needs LMDB, which a handle may not
+    from refold.engine import backup as engine_backup  # noqa: PLC0415 - it needs LMDB, which a handle might not
     from refold.engine.move import move as moving  # noqa: PLC0415 - as above
 
     check_callables(clock_ns=clock_ns, random_bytes=random_bytes)
@@ -312,7 +312,7 @@ def _check_own(core: Core, engine: object, side: object) -> None:
         raise InvalidInput(f"{checks.shown(side)} belongs to another memory; restore it into a conversation here first")
 
 
-_WHOLE = 0  # The stream number of snapshots of a whole memory: that of no stream.
+_WHOLE = 0  # The stream number of snapshots of a whole memory; no stream has it.
 
 
 def snapshot(core: Core, name: str | None, at: int | None, options: Options) -> Snapshot:
@@ -355,13 +355,13 @@ def named(core: Core, name: str) -> Snapshot:
 
 
 _COUNTED_MAX: Final = 1_000
-"""So many conversations are counted to show a memory; of more it says that there are."""
+"""How many conversations the ``repr`` of a memory counts at most; beyond that it says "more than"."""
 
 
 def conversations(
     core: Core, at: int | None, prefix: object, after: str | None, limit: int | None, dropped: object
 ) -> list[str]:
-    """Return the ids of conversations, sorted and paged: of those that are there, or of the dropped ones."""
+    """Return the ids of existing or of dropped conversations, sorted and paged."""
     wants_dropped = checks.flag(dropped, "dropped")
     gone = core.drops.names(core, at) if ForkDropped in core.engine.reader.types_written else frozenset[str]()
     if wants_dropped:
@@ -378,7 +378,7 @@ def conversations(
 
 
 def counts(core: Core, at: int | None) -> str:
-    """Return the counts by which a memory is shown."""
+    """Return the counts for the ``repr`` of a memory."""
     reader = core.engine.reader
     fork = f"fork={reader.branch_name(core.branch)!r}, " if core.branch else ""
     count = len(conversations(core, at, "", None, _COUNTED_MAX + 1, dropped=False))
@@ -387,7 +387,7 @@ def counts(core: Core, at: int | None) -> str:
 
 
 def stats(core: Core, at: int | None) -> Stats:
-    """Return counts of events, streams and bytes, dropped conversations left out."""
+    """Return counts of events, streams and bytes, without dropped conversations."""
     counted = history.stats(core.engine, core.branch, core.path, at)
     if ForkDropped not in core.engine.reader.types_written:
         return counted
@@ -395,14 +395,14 @@ def stats(core: Core, at: int | None) -> Stats:
 
 
 def names(core: Core, at: int | None, kind: str, prefix: object, after: str | None, limit: int | None) -> list[str]:
-    """Return the names of the streams of a kind, sorted: those with a prefix, behind ``after``, at most ``limit``."""
+    """Return the sorted names of a kind's streams that have a prefix and follow ``after``, at most ``limit``."""
     start = checks.text(prefix, "prefix", NAME_BYTES_MAX, "NAME_BYTES_MAX")
     after, limit = paged(after, limit)
     return history.ids(core.engine, core.branch, kind, at=at, prefix=start, after=after, limit=limit)
 
 
 def snapshots(core: Core, at: int | None, after: object, limit: object) -> list[Snapshot]:
-    """Return a page of the named snapshots, of conversations and of the whole, in the order of their seqs."""
+    """Return a page of the named snapshots, of conversations and of the whole memory, in the order of their seqs."""
     if after is not None and not isinstance(after, Snapshot):
         checks.invalid(f"after must be a Snapshot, not {type(after).__name__} ({checks.shown(after)})")
     count = None if limit is None else checks.count(limit, "limit")
@@ -418,7 +418,7 @@ def snapshots(core: Core, at: int | None, after: object, limit: object) -> list[
 
 
 def restore(core: Core, target: object, options: Options) -> None:
-    """Go on from an earlier state of the whole memory: one commit, one event for each stream that differs."""
+    """Continue from an earlier state of the whole memory: one commit, with one event for each stream that differs."""
     engine = core.engine
     batches.refuse(engine, "a restore of the whole memory")
     engine.reader.check_writable()
@@ -478,13 +478,13 @@ def _restoration(
 
 
 def _restored(core: Core, now: Side, base: Side, sources: tuple[int, ...]) -> Iterator[tuple[str, int, Restored]]:
-    """Yield key, version and event of each stream whose state differs from that at the base."""
+    """Yield key, version and event of each stream whose state differs from its state at the base."""
     engine, elder = core.engine, core.to(base.branch)
     for stream in sorted(engine.reader.differing(now, base)):
         if engine.reader.digests_of(core.key(stream), None) == engine.reader.digests_of(elder.key(stream), base.seq):
             continue
         place = memory_snapshot.pointer(elder, stream, base.seq)
-        # Unlike the restore of one conversation, this one brings back its project too: the whole is as it was.
+        # Unlike the restore of one conversation, this also restores its project: the whole memory is as it was.
         depth, _ = core.read_written(stream, _identity)
         _, project = elder.read_written(stream, _identity, base.seq)
         yield core.key(stream), engine.reader.version(core.key(stream)), Restored(sources, *place, depth, project)
@@ -498,7 +498,7 @@ def _identity(state: State) -> tuple[int, str | None]:
 
 
 def fork(core: Core, name: str, frozen: int | None, at: "int | dates.datetime | None", options: Options) -> Core:
-    """Return the core to a fork of the live memory: the one of that name, or a new one from now or from ``at``."""
+    """Return the core of a fork of the live memory: the one of that name, or a new one from now or from ``at``."""
     if frozen is not None:
         raise ReadOnly(f"this memory is frozen at seq {frozen}; call fork(name, at={frozen}) of the live one")
     seq = None if at is None else seq_at(core.engine, at)
@@ -545,7 +545,7 @@ def _opened(core: Core, name: str) -> Core | None:
 
 
 def clear_scratchpads(core: Core) -> None:
-    """Clear the scratchpads that hold something, those of forks too, many of them with one commit."""
+    """Clear all scratchpads that are not empty, including those of forks, up to ``GROUP_COUNT_MAX`` per commit."""
     with core.engine.reader.state_lock:
         numbers = range(len(core.engine.reader.branches_at(None)) + 1)
     filled = [
@@ -561,7 +561,7 @@ def clear_scratchpads(core: Core) -> None:
 
 
 def forks(core: Core, at: int | None, after: str | None, limit: int | None) -> list[str]:
-    """Return the names of the branches that were forked from this one, directly or through others, sorted."""
+    """Return the sorted names of the branches that were forked from this one, directly or through other forks."""
     after, limit = paged(after, limit)
     known = core.engine.reader.branches_at(at)
     below = (
@@ -569,6 +569,6 @@ def forks(core: Core, at: int | None, after: str | None, limit: int | None) -> l
         for number, branch in enumerate(known, 1)
         if reader.descends(known, number, core.branch) and (after is None or branch.name > after)
     )
-    from heapq import nsmallest  # noqa: PLC0415 - loaded only by those who ask for a page
+    from heapq import nsmallest  # noqa: PLC0415 - loaded only for a page
 
     return sorted(below) if limit is None else nsmallest(limit, below)

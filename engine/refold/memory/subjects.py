@@ -1,4 +1,4 @@
-"""The subjects of questions: what a caller means, what an event is about, and how long a message was in its window."""
+"""The subjects of questions, resolved from a caller's input or an event, and a message's stays in its window."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
@@ -23,11 +23,11 @@ from refold.views.window import NAMES, WINDOW, Window, WindowResized, WindowSumm
 
 SKILLS_STREAM: Final = "skills/main"
 _LASTING: Final = ("memory", "skill", "file")
-"""The kinds whose subjects have an id through all of their events."""
+"""The kinds whose subjects keep the same id in all of their events."""
 
 
 class Subject(NamedTuple):
-    """What a question is about: its kind, its stream, its id or key, and the seq of the event that brought it.
+    """The subject of a question: its kind, its stream, its id or key, and the seq of the event that brought it.
 
     A key without a seq stands for all its values.
     """
@@ -44,7 +44,7 @@ class Subject(NamedTuple):
 
 
 def subjects_of(recorded: Recorded, text: str = "") -> list[Subject]:
-    """Return the subjects of an event; of an imported state, only those that hold a text."""
+    """Return the subjects of an event; for an imported state, only those that contain ``text``."""
     event, stamp = recorded
     stream, seq = stamp.stream, stamp.seq
     if isinstance(event, StateImported):
@@ -57,7 +57,7 @@ def subjects_of(recorded: Recorded, text: str = "") -> list[Subject]:
         return [Subject("message", stream, event.id, event.origin)]
     if isinstance(event, BoardChanged):
         return [Subject("board", stream, field, seq) for field in event.fields]
-    if isinstance(event, BoardMessageAppended):  # Several events may give texts to one id.
+    if isinstance(event, BoardMessageAppended):  # Several events can give texts to one id.
         return [Subject("board message", stream, "", seq)]
     kind, field = event.subject
     key = getattr(event, field) if field else ""
@@ -67,12 +67,12 @@ def subjects_of(recorded: Recorded, text: str = "") -> list[Subject]:
 
 
 def name_of(conversation: object) -> str | None:
-    """Return the id of a conversation, given as such or as a handle."""
+    """Return the id of a conversation, given as an id or as a handle."""
     return None if conversation is None else checks.name(getattr(conversation, "id", conversation), "conversation")
 
 
 def resolved(core: Core, x: object, conversation: str | None, at: int) -> list[Subject]:
-    """Return the subjects that a caller means by a result, a seq, or a text, which may be an id or a key."""
+    """Return the subjects that a result, a seq, or a text refers to; a text can be an id or a key."""
     if isinstance(x, Hit):
         x = x.entry
     if isinstance(x, str):
@@ -100,7 +100,7 @@ def resolved(core: Core, x: object, conversation: str | None, at: int) -> list[S
 
 
 def event_at(core: Core, seq: int, at: int) -> Recorded:
-    """Return the event at a seq; ``NotFound`` where a branch has none there."""
+    """Return the event at a seq; raise ``NotFound`` if the branch has none there."""
     if seq > 0:
         for recorded in core.engine.reader.all_events(seq - 1, min(seq, at), core.branch):
             return recorded
@@ -108,7 +108,7 @@ def event_at(core: Core, seq: int, at: int) -> Recorded:
 
 
 def _first_of(core: Core, key: str, at: int) -> list[Subject]:
-    """Return the subject with an id, by the first event that names it."""
+    """Return the subject with an id, from the first event that names it."""
     for recorded in core.events(Sought((key.encode(),)), until=at):
         for subject in subjects_of(recorded):
             if subject.key == key:
@@ -126,7 +126,7 @@ def _note(core: Core, note: Note, at: int) -> Subject:
 
 
 def _named(core: Core, text: str, conversation: str | None, at: int) -> list[Subject]:
-    """Return the subjects with an id or a key, or else those whose events hold the text."""
+    """Return the subjects that have the text as id or key, or else those whose events contain it."""
     if not text:
         checks.invalid("x is empty; give a text that something in the log holds")
     stream = None if conversation is None else f"conversation/{conversation}"
@@ -145,7 +145,7 @@ def _named(core: Core, text: str, conversation: str | None, at: int) -> list[Sub
 
 
 def _offered(recorded: Recorded, text: str) -> list[Subject]:
-    """Return the skill of a name that was selected or offered to a context: its text may be in a file alone."""
+    """Return the skill of a name that was selected or offered to a context; its text may exist only in a file."""
     event, stamp = recorded
     if isinstance(event, ContextShown) and event.skills:
         names = [str(row[0]) for row in unpack_json(event.skills)]
@@ -155,19 +155,19 @@ def _offered(recorded: Recorded, text: str) -> list[Subject]:
 
 
 def _as_known(known: Iterable[Subject], subject: Subject) -> Subject:
-    """Return a subject as it was met before: by the first event that is about it."""
+    """Return a subject as it was first found, with the seq of the first event that is about it."""
     is_value = not subject.key or subject.kind in KEY_KINDS
     return subject if is_value else next((each for each in known if each[:3] == subject[:3]), subject)
 
 
-# Stays: at which event a message came into a window, at which it left, and why. A stretch of a conversation begins with
-# a fork, a restore or an imported state, or with its first event. Within one, a message that has left does not come
-# back. So its leaving is found by bisection: first over checkpoint rows, whose seqs say which messages were in the
-# window, then by folding the few events between two of them.
+# Stays: at which event a message came into a window, at which event it left, and why. A stretch of a conversation
+# begins with a fork, a restore or an imported state, or with its first event. Within a stretch, a message that has left
+# does not come back, so the event at which it left is found by bisection: first over checkpoint rows, whose seqs show
+# which messages were in the window, then by folding the few events between two of them.
 
 
 class Fill(NamedTuple):
-    """A window just before an event: how many tokens it held, how many it may hold, its policy."""
+    """A window just before an event: the tokens that it held, its budget, its policy."""
 
     tokens: int
     budget: int
@@ -177,8 +177,8 @@ class Fill(NamedTuple):
 class Stay(NamedTuple):
     """A stay of a message in a window: the seqs at which it came and left; ``left`` is 0 while it is there.
 
-    One that never got in left with the event that brought it. ``room`` is the window before the event that pushed it
-    out.
+    A message that never entered the window left with the event that brought it. ``room`` is the window before the event
+    that pushed the message out.
     """
 
     came: int
@@ -187,7 +187,7 @@ class Stay(NamedTuple):
 
 
 def stretches(core: Core, stream: str, until: int) -> Iterator[tuple[int, int]]:
-    """Yield the first and the last seq of each stretch of a conversation, the newest first."""
+    """Yield the first and the last seq of each stretch of a conversation, newest first."""
     while until:
         begin = core.read_written(stream, lambda state: state.part(SESSION).based, until)
         assert begin <= until, f"{stream} at seq {until} went on from a state at seq {begin}"
@@ -196,9 +196,9 @@ def stretches(core: Core, stream: str, until: int) -> Iterator[tuple[int, int]]:
 
 
 def stays(core: Core, stream: str, message_id: str, seq: int, until: int) -> Iterator[Stay]:
-    """Yield the stays of a message in the window of a conversation up to a seq, the newest first.
+    """Yield the stays of a message in the window of a conversation up to a seq, newest first.
 
-    Where the conversation went on from a state that had the message too, it stayed.
+    If the conversation continued from a state that also had the message, the stay goes on.
     """
     known: Stay | None = None
     for stay in _stays_of_stretches(core, stream, message_id, seq, until):
@@ -228,13 +228,13 @@ def holds(core: Core, stream: str, message_id: str, at: int) -> bool:
 
 
 def _left(core: Core, stream: str, message_id: str, origin: Recorded, low: int, high: int) -> Stay:
-    """Return the stay of a message that came at ``low`` and is not there at ``high``."""
+    """Return the stay of a message that came at ``low`` and is gone at ``high``."""
     reader, seq, came = core.engine.reader, origin.stamp.seq, low
     is_imported = isinstance(origin.event, StateImported)
     with reader.state_lock:
         slot = reader.slot(core.key(stream))
         assert slot is not None, stream
-        if not is_imported:  # Of those, one seq stands for all.
+        if not is_imported:  # All messages of an imported state share its seq.
             low, high = _narrowed(core, slot, seq, low, high)
         state = reader.loader.state_at(slot, low)
     window = state.part(WINDOW)
@@ -250,7 +250,7 @@ def _left(core: Core, stream: str, message_id: str, origin: Recorded, low: int, 
 
 
 def _narrowed(core: Core, slot: Stream, seq: int, low: int, high: int) -> tuple[int, int]:
-    """Bring two seqs nearer to each other by what checkpoint rows between them point at."""
+    """Narrow the range between two seqs, by whether the checkpoint rows between them point at ``seq``."""
     checkpoints = core.engine.reader.checkpoints
     while True:
         middle = (low + high) // 2
@@ -267,7 +267,7 @@ def _narrowed(core: Core, slot: Stream, seq: int, low: int, high: int) -> tuple[
 
 
 def _is_behind(window: Window, message_id: str, seq: int) -> bool:
-    """Return whether messages before the given one are in the queue: nothing that was appended has pushed it out."""
+    """Return whether older messages than the given one are in the queue, so that no append has pushed it out."""
     is_by_age = window.ranks is None and bool(window.queue)
     return is_by_age and window.queue[0].stamp.seq < seq and message_id not in window.gone
 
@@ -278,7 +278,7 @@ def _fill(state: fold.State) -> Fill:
 
 
 def eviction_text(recorded: Recorded, message_id: str, room: Fill | None) -> str:
-    """Return why a message left its window with an event, empty where the event says all of it itself."""
+    """Return why a message left its window with an event; empty if the event's own sentence says everything."""
     event, stamp = recorded
     if room is None or not isinstance(event, (MessageAppended, MessageReplaced, WindowResized)):
         return ""
@@ -308,6 +308,6 @@ def _name(event: MessageAppended, stamp: Stamp) -> str:
 
 
 def messages_by(recorded: Recorded) -> Iterable[Message]:
-    """Return the messages that came by an event, a summary of evicted ones too."""
+    """Return the messages that an event brought, including a summary of evicted ones."""
     event, stamp = recorded
     return (summary_message(event, stamp),) if isinstance(event, WindowSummarized) else messages_of(recorded)

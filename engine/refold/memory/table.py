@@ -1,6 +1,6 @@
 """Tables: JSON values and bytes under keys, for programs that keep their own records in the log of a memory.
 
-What stays in RAM of an item is its key and the place of its value; values are read from the log when somebody asks.
+An item's key and the place of its value stay in RAM; values are read from the log on demand.
 """
 
 import datetime as dates
@@ -43,11 +43,11 @@ from refold.views.table import (
 T = TypeVar("T")
 Key: TypeAlias = str | tuple[str, ...]
 Choose: TypeAlias = Callable[[Items], Iterable[str]]
-"""Returns some of the keys of a table."""
+"""A function that selects keys of a table."""
 
 
 class _Place(NamedTuple):
-    """Where an item is: the key, the seq of its value, and when it ends."""
+    """The place of an item: its key, the seq of its value, and when it expires."""
 
     key: str
     seq: int
@@ -59,11 +59,11 @@ _MICROSECOND: Final = dates.timedelta(microseconds=1)
 
 
 class TableItem(Struct, frozen=True):
-    """An item of a table: its key, the seq and time of its writing, and when it ends (0: never).
+    """An item of a table: its key, the seq and time at which it was written, and when it expires (0: never).
 
-    What ``history`` returns has the end that it was put with.
+    Items from ``history`` have the expiry time that they were put with.
 
-    In an open batch ``seq`` is below 0 and ``time_ns`` is 0.
+    In an open batch, ``seq`` is below 0 and ``time_ns`` is 0.
     """
 
     key: Key
@@ -75,17 +75,17 @@ class TableItem(Struct, frozen=True):
 
     @property
     def value(self) -> Any:
-        """The value, a new one at each access."""
+        """The value, a new object at each access."""
         return unpack_json(self.packed)
 
 
 class Table(Handle):
-    """A handle on one table: JSON values and bytes under keys, in the order of the keys.
+    """A handle on one table: JSON values and bytes under keys, in key order.
 
-    A key is a text, or a tuple of texts, of at most ``KEY_BYTES_MAX`` = 4,096 bytes of UTF-8 together, each without
-    NUL; the tuple of one text is that text. A value is JSON with bytes anywhere in it, of at most ``VALUE_BYTES_MAX`` =
-    16 MiB, and stays on disk: a key takes about 0.2 KB of RAM while its table is in use. ``expected`` is of the key
-    here: ``NO_STREAM`` while it has no item, ``EXISTS``, or the seq of the item.
+    A key is a text, or a tuple of texts, of at most ``KEY_BYTES_MAX`` = 4,096 bytes of UTF-8 in total, each without
+    NUL; a tuple of one text is the same key as that text. A value is JSON that can contain bytes anywhere, of at most
+    ``VALUE_BYTES_MAX`` = 16 MiB, and stays on disk; a key takes about 0.2 KB of RAM while its table is in use. Here,
+    ``expected`` applies to the key: ``NO_STREAM`` while it has no item, ``EXISTS``, or the seq of the item.
 
     >>> from refold import Memory
     >>> table = Memory().table("jobs")
@@ -114,10 +114,10 @@ class Table(Handle):
         expires: "dates.datetime | dates.timedelta | None" = None,
         **options: Unpack[MutationOptions],
     ) -> Stamp:
-        """Put an item under a key, in the place of what was there; return the stamp of that.
+        """Put an item under a key, replacing any item there, and return the stamp of the write.
 
-        ``expires``, an aware datetime or a span from now on, is when reads no longer show it and ``expire`` deletes it.
-        Raises ``WrongVersion`` where ``expected`` is not so.
+        From ``expires`` on, an aware datetime or a timedelta from now, reads no longer show the item, and ``expire``
+        deletes it. Raises ``WrongVersion`` if ``expected`` does not match.
         """
         joined, packed = joined_key(key), checks.packed_value(value, "value")
         end_ns = self._end(expires)
@@ -143,10 +143,11 @@ class Table(Handle):
         slack: dates.timedelta | None = None,
         **options: Unpack[MutationOptions],
     ) -> bool:
-        """Let an item end at another time, or never with ``None``; return whether that changed anything.
+        """Change when an item expires, ``None`` for never; return whether that changed anything.
 
-        Its value, seq and time stay. Nothing is written, and ``False`` returned, where there is no item and where it
-        has ended. With ``slack`` an end is only moved, and by no less than that: an item that never ends stays so.
+        Its value, seq and time stay. If there is no item, or it has expired, nothing is written, and ``False`` is
+        returned. With ``slack``, an expiry time is only moved, and by no less than ``slack``: an item that never
+        expires stays as it is.
         """
         joined, end_ns = joined_key(key), self._end(expires)
         if not isinstance(slack, (dates.timedelta, NoneType)):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -185,14 +186,14 @@ class Table(Handle):
     def delete_prefix(self, prefix: Key, **options: Unpack[MutationOptions]) -> int:
         """Remove all items whose keys begin with a text or with the parts of a tuple, in one commit; return how many.
 
-        An empty ``prefix`` is of all. ``expected`` is the version of the table.
+        An empty ``prefix`` means all items. ``expected`` is the version of the table.
         """
         bounds = _bounds(prefix, None, None)
         return self._delete_all(partial(_within, bounds), ("delete_prefix", *bounds), options)
 
     @mutation
     def expire(self, **options: Unpack[MutationOptions]) -> int:
-        """Remove the items whose time is over, in one commit; return how many."""
+        """Remove the expired items, in one commit; return how many."""
         now_ns = self._core.engine.reader.now_ns()
 
         def ended(items: Items) -> Iterable[str]:
@@ -209,14 +210,14 @@ class Table(Handle):
             return ItemsDeleted(cited, tuple(map(items.seqs.__getitem__, keys)), keys) if keys else None
 
         recorded = self._write(decide, call, options)
-        return 0 if recorded is None else len(getattr(recorded.event, "seqs"))  # noqa: B009 - it is of one kind
+        return 0 if recorded is None else len(getattr(recorded.event, "seqs"))  # noqa: B009 - always the same type
 
     @mutation
     def restore(self, table: "Table", **options: Unpack[MutationOptions]) -> None:
-        """Hold what another table of this memory holds, or this one held at an earlier seq.
+        """Replace the items with those of another table of this memory, or of this one at an earlier seq.
 
-        One event; nothing is copied: the items stay those that were put there, so that erasing them there takes them
-        out here. Of a live handle it is what is committed. ``expected`` is the version of the table.
+        This is one event and copies nothing: the items remain those of the other table, so erasing them there removes
+        them here. For a live handle, its committed items are used. ``expected`` is the version of the table.
 
         >>> from refold import Memory
         >>> memory = Memory()
@@ -227,33 +228,33 @@ class Table(Handle):
         """
         if not isinstance(table, Table):  # pyright: ignore[reportUnnecessaryIsInstance]
             checks.invalid(f"restore takes a Table, not {type(table).__name__} ({checks.shown(table)})")
-        if table._core.engine is not self._core.engine:  # noqa: SLF001 - it is one of these, too
+        if table._core.engine is not self._core.engine:  # noqa: SLF001 - same class
             checks.invalid(f"{table!r} is of another store; put its items one by one, in a batch")
-        cited, base = self._cited(options), table._last_event()  # noqa: SLF001 - it is one of these, too
+        cited, base = self._cited(options), table._last_event()  # noqa: SLF001 - same class
 
         def decide(state: State) -> Event | None:
             event = Restored(cited, *base, 0)
             there = self._core.engine.reader.look_at_base(event, state.kind.name)
             return None if fold.digests(state) == fold.digests(there) else event
 
-        self._write(decide, ("restore", table._key, table._at), options)  # noqa: SLF001 - it is one of these, too
+        self._write(decide, ("restore", table._key, table._at), options)  # noqa: SLF001 - same class
 
     def _last_event(self) -> tuple[int, int]:
-        """Return number and seq of the last event of the table, zeros for none."""
+        """Return stream number and seq of the last event of the table, zeros for none."""
         return snapshot.pointer(self._core, self._stream, self._at)
 
     def erase(self, prefix: Key = "", *, derived: str = "erase", forks: str = "refuse") -> Receipt:
-        """Erase the bytes of all that was ever put under keys that begin so, and of the whole table without ``prefix``.
+        """Erase the bytes of everything ever put under keys that begin with ``prefix``, or of the whole table.
 
-        What was derived from it goes too, unless ``derived="keep"``. With a prefix, what a restore brought along from
-        another table, of another branch for example, is erased there as well, and so is what tables that go on from
-        this one say of its items: that they were deleted, or end at another time. Without one, it stays there.
-        ``forks`` is of a whole table.
+        Events derived from it are erased too, unless ``derived="keep"``. With a prefix, items that a restore brought
+        from another table, for example on another branch, are erased there as well. So are events of tables that
+        continue from this one, if they say that its items were deleted or expire at another time. Without a prefix, all
+        of these stay. ``forks`` applies only to a whole table.
         """
         if not prefix:
             return store.erase_stream(self._core, self._stream, self._at, derived, forks)
         first, end = _bounds(prefix, None, None)
-        self._core.engine.refresh()  # Whatever other machines were answered for is looked at.
+        self._core.engine.refresh()  # So that everything acknowledged to other machines is examined too.
         seqs = {
             stamp.seq
             for event, stamp in self._events(Sought((), (*_KEYED, Restored)))
@@ -262,9 +263,9 @@ class Table(Handle):
         return store.erase(self._core, self._at, seqs.union(self._named_elsewhere(seqs)), None, derived)
 
     def _named_elsewhere(self, seqs: AbstractSet[int]) -> Iterator[int]:
-        """Yield the seqs of events, of all tables and branches, that say no more than what became of items put at seqs.
+        """Yield the seqs of events, in all tables and branches, that only say what became of the items put at ``seqs``.
 
-        An item that was put in its place is not among them: it is that table's own.
+        An item that was put in the place of one is not included: it belongs to its own table.
         """
         reader = self._core.engine.reader
         if not seqs or reader.types_written.isdisjoint((Restored, BranchForked)):
@@ -278,28 +279,28 @@ class Table(Handle):
     # Reading.
 
     def get(self, key: Key, default: Any = None) -> Any:
-        """Return the value under a key, a new one at each call, or ``default``."""
+        """Return the value under a key, a new object at each call, or ``default``."""
         item = self.item(key)
         return default if item is None else item.value
 
     def item(self, key: Key) -> TableItem | None:
-        """Return the item under a key, ``None`` where there is none."""
+        """Return the item under a key, or ``None`` if there is none."""
         joined = joined_key(key)
         if self._at is None and batches.active(self._core.engine) is not None:
-            self._core.read_key(self._stream, ITEMS, joined, None)  # The batch reads this key alone.
+            self._core.read_key(self._stream, ITEMS, joined, None)  # The batch registers a read of this key only.
             places = self._core.look(self._stream, TABLE, partial(self._places, _only(joined)), None)
             return next(iter(self._read_items(places)), None)
         return next(iter(self._items(_only(joined))), None)
 
     def get_many(self, keys: Iterable[Key]) -> list[TableItem]:
-        """Return the items under several keys, in their order and as of one moment; keys without one are left out."""
+        """Return the items under several keys, in their order and from one state; keys without an item are left out."""
         joined = [joined_key(key) for key in keys]
         return self._items(lambda items: [key for key in joined if key in items.seqs])
 
     def seqs(self, keys: Iterable[Key]) -> list[int]:
-        """Return the seqs of the items under several keys, in their order and as of one moment; 0 where there is none.
+        """Return the seqs of the items under several keys, in their order and from one state; 0 for a missing item.
 
-        No value is read. Under a seq is always the same item, so that what was made of it needs not be made again.
+        No value is read. A seq always stands for the same item, so results computed from the item can be reused.
         """
         joined = list(map(joined_key, keys))
 
@@ -312,7 +313,7 @@ class Table(Handle):
 
         if self._at is None and batches.active(self._core.engine) is not None:
             for key in joined:
-                self._core.read_key(self._stream, ITEMS, key, None)  # The batch reads these keys alone.
+                self._core.read_key(self._stream, ITEMS, key, None)  # The batch registers reads of these keys only.
             return self._core.look(self._stream, TABLE, lambda state: found(state.part(TABLE)), None)
         return self._look(found)
 
@@ -326,10 +327,10 @@ class Table(Handle):
         newest: bool = False,
         limit: int | None = None,
     ) -> list[TableItem]:
-        """Return the items whose keys begin with ``prefix``, in the order of their keys, or the last keys first.
+        """Return the items whose keys begin with ``prefix``, in key order, or last keys first with ``reverse``.
 
-        With ``newest`` those that were put last come first. ``prefix`` is the beginning of a text, or the first parts
-        of tuples. ``after`` and ``before`` bound the keys and are not among them. The table is read as of one moment.
+        With ``newest``, the items that were put last come first. ``prefix`` is the beginning of a text, or the first
+        parts of tuples. ``after`` and ``before`` are exclusive bounds on the keys. All items come from one state.
         """
         count = None if limit is None else checks.count(limit, "limit")
         return self._items(_chosen(_bounds(prefix, after, before), reverse=reverse, newest=newest), count)
@@ -344,20 +345,20 @@ class Table(Handle):
         newest: bool = False,
         limit: int | None = None,
     ) -> list[Key]:
-        """Return the keys that ``scan`` would return items of, without reading any value."""
+        """Return the keys of the items that ``scan`` would return, without reading any value."""
         count = None if limit is None else checks.count(limit, "limit")
         choose = _chosen(_bounds(prefix, after, before), reverse=reverse, newest=newest)
         return self._look(lambda items: list(map(split_key, islice(self._shown(choose, items), count))))
 
     def count(self, prefix: Key = "") -> int:
-        """Return how many items there are whose keys begin with ``prefix``."""
+        """Return the number of items whose keys begin with ``prefix``."""
         return len(self.keys(prefix))
 
     def history(self, key: Key) -> list[TableItem]:
-        """Return all that was ever put under a key up to now, oldest first; what was erased is not among it.
+        """Return every item ever put under a key up to now, oldest first, except erased ones.
 
-        What a restore brought along from another table, of another branch for example, is part of it; what an open
-        batch does is not.
+        Items that a restore brought from another table, for example on another branch, are included; those of an open
+        batch are not.
         """
         joined = joined_key(key)
         found: dict[int, TableItem] = {}
@@ -367,7 +368,7 @@ class Table(Handle):
         return [found[seq] for seq in sorted(found)]
 
     def _events(self, sought: Sought) -> Iterator[Recorded]:
-        """Yield events of the table, and of those that it goes on from by a restore; some of them several times."""
+        """Yield events of the table, and of the tables that it was restored from; some of them several times."""
         reader = self._core.engine.reader
         reached: dict[str, int] = {}
         waiting = [(self._key, reader.current_head() if self._at is None else self._at)]
@@ -385,7 +386,7 @@ class Table(Handle):
         return self._read(lambda state: query(state.part(TABLE)))
 
     def _shown(self, choose: Choose, items: Items) -> Iterator[str]:
-        """Yield the chosen keys, but for those whose time is over."""
+        """Return an iterator of the chosen keys whose items have not expired."""
         keys = choose(items)
         if not items.expires:
             return iter(keys)
@@ -407,7 +408,7 @@ class Table(Handle):
         for begin in range(0, len(places), PAGE_EVENTS):
             page = places[begin : begin + PAGE_EVENTS]
             recorded = self._recorded([place.seq for place in page])
-            # What was erased since the places were looked up is gone.
+            # Items erased since the places were looked up are left out.
             found += [
                 _item(place.key, *each, place.expires_ns)
                 for place, each in zip(page, recorded, strict=True)
@@ -416,7 +417,7 @@ class Table(Handle):
         return found
 
     def _recorded(self, seqs: Sequence[int]) -> list[Recorded]:
-        """Return the events at seqs, those of the open batch by their provisional ones."""
+        """Return the events at seqs, which are provisional for events of the open batch."""
         loader, lock = self._core.engine.reader.loader, self._core.engine.reader.state_lock
         if all(seq > 0 for seq in seqs):
             with lock:
@@ -461,7 +462,7 @@ class Table(Handle):
 
 
 def joined_key(key: object, what: str = "key") -> str:
-    """Return a key as one text; ``InvalidInput`` for one with an empty part or a NUL."""
+    """Return a key as one text; raise ``InvalidInput`` for a key with an empty part or a NUL."""
     given: object = (key,) if isinstance(key, str) else key
     if not isinstance(given, tuple) or not given:
         checks.invalid(f"{what} must be a str or a tuple of them, not {type(key).__name__} ({checks.shown(key)})")
@@ -470,7 +471,7 @@ def joined_key(key: object, what: str = "key") -> str:
         joined = SEPARATOR.join(cast("tuple[str, ...]", parts))
     except TypeError:
         joined = ""
-    # What everything below comes down to for texts of ASCII, which nearly every key is made of.
+    # A fast path with the same outcome as everything below, for ASCII texts, which nearly all keys consist of.
     is_short = joined.isascii() and 0 < len(joined) <= KEY_BYTES_MAX
     if is_short and "" not in parts and joined.count(SEPARATOR) == len(parts) - 1:
         return joined
@@ -481,19 +482,19 @@ def joined_key(key: object, what: str = "key") -> str:
 
 
 def split_key(joined: str) -> Key:
-    """Return the key of a joined one."""
+    """Return the key from its joined text."""
     return tuple(joined.split(SEPARATOR)) if SEPARATOR in joined else joined
 
 
 def _bounds(prefix: object, after: object, before: object) -> tuple[str, str | None]:
-    """Return the least key of a scan, and the least one behind it; ``None`` for no end."""
+    """Return the lowest key of a scan, and the lowest key after the scan, or ``None`` for no end."""
     if prefix in ("", ()):
         first, end = "", None
     elif isinstance(prefix, str):
         first = checks.text(prefix, "prefix", KEY_BYTES_MAX, "KEY_BYTES_MAX")
         end = behind(first)
     else:
-        # NUL is the lowest character: behind the key itself come those that go on with it, and then all others.
+        # NUL is the lowest character: the key itself is followed by the keys that extend it, and then by all others.
         first = joined_key(prefix, "prefix")
         end = first + chr(ord(SEPARATOR) + 1)
     if after is not None:
@@ -522,7 +523,7 @@ def _within(bounds: tuple[str, str | None], items: Items, *, reverse: bool = Fal
 
 def _newest(bounds: tuple[str, str | None], items: Items) -> Iterable[str]:
     ordered = sorted(_within(bounds, items), key=items.seqs.__getitem__, reverse=True)
-    # What the open batch puts is counted from -1 down.
+    # Items that the open batch puts have seqs from -1 down.
     pending = list(takewhile(lambda key: items.seqs[key] < 0, reversed(ordered)))
     return pending + ordered[: len(ordered) - len(pending)]
 
@@ -539,7 +540,7 @@ def _keys_of(event: Event) -> tuple[str, ...]:
 
 
 def _put_seqs_of(event: Event) -> tuple[int, ...]:
-    """Return the seqs at which the items were put that an event deletes, or gives another end."""
+    """Return the seqs at which the items that an event deletes, or whose expiry it changes, were put."""
     if isinstance(event, (ItemDeleted, ItemEndSet)):
         return (event.prior,)
     return event.seqs if isinstance(event, ItemsDeleted) else ()
@@ -551,5 +552,5 @@ def _item(joined: str, event: Event, stamp: Stamp, expires_ns: int) -> TableItem
 
 
 def _of_key(options: MutationOptions) -> MutationOptions:
-    """Return the options without ``expected``, which is of the key and not of the stream."""
+    """Return the options without ``expected``, which applies to the key and not to the stream."""
     return {name: value for name, value in options.items() if name != "expected"}  # type: ignore[return-value]

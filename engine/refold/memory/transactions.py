@@ -1,4 +1,4 @@
-"""What is written whole or not at all, as verbs of a memory: batches, and functions that run until they fit."""
+"""Atomic writes, as verbs of a memory: batches, and functions that run again until their commit succeeds."""
 
 from collections.abc import Callable
 from inspect import iscoroutinefunction
@@ -17,15 +17,15 @@ R = TypeVar("R")
 
 
 def batch(self: "Memory", *, join: bool = False) -> Batch:
-    """Return a context in which mutations are collected into one commit; an exception discards them all.
+    """Return a context manager that collects mutations into one commit; an exception discards them all.
 
-    Leaving it raises ``WrongVersion``, and nothing is written, where others have changed meanwhile what the batch read:
-    a key that it got, deleted, or set to the value that the key had already; of everything else the whole stream. What
-    it only sets or appends conflicts with nothing. ``transact`` runs a function again until it fits.
+    Leaving it raises ``WrongVersion``, and nothing is written, if another writer has changed what the batch read: a key
+    that it got, deleted, or set to the value that the key already had; for any other read, the whole stream. What the
+    batch only sets or appends conflicts with nothing. ``transact`` runs a function again until its commit succeeds.
 
-    With ``join=True``, a block inside of another one becomes part of that: leaving it commits nothing, an exception
-    goes on its way, and what the block added until then stays in the outer batch unless that is discarded. Without,
-    such a block raises ``InvalidInput``.
+    With ``join=True``, a block inside another one becomes part of it: leaving it commits nothing, an exception
+    propagates, and what the block added until then stays in the outer batch unless that is discarded. Without it, a
+    nested block raises ``InvalidInput``.
 
     >>> from refold import Memory
     >>> with Memory() as memory, memory.batch():
@@ -41,9 +41,10 @@ def batch(self: "Memory", *, join: bool = False) -> Batch:
 def transact(self: "Memory", function: Callable[[], R], *, attempts: int = REDO_COUNT_MAX) -> R:
     """Run a function in a batch, again whenever its commit raises ``WrongVersion``, and return its result.
 
-    What the function does beside the memory is done as often as it runs. The last ``WrongVersion`` is raised after so
-    many ``attempts``, at most ``ATTEMPTS_COUNT_MAX`` = 1,000,000; what the function itself raises discards the batch
-    and is raised at once. Inside of an open batch of this context, the function runs once and becomes part of it.
+    Side effects of the function outside the memory happen each time that it runs. After ``attempts`` attempts, at most
+    ``ATTEMPTS_COUNT_MAX`` = 1,000,000, the last ``WrongVersion`` is raised. An exception of the function itself
+    discards the batch and is raised at once. Inside an open batch of this context, the function runs once, as part of
+    that batch.
 
     >>> from refold import Memory
     >>> memory = Memory()
@@ -70,7 +71,7 @@ def transact(self: "Memory", function: Callable[[], R], *, attempts: int = REDO_
 
 
 class Attempt:
-    """The attempts of one transaction: how many are left, and whether the function of the last one has run."""
+    """The attempts of one transaction: how many are left, and whether the function has run in the last one."""
 
     def __init__(self, memory: "Memory", function: object, attempts: int) -> None:
         self._memory = memory
@@ -85,7 +86,7 @@ class Attempt:
         return self._memory.batch(join=True)
 
     def check(self, error: WrongVersion) -> None:
-        """Raise an error that is the function's own, or that of the last attempt; what a commit raised it may retry."""
+        """Raise an error that came from the function, or from the last attempt; otherwise the caller can try again."""
         if not self.has_run:
             raise error
         if not self._left:

@@ -1,4 +1,4 @@
-"""Watches: functions that are told which messages are about to leave a window, or have left it."""
+"""Watches: functions called for messages that are about to leave a window, or have left it."""
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Departure(Struct, frozen=True):
-    """A message that leaves the window of a conversation: by the event at ``seq``, ``None`` before that is written."""
+    """A message that leaves a conversation's window; ``seq`` is that of the event, or ``None`` before it is written."""
 
     conversation: str
     message: Message
@@ -33,7 +33,7 @@ _WATCHING: Final[ContextVar[bool]] = ContextVar("refold_watching", default=False
 
 
 class Watch:
-    """A function that is called with the departures of messages, until it is closed.
+    """A function that is called with the departures of messages, until the watch is closed.
 
     >>> from refold import Memory
     >>> memory = Memory()
@@ -55,7 +55,7 @@ class Watch:
         self._close: Callable[[], None] = lambda: None
 
     def on_close(self, close: Callable[[], None]) -> None:
-        """Take what ends the watch."""
+        """Set the function that ends the watch."""
         self._close = close
 
     def close(self) -> None:
@@ -69,7 +69,7 @@ class Watch:
         self.close()
 
     def tell(self, stream: str, messages: Sequence[Message], seq: int | None) -> None:
-        """Call the function with those of the messages that are watched."""
+        """Call the function with the departure of each message that matches the predicate."""
         conversation = stream.partition("/")[2]
         for message in messages:
             if self.predicate(message):
@@ -77,7 +77,7 @@ class Watch:
 
 
 def watch_before(core: Core, watch: Watch) -> Watch:
-    """Tell a watch of what is about to leave, before it is written."""
+    """Register a watch that is called with the messages about to leave, before the event is written."""
     of_all, own = core.watches, core.own_watches
     of_all.append(watch)
     own.append(watch)
@@ -92,7 +92,10 @@ def watch_before(core: Core, watch: Watch) -> Watch:
 
 
 def watch_after(memory: "Memory", watch: Watch) -> Watch:
-    """Tell a watch of what has left, whoever wrote that, on the thread of the subscriptions."""
+    """Register a watch that is called with the messages that have left, on the subscription thread.
+
+    It is called for the events of all writers.
+    """
 
     def notify(recorded: Recorded) -> None:
         stream, seq = recorded.stamp.stream, recorded.stamp.seq
@@ -112,16 +115,16 @@ _LEAVING: Final = frozenset((*WINDOW.handlers, *fold.BASE_TYPES))
 
 
 def check_functions(predicate: object, function: object) -> None:
-    """Raise ``InvalidInput`` for what cannot be called."""
+    """Raise ``InvalidInput`` if either argument is not callable."""
     for name, given in (("predicate", predicate), ("fn", function)):
         if not callable(given):
             checks.invalid(f"{name} must be a function, not {type(given).__name__} ({checks.shown(given)})")
 
 
 def warn(core: Core, stream: str, make: Event | Decide, opening: Event) -> None:
-    """Tell the watches what would leave a window if a mutation were written now.
+    """Call the watches with the messages that would leave a window if a mutation were written now.
 
-    No watch hears of a mutation of another one, and the mutation is decided anew afterwards.
+    Mutations made by a watch do not call any watch. The mutation is decided again afterwards.
     """
     if _WATCHING.get():
         return

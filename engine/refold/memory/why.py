@@ -1,4 +1,4 @@
-"""Why: how something came, when and by what it left, what showed it to a model, and why a search did not."""
+"""Why: when and how something came and left, what showed it to a model, and why a search did not find it."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 
 _IMPORTANCE_MIN: Final[float] = DEFAULTS.get("min_importance", 0.0)
 _RANKS: Final = {"message": 1, "event": 2}
-_EVERY: Final = 1_000_000  # More hits than a search has.
-_SUBJECTS_COUNT_MAX: Final = 20  # Subjects of a text that are answered for, the newest ones.
-_SHOWN_COUNT_MAX: Final = 20  # Contexts and recalls that are listed of one subject, the newest ones.
+_EVERY: Final = 1_000_000  # More hits than any search returns.
+_SUBJECTS_COUNT_MAX: Final = 20  # Only the newest subjects of a text get an answer.
+_SHOWN_COUNT_MAX: Final = 20  # Only the newest contexts and recalls of a subject are listed.
 
 
 def answer(memory: "Memory", x: object, conversation: object, missing_from: object) -> Why:
-    """Return the answer for a memory that is live or frozen."""
+    """Return the answer for a live or frozen memory."""
     core, frozen = core_of(memory)
     at = core.engine.reader.current_head() if frozen is None else frozen
     found = resolved(core, x, name_of(conversation), at)
@@ -73,7 +73,7 @@ def answer(memory: "Memory", x: object, conversation: object, missing_from: obje
 
 
 def _foremost(found: Sequence[Subject]) -> list[Subject]:
-    """Return the newest subjects that are answered for: things, then messages, then events that just have the words."""
+    """Return the newest subjects to answer for: things, then messages, then events that only contain the words."""
     chosen: list[Subject] = []
     for rank in range(3):
         own = [subject for subject in found if _RANKS.get(subject.kind, 0) == rank]
@@ -81,7 +81,7 @@ def _foremost(found: Sequence[Subject]) -> list[Subject]:
     return chosen
 
 
-# Lives: what brought a subject, what changed it, what took it away.
+# Lives: the events that brought a subject, changed it, and took it away.
 
 
 def _life(memory: "Memory", core: Core, subject: Subject, at: int) -> Iterator[Reason]:
@@ -107,7 +107,7 @@ def _life(memory: "Memory", core: Core, subject: Subject, at: int) -> Iterator[R
 
 
 def _shown_text(memory: "Memory", subject: Subject, recorded: Recorded) -> str:
-    """Say in which part a context showed a subject, and for which query; empty for other events."""
+    """Describe the part in which a context showed a subject, and for which query; empty for other events."""
     event = recorded.event
     if not isinstance(event, ContextShown) or recorded.stamp.erased:
         return ""
@@ -120,7 +120,7 @@ def _part_of(subject: Subject, display: Display) -> str:
 
 
 def _came(core: Core, recorded: Recorded, at: int, relation: str = "came") -> Iterator[Reason]:
-    """Yield the event that brought something, what led to it, what it was made of, and whether it was erased."""
+    """Yield the event that brought something, the events that led to it, its sources, and its erasure."""
     yield reason_of(relation, recorded)
     for cause in causes_of(core, recorded):
         yield reason_of("cause", cause)
@@ -135,7 +135,7 @@ def _came(core: Core, recorded: Recorded, at: int, relation: str = "came") -> It
 
 
 def _erasures(core: Core, after: int, at: int) -> Iterator[tuple[Recorded, tuple[int, ...]]]:
-    # An erasure is in the main line, and reaches what was before it, at whatever seq one looks.
+    # An erasure is recorded in the main line and applies to earlier events, whichever seq is asked about.
     head = max(at, core.engine.reader.current_head())
     for recorded in core.to(0).events(Sought((), (Erased,)), STORE_STREAM, after=after, until=head):
         if isinstance(recorded.event, Erased):
@@ -158,7 +158,7 @@ def _message_life(core: Core, subject: Subject, own: Sequence[Stay], at: int) ->
 
 
 def _key_life(core: Core, subject: Subject, at: int) -> Iterator[Reason]:
-    """Yield all values of a key, or the one that an event set, with what took it away and brought it back."""
+    """Yield all values of a key, or the one that an event set, with the events that took it away or brought it back."""
     was_there = came = False
     for value in revisions(core, subject.stream, subject.kind, subject.key, at):
         recorded, seq = core.recorded(value.seq), value.seq
@@ -177,11 +177,11 @@ def _key_life(core: Core, subject: Subject, at: int) -> Iterator[Reason]:
 
 
 _RETURNING: Final = ("forked", "restored", "state_imported")
-"""The events after which a value may be there again."""
+"""The events that can bring a value back."""
 
 
 def _posted_life(core: Core, subject: Subject, at: int) -> Iterator[Reason]:
-    """Yield how a message came to a board, and left it: between two bases, one that has left does not come back."""
+    """Yield how a message came to a board and left it; between two bases, a message that has left does not return."""
     came = core.recorded(subject.seq)
     yield from _came(core, came, at)
     enders = [event_type for event_type in fold.TAGS if "board" in event_type.ends]
@@ -203,7 +203,7 @@ def _posted_life(core: Core, subject: Subject, at: int) -> Iterator[Reason]:
 
 
 def _posted_over(event: Any, recorded: Recorded) -> str:
-    """Return why a message left its board with another one, empty for other events."""
+    """Return why a newer message removed a message from its board; empty for other events."""
     if not isinstance(recorded.event, BoardMessageAppended):
         return ""
     if event.id and recorded.event.id == event.id:
@@ -212,7 +212,7 @@ def _posted_over(event: Any, recorded: Recorded) -> str:
 
 
 def _item_life(core: Core, subject: Subject, at: int) -> Iterator[Reason]:
-    """Yield the steps that the events of a stream made with a memory, a skill, a file, or the items of one event."""
+    """Yield the steps of a memory, a skill, a file, or the items of one event, from the events of its stream."""
     enders = tuple(event_type for event_type in fold.TAGS if subject.kind in event_type.ends)
     after = subject.seq - 1 if subject.seq else 0
     sought = Sought((subject.key.encode(),) if subject.key else (), (*enders, StateImported), FLAG_BASE)
@@ -233,7 +233,7 @@ def _item_life(core: Core, subject: Subject, at: int) -> Iterator[Reason]:
                     yield reason_of("left", recorded, text=_merged_text(event, subject.key))
                 is_there = False
             elif isinstance(event, MemoriesRecalled):
-                continue  # The steps of contexts cover what it showed.
+                continue  # The ``shown`` steps cover recalls.
             elif not is_there:
                 yield from _came(core, recorded, at, "returned" if came else "came")
                 came, is_there = True, not recorded.stamp.erased
@@ -263,7 +263,7 @@ def _decay_text(event: Event, key: str) -> str:
 
 
 def _hidden(core: Core, subject: Subject, at: int) -> Iterator[Reason]:
-    """Yield why default searches pass over a memory that is there."""
+    """Yield why default searches skip a memory that exists."""
     entry = core.read_written(subject.stream, lambda state: state.part(FACTS).entries.get(subject.key), at)
     if entry is None:
         return
@@ -297,16 +297,16 @@ _PRESENT: Final[dict[str, Callable[[State, Subject], bool]]] = {
         )
     ),
 }
-"""Whether a state holds a subject, by its kind."""
+"""By kind of subject, whether a state holds it."""
 
 
 def _is_there(core: Core, subject: Subject, at: int) -> bool:
-    """Return whether a subject is where it belongs at a seq: a message in the window, a key with its value."""
+    """Return whether a subject is present at a seq: a message in the window, a key with its value."""
     if subject.kind == "message":
         return holds(core, subject.stream, subject.key, at)
     if subject.kind in KEY_KINDS:
         seq = core.read_written(subject.stream, partial(setter_of, subject.kind, subject.key, known=-1), at)
-        if seq >= 0 or not subject.seq:  # Else the state does not say which event set it.
+        if seq >= 0 or not subject.seq:  # Otherwise the state does not say which event set it.
             return seq == subject.seq if subject.seq else seq != 0
         values = revisions(core, subject.stream, subject.kind, subject.key, at)
         return bool(values) and values[-1].seq == subject.seq and not values[-1].removed
@@ -316,7 +316,7 @@ def _is_there(core: Core, subject: Subject, at: int) -> bool:
     return core.read_written(subject.stream, lambda state: present(state, subject), at)
 
 
-# Absence: why a search, a recall or a context did not show it.
+# Absence: why a search, a recall or a context did not show a subject.
 
 
 def _absence(memory: "Memory", core: Core, subject: Subject, missing_from: object, at: int) -> Iterator[Reason]:
@@ -421,7 +421,7 @@ def _rank(hits: Hits, top_k: int, places: Sequence[int], weights: dict[str, floa
 
 
 def _unshown(memory: "Memory", core: Core, subject: Subject, recorded: Recorded) -> Reason:
-    """Return why a context that was shown lacks a subject, or that it has it."""
+    """Return why a context that was shown lacks a subject, or a step that says that it has it."""
     where = f"the context at seq {recorded.stamp.seq}"
     if recorded.stamp.erased:
         return reason_of("hidden", recorded, text=f"{where} was erased: only that there was one is known")
@@ -461,14 +461,14 @@ def _rank_text(memory: "Memory", subject: Subject, display: Display) -> str:
 
 
 def _placing(memory: "Memory", subject: Subject, display: Display) -> tuple[int, Hits]:
-    """Return the rank that a memory had for the query of a context, 0 for none, and all hits."""
+    """Return the rank of a memory for the query of a context, or 0, and all hits."""
     past = memory.at(display.event.origin).project(display.event.project)
     hits = past.search(display.event.query or "", top_k=_EVERY, floor=0.0)
     return next((place for place, hit in enumerate(hits, 1) if hit.entry.id == subject.key), 0), hits
 
 
 def _memory_absence(memory: "Memory", subject: Subject, display: Display, room: int) -> str:
-    """Return why a memory is not in a context: another project, its rank, or the room of the part."""
+    """Return why a memory is not in a context: another project, its rank, or lack of room in the part."""
     event, most = display.event, display.budget.get("memories_count") or 0
     if subject.stream != f"project/{event.project}":
         return f"it shows memories of project {event.project!r}"
@@ -489,7 +489,7 @@ def _memory_absence(memory: "Memory", subject: Subject, display: Display, room: 
 
 
 def _skill_absence(memory: "Memory", core: Core, subject: Subject, display: Display, room: int) -> str:
-    """Return why a skill is not in a context: the share that cut it, or the selection that passed over it."""
+    """Return why a skill is not in a context: its share of the budget cut it, or the selection skipped it."""
     name, names = skill_name(core, subject), [each for each, _, _ in display.skills]
     if name in names:
         place = names.index(name)
@@ -507,7 +507,7 @@ def _skill_absence(memory: "Memory", core: Core, subject: Subject, display: Disp
 
 
 def _last_selection(core: Core, display: Display) -> SkillsSelected | None:
-    """Return the selection that was last recorded for the conversation of a context."""
+    """Return the last selection recorded for the conversation of a context."""
     stream = core.recorded(display.seq).stamp.stream
     found = core.events(Sought((), (SkillsSelected,)), until=display.event.origin, backwards=True)
     conversation = stream.partition("/")[2]
@@ -516,7 +516,7 @@ def _last_selection(core: Core, display: Display) -> SkillsSelected | None:
 
 
 def _verdict(memory: "Memory", name: str, query: str) -> str:
-    """Return how a skill scores for a query; of those in files the memory alone knows no text."""
+    """Return how a skill scores for a query; the memory does not know the text of skills in files."""
     try:
         return str(memory.skills.explain(name, query))
     except NotFound:

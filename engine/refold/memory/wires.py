@@ -1,4 +1,4 @@
-"""Messages in the forms of providers' APIs: chat and responses of OpenAI, Anthropic, Gemini, Ollama. Pure."""
+"""Messages in the formats of providers' APIs: OpenAI (chat and responses), Anthropic, Gemini, Ollama. Pure."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,10 +25,10 @@ def openai(messages: Sequence[Message]) -> Rendered:
 
 
 def anthropic(messages: Sequence[Message]) -> Rendered:
-    """Return messages as Anthropic messages: calls and results as content blocks, neighbours of one role joined.
+    """Return messages as Anthropic messages: calls and results as content blocks, adjacent ones of one role joined.
 
-    System and developer messages are left out; that API takes them as ``system=``. So are messages without content,
-    which it refuses.
+    System and developer messages are left out; that API takes them as ``system=``. Messages without content, which it
+    rejects, are left out too.
     """
     rendered: Rendered = []
     for message in messages:
@@ -39,7 +39,7 @@ def anthropic(messages: Sequence[Message]) -> Rendered:
 
 
 def _join(rendered: Rendered, role: str, field: str, parts: list[dict[str, Any]]) -> None:
-    """Add parts to the last message if that is of the same role, else in a message of their own, if there are any."""
+    """Add parts, if there are any, to the last message if it has the same role, else as a new message."""
     if parts and rendered and rendered[-1]["role"] == role:
         rendered[-1][field].extend(parts)
     elif parts:
@@ -60,7 +60,7 @@ def _blocks(message: Message) -> list[dict[str, Any]]:
     return blocks
 
 
-# The parts of a message, whichever API's form it was given in.
+# The parts of a message, in whichever API's format it was given.
 
 
 class _Text(NamedTuple):
@@ -90,7 +90,7 @@ _DATA_URL: Final = re.compile(r"data:([\w./+-]+);base64,(.*)\Z", re.DOTALL)
 
 
 def _parts(message: Message, form: str) -> Iterator[_Part]:
-    """Yield the parts of a message; ``InvalidInput`` for a block that the form has no place for."""
+    """Yield the parts of a message; raise ``InvalidInput`` for a block that the format has no place for."""
     content = message.content
     if message.role in TOOL_ROLES:
         yield _Result(message.tool_call_id or "", _text(content or "", form, message), message.name)
@@ -129,7 +129,7 @@ def _unplaced(block: object, form: str, message: Message) -> InvalidInput:
 
 
 def _text(content: object, form: str, message: Message) -> str:
-    """Return the text of a tool's answer; ``InvalidInput`` for blocks of another kind."""
+    """Return the text of a tool's answer; raise ``InvalidInput`` for blocks that are not text."""
     if isinstance(content, str):
         return content
     texts: list[str] = []
@@ -148,12 +148,12 @@ def _call(call: dict[str, Any]) -> _Call:
 
 
 def _id(given: object) -> str:
-    """Return the id or name of a call as a text: a recorded one may be any JSON value."""
+    """Return the id or name of a call as a text: a recorded one can be any JSON value."""
     return given if isinstance(given, str) else "" if given is None else str(given)
 
 
 def _parsed(arguments: Any) -> dict[str, Any]:
-    """Return a call's arguments as an object; text that is no JSON object is handed on under ``arguments``."""
+    """Return a call's arguments as an object; anything that is not a JSON object is passed on under ``arguments``."""
     if isinstance(arguments, str):
         try:
             arguments = msgspec.json.decode(arguments or "{}")
@@ -163,7 +163,7 @@ def _parsed(arguments: Any) -> dict[str, Any]:
 
 
 def openai_responses(messages: Sequence[Message]) -> Rendered:
-    """Return messages as input items of OpenAI's responses: calls and their outputs are items of their own."""
+    """Return messages as input items for OpenAI's Responses API; calls and their outputs are separate items."""
     items: Rendered = []
     for message in messages:
         kind = "output_text" if message.role == "assistant" else "input_text"
@@ -187,14 +187,14 @@ def openai_responses(messages: Sequence[Message]) -> Rendered:
 
 
 def _flushed(items: Rendered, role: str, blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Add what was said as a message, if anything was, and return an empty list for what comes next."""
+    """Add the collected blocks as a message, if there are any, and return an empty list for the next ones."""
     if blocks:
         items.append({"type": "message", "role": role, "content": blocks})
     return []
 
 
 def gemini(messages: Sequence[Message]) -> Rendered:
-    """Return messages as contents of Gemini: neighbours of one role joined, answers under the names of their tools.
+    """Return messages as Gemini contents: adjacent ones of one role joined, answers under the names of their tools.
 
     System and developer messages are left out; that API takes them as ``system_instruction``.
     """
@@ -221,7 +221,7 @@ def gemini(messages: Sequence[Message]) -> Rendered:
 
 
 def ollama(messages: Sequence[Message]) -> Rendered:
-    """Return messages as Ollama takes them: content is text, images are a field, arguments are objects."""
+    """Return messages in Ollama's format: content is text, images are a field, arguments are objects."""
     chat: Rendered = []
     names: dict[str, str] = {}
     for message in messages:
@@ -250,11 +250,11 @@ FORMATS: Final[Mapping[str, Callable[[Sequence[Message]], Rendered]]] = MappingP
         "openai-responses": openai_responses,
     }
 )
-"""The forms by their names."""
+"""The formats by name."""
 
 
 def rendered(form: object, messages: Sequence[Message]) -> Rendered:
-    """Return messages in the form of a provider's API; ``InvalidInput`` for any other."""
+    """Return messages in the format of a provider's API; raise ``InvalidInput`` for an unknown one."""
     if not isinstance(form, str) or form not in FORMATS:
         raise InvalidInput(f"format is {checks.shown(form)}; give one of {', '.join(FORMATS)}")
     return FORMATS[form](messages)

@@ -1,7 +1,7 @@
-"""Skills: written instructions for a kind of task, from files or learned, and shown to a model when they help.
+"""Skills: written instructions for a kind of task, from files or learned, shown to a model when they help.
 
-`skills_of(memory, SkillRoots(project="."))` is the handle on all of them. Hooks of skill files are read and shown, and
-never run.
+`skills_of(memory, SkillRoots(project="."))` returns the handle on all skills. Hooks of skill files are read and shown,
+but never run.
 """
 
 from refold.skills.format import Detection, Diagnostic, Skill, SkillSummary, parse_skill, render_skill, validate_skill

@@ -1,4 +1,4 @@
-"""Edits of the content of a skill file: values change where they are, and all other text stays as it is. Pure."""
+"""Edits of skill files: values are changed in place, and all other text stays as it is. Pure."""
 
 from typing import Any, Final
 
@@ -30,10 +30,10 @@ def edited(
     body: str | None = None,
     tags: tuple[str, ...] | None = None,
 ) -> bytes:
-    r"""Change the given fields of a skill file; the others stay, with comments and the order of the keys.
+    r"""Change the given fields of a skill file, and keep its other fields, its comments and the order of its keys.
 
-    Raises `InvalidInput` for a file that cannot be read, and for an edit by which a file that is valid by the
-    specification would not be; `LimitExceeded` over `SKILL_FILE_BYTES_MAX`.
+    Raises `InvalidInput` for a file that cannot be read, and for an edit that would make a file break the specification
+    that it followed before; `LimitExceeded` over `SKILL_FILE_BYTES_MAX`.
 
     >>> edited("greet/SKILL.md", b"---\nname: greet # as people do\ndescription: Wave.\n---\n", description="Bow.")
     b'---\nname: greet # as people do\ndescription: "Bow."\n---\n'
@@ -46,7 +46,7 @@ def edited(
         raise InvalidInput(f"{path}: {split.problem}; {_BY_HAND}")
     block = _readable(path, split.block)
     if description is not None:
-        render_skill("any", description, "")  # It is checked, also in a file that is not valid.
+        render_skill("any", description, "")  # Checks the description, even if the file is not valid.
     try:
         if description is not None:
             block = _with_description(block, quote(description))
@@ -68,7 +68,7 @@ def _refused(path: str) -> InvalidInput:
 
 
 def _readable(path: str, block: str) -> str:
-    """Return a block that YAML can read, with quotes around the values that need them."""
+    """Return a block in a form that YAML can read, with quotes around the values that need them."""
     problem = ""
     for each in (block, mend(block)[0]):
         try:
@@ -81,7 +81,7 @@ def _readable(path: str, block: str) -> str:
 
 
 def _checked(path: str, before: bytes, text: str, fields: dict[str, Any]) -> bytes:
-    """Check that the fields alone are other ones, and that a valid file stays one."""
+    """Check that only the given fields have changed, and that a valid file is still valid."""
     after, directory = check_size(text.encode()), path.rpartition("/")[0].rpartition("/")[2]
     problems = () if validate_skill(before, directory) else validate_skill(after, directory)
     if problems:
@@ -93,7 +93,7 @@ def _checked(path: str, before: bytes, text: str, fields: dict[str, Any]) -> byt
 
 
 def _plain(skill: Skill) -> tuple[Skill, dict[str, Any]]:
-    """Return all that a file says, but for where its tags are."""
+    """Return the data of a skill file, except where its tags are."""
     metadata = {key: value for key, value in skill.metadata.items() if key != "tags"}
     return replace(skill, id="", hash="", front=b"\x80"), metadata
 
@@ -106,7 +106,7 @@ def _with_description(block: str, value: str) -> str:
 
 
 def _with_tags(block: str, value: str) -> str:
-    """Put tags where they are now, else into the metadata, where the specification has its extensions."""
+    """Set tags where they are now, else in the metadata, which the specification provides for extensions."""
     pairs, newline = _pairs(block), "\r\n" if "\r\n" in block else "\n"
     _, metadata = _pair(pairs, "metadata") or (None, None)
     inner: list[tuple[Any, Any]] = metadata.value if isinstance(metadata, yaml.MappingNode) else []
@@ -129,15 +129,15 @@ def _pairs(block: str) -> list[tuple[Any, Any]]:
 
 
 def _pair(pairs: list[tuple[Any, Any]], key: str) -> tuple[Any, Any] | None:
-    """Return the nodes of a key and its value; of a key that is there twice the last one counts."""
+    """Return the nodes of a key and its value; if the key is there twice, the last one counts."""
     return next((pair for pair in reversed(pairs) if pair[0].value == key), None)
 
 
 def _replaced(block: str, key: Any, node: Any, value: str) -> str:
-    """Replace the value of a key; comments stay, those between the key and its value too."""
+    """Replace the value of a key; comments stay, even those between the key and its value."""
     begin, end = block.index(":", key.end_mark.index) + 1, node.start_mark.index
     gap, old = block[begin:end], block[end : node.end_mark.index]
-    if old.endswith("\n"):  # It reaches up to the next key, past comments that are no part of it.
+    if old.endswith("\n"):  # It extends to the next key, past comments that are not part of it.
         lines = old.splitlines(keepends=True)
         while lines and (not lines[-1].strip() or lines[-1].startswith("#")):
             lines.pop()

@@ -1,7 +1,7 @@
-"""Finds, reads, writes and removes the files of skills, never outside of the given directory.
+"""Finds, reads, writes and removes the files of skills, never outside the given directory.
 
-A link is followed where it stays inside; a directory is entered once, however many links lead to it; depth and counts
-are bounded; each omission is reported.
+Links are followed if they stay inside. A directory is entered once, however many links lead to it. Depth and counts are
+bounded, and each omission is reported.
 """
 
 import errno
@@ -25,7 +25,7 @@ from refold.limits import (
 from refold.log.disk import second_name, unfinished_file
 from refold.text import sha256
 
-# Directories that are never entered: of version control, of builds, of packages, of other tools' own state.
+# Directories that are skipped: those of version control, builds, packages, and other tools' own state.
 IGNORED: Final = frozenset(
     (
         *(".git", ".hg", ".svn", "target", "node_modules", ".next", "dist", "build", "coverage", "__pycache__"),
@@ -33,7 +33,7 @@ IGNORED: Final = frozenset(
     )
 )
 
-# Ignored names that a skill may have, too: entered where a skill file is in them.
+# Ignored names that a skill can have too; such directories are entered if they contain a skill file.
 _BUILT: Final = frozenset(("target", "dist", "build", "coverage"))
 _SKILL_FILES: Final = ("SKILL.md", "skill.md")
 OUTSIDE: Final = "the link leads outside of the directory that is searched; it is not followed"
@@ -46,7 +46,7 @@ class FileStat(NamedTuple):
     size: int
     modified_ns: int
     version: tuple[int, int]
-    """When anything of the file last changed, and its inode: unlike its modification time, never set back."""
+    """The change time of the file, which unlike the modification time is never set back, and its inode."""
 
 
 class Omission(NamedTuple):
@@ -64,14 +64,14 @@ class Listing(NamedTuple):
 
 
 def is_markdown(name: str) -> bool:
-    """Tell whether a name is that of a Markdown file."""
+    """Return whether a file name is that of a Markdown file."""
     return name.lower().endswith(".md")
 
 
 def walk(root: str, *, matches: Callable[[str], bool] = is_markdown) -> Listing:
-    """Find the files below a directory whose names match; none below a path that is no directory.
+    """Find the files below a directory whose names match; a path that is not a directory has none.
 
-    Files higher up come before deeper ones, so that it is the depths that are left out over a bound.
+    Higher files come before deeper ones, so that over a bound the deepest ones are left out.
     """
     return _Walker(root, matches).walk()
 
@@ -86,9 +86,9 @@ class _Walker:
         self._omissions: list[Omission] = []
         self._entered: set[tuple[int, int]] = set()
         self._waiting: deque[tuple[str, str, int]] = deque(((self._root, "", 0),))
-        """Directories to enter: their path, that below the root, and their depth."""
+        """Directories to enter: their path, their path below the root, and their depth."""
         self._linked: deque[tuple[str, str, int]] = deque()
-        """The same behind links: entered last, so that their targets come under their own names."""
+        """The same for directories behind links, entered last, so that their targets appear under their own names."""
 
     def walk(self) -> Listing:
         for count in range(SKILL_DIRECTORIES_COUNT_MAX + 1):
@@ -119,7 +119,7 @@ class _Walker:
             for entry in entries:
                 if self._is_full():
                     return
-                with suppress(FileNotFoundError):  # It went since the directory was read; the others are still there.
+                with suppress(FileNotFoundError):  # It was removed since the scan; the other entries are still there.
                     self._look(entry, f"{below}/{entry.name}" if below else entry.name, depth)
         except (FileNotFoundError, NotADirectoryError):
             return
@@ -183,7 +183,7 @@ def _is_inside(root: str, path: str) -> bool:
 
 
 def relative(path: str, root: str | None) -> str:
-    """Render a path relative to a directory that it lies below, else whole, with slashes."""
+    """Render a path with slashes, relative to `root` if it lies below that, else in full."""
     if root is not None:
         path, above = os.path.abspath(path), os.path.abspath(root)
         path = os.path.relpath(path, above) if path.startswith(os.path.join(above, "")) else path
@@ -191,7 +191,7 @@ def relative(path: str, root: str | None) -> str:
 
 
 def look(path: str) -> FileStat | None:
-    """Look at a file as it is now, `None` where there is none."""
+    """Return the present state of a file, or `None` if there is no file."""
     try:
         status = os.stat(path)
     except (OSError, ValueError):
@@ -200,9 +200,9 @@ def look(path: str) -> FileStat | None:
 
 
 def read(path: str, bytes_max: int = SKILL_FILE_BYTES_MAX) -> bytes:
-    """Read a file, at most one byte over the bound, so that the caller notices a larger one; raises `OSError`.
+    """Read at most one byte more than the bound, so that the caller notices a larger file; raises `OSError`.
 
-    Never waits for a pipe, which may have come in the place of the file since the caller looked at it.
+    Never waits for a pipe, which might have replaced the file since the caller looked at it.
     """
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -216,7 +216,7 @@ def read(path: str, bytes_max: int = SKILL_FILE_BYTES_MAX) -> bytes:
 def inside(root: str, name: str) -> str:
     """Resolve the name of a file below a directory to its real path.
 
-    Raises `InvalidInput` for a name that is empty, absolute or leads out, by itself or through links.
+    Raises `InvalidInput` for a name that is empty, absolute or leads outside, by itself or through links.
     """
     parts = name.split("/")
     is_plain = name and "\0" not in name and "\\" not in name and not name.startswith("/")
@@ -234,7 +234,7 @@ def inside(root: str, name: str) -> str:
 
 
 def resources(directory: str, *, without: str) -> tuple[str, ...]:
-    """List the names of the files below a skill's directory, sorted, without links that lead out."""
+    """List the names of the files below a skill's directory, sorted, except `without` and links that lead outside."""
     root, paths = os.path.realpath(directory), list[str]()
     for parent, names, files in islice(os.walk(root), SKILL_DIRECTORIES_COUNT_MAX):
         names[:] = sorted(name for name in names if name not in IGNORED and is_storable(name))
@@ -248,9 +248,9 @@ def resources(directory: str, *, without: str) -> tuple[str, ...]:
 
 
 def read_resource(directory: str, name: str) -> bytes:
-    """Read a file of a skill's directory.
+    """Read a file in a skill's directory.
 
-    Raises `InvalidInput` for a name that leads out, `NotFound` for an unknown one, `LimitExceeded` over
+    Raises `InvalidInput` for a name that leads outside, `NotFound` for an unknown one, `LimitExceeded` over
     `SKILL_FILE_BYTES_MAX`.
     """
     path = inside(directory, name)
@@ -266,9 +266,9 @@ def read_resource(directory: str, name: str) -> bytes:
 
 
 def write_new(root: str, name: str, content: bytes) -> str:
-    """Create a file below a directory, whole or not at all and for its owner alone; return its path.
+    """Create a file below a directory, atomically and for its owner alone, and return its path.
 
-    Raises `InvalidInput` where the path exists, or where the name leads out of the directory.
+    Raises `InvalidInput` if the path exists, or if the name leads out of the directory.
     """
     path = inside(root, name)
     try:
@@ -290,7 +290,7 @@ def write_new(root: str, name: str, content: bytes) -> str:
 
 @contextmanager
 def _unfinished(path: str, content: bytes, mode: int = 0o600) -> Generator[str]:
-    """Write a file beside another one, under a name that no search takes, and give its path."""
+    """Write a file next to another one, under a name that no search finds, and yield its path."""
     with unfinished_file(os.path.dirname(path), ".") as (descriptor, unfinished):
         with os.fdopen(descriptor, "wb", closefd=False) as file:
             os.fchmod(descriptor, mode)
@@ -302,10 +302,10 @@ def _unfinished(path: str, content: bytes, mode: int = 0o600) -> Generator[str]:
 
 @contextmanager
 def replaced(root: str, name: str, edit: Callable[[bytes], bytes], *, digest: str) -> Generator[bytes]:
-    """Replace a file below a directory, whole and with its mode, for good if the block does not fail.
+    """Replace a file below a directory atomically, keeping its mode, and restore the old file if the block fails.
 
-    Yields the new content. Raises `InvalidInput` where the SHA-256 of the file is not `digest`, and for a name that
-    leads out of the directory.
+    Yields the new content. Raises `InvalidInput` if the SHA-256 of the file is not `digest`, and for a name that leads
+    out of the directory.
     """
     path = inside(root, name)
     with ExitStack() as leftovers:
@@ -325,7 +325,7 @@ def replaced(root: str, name: str, edit: Callable[[bytes], bytes], *, digest: st
 
 
 def _unchanged(path: str, place: str, digest: str) -> bytes:
-    """Read a file, which may have got another name, if it is the one of the digest."""
+    """Read a file, perhaps under another name, and check that it still has the digest."""
     content = read(place)
     if sha256(content).hex() != digest:
         raise InvalidInput(f"{path} changed since it was read, and is left as it is; `refresh`, then edit again")
@@ -333,9 +333,9 @@ def _unchanged(path: str, place: str, digest: str) -> bytes:
 
 
 def remove(root: str, name: str) -> str:
-    """Remove a file below a directory, and its own directory if that is empty then; return its path.
+    """Remove a file below a directory, and its parent directory if that is then empty; return the path of the file.
 
-    Raises `InvalidInput` for a name that leads out, `NotFound` where there is no file.
+    Raises `InvalidInput` for a name that leads outside, `NotFound` if there is no file.
     """
     inside(root, name)
     path = os.path.join(os.path.realpath(root), name)

@@ -23,9 +23,9 @@ from refold.limits import (
 from refold.text import sha256
 
 SKILL_FILE: Final = "SKILL.md"
-# The sources of skills, in the order of their priorities; generated ones live in the log.
+# The sources of skills, in the order of their priorities; generated skills live in the log.
 SOURCES: Final = ("builtin", "external", "user", "project", "generated")
-PHASES: Final = ("planning", "implementation", "retry")  # When a skill may be put before a model.
+PHASES: Final = ("planning", "implementation", "retry")  # The moments at which a skill can be shown to a model.
 ALWAYS: Final = "always"  # All phases.
 ERROR: Final = "error"
 WARNING: Final = "warning"
@@ -33,9 +33,10 @@ NOTE: Final = "note"
 
 
 class Diagnostic(Struct, frozen=True, order=True):
-    """One problem of a skill file: the file, the line (0: the whole file), its severity, and the reason.
+    """A problem of a skill file: the file, the line (0: the whole file), its severity, and the reason.
 
-    An `error` keeps the file from being loaded, a `warning` is a departure that was skipped, a `note` is for readers.
+    An `error` prevents the file from being loaded, a `warning` is a deviation that was tolerated, and a `note` is only
+    information.
     """
 
     path: str
@@ -48,7 +49,7 @@ class Diagnostic(Struct, frozen=True, order=True):
 
 
 class HookAction(Struct, frozen=True):
-    """A command of a hook of a skill file. It is data: refold never runs it."""
+    """A command in a hook of a skill file. It is only data: refold never runs it."""
 
     type: str
     command: str
@@ -62,7 +63,7 @@ class HookRule(Struct, frozen=True):
 
 
 class SkillHooks(Struct, frozen=True):
-    """The hooks of a skill file, by their moments."""
+    """The hooks of a skill file, by moment."""
 
     pre_tool_use: tuple[HookRule, ...] = ()
     post_tool_use: tuple[HookRule, ...] = ()
@@ -70,7 +71,7 @@ class SkillHooks(Struct, frozen=True):
 
 
 class Detection(Struct, frozen=True):
-    """When a skill applies to a project: one of the files exists and has one of the patterns, if there are any."""
+    """The condition for a skill to apply to a project: a file exists and contains a pattern, if there are any."""
 
     files: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()
@@ -79,8 +80,8 @@ class Detection(Struct, frozen=True):
 class Skill(Struct, frozen=True, kw_only=True):
     """A skill: the content of its file, its source, and its priority.
 
-    `id` is the normalized name with the first 12 digits of the SHA-256 of its content. `allowed_tools`, if there are
-    any, are the only tools that may be used along with it. `front` is the whole frontmatter, packed.
+    `id` is the normalized name with the first 12 hexadecimal digits of the SHA-256 of its content. If `allowed_tools`
+    is not empty, only those tools may be used along with the skill. `front` is the whole frontmatter, packed.
     """
 
     id: str
@@ -106,16 +107,16 @@ class Skill(Struct, frozen=True, kw_only=True):
     detect: Detection | None = None
     inject_into: tuple[str, ...] = (ALWAYS,)
     enabled: bool = True
-    note: str = ""  # Of the user; it is in the log, not in the file.
+    note: str = ""  # The user's note, which is in the log, not in the file.
 
     @property
     def text(self) -> str:
-        """The body as a model sees it: behind the note of the user, if there is one."""
+        """The body as a model sees it, after the user's note if there is one."""
         return f"Note of the user: {self.note}\n\n{self.body}" if self.note else self.body
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """Its `metadata`, and every key of its frontmatter that has no meaning here, fresh at each access."""
+        """The `metadata` and all unknown keys of the frontmatter, in a new dict at each access."""
         front: dict[str, Any] = unpack_json(self.front)
         declared = front.pop("metadata", None)
         unknown = {key: value for key, value in front.items() if key not in KNOWN_KEYS}
@@ -123,11 +124,11 @@ class Skill(Struct, frozen=True, kw_only=True):
 
     @property
     def source_label(self) -> str:
-        """The name of its source with the kind, or the kind alone."""
+        """The name of the source with its kind, or only the kind."""
         return f"{self.source_name} ({self.source})" if self.source_name else self.source
 
 
-# The keys of a frontmatter that mean something here; every other one is part of `Skill.metadata`.
+# The keys of a frontmatter that have a meaning here; all others are part of `Skill.metadata`.
 KNOWN_KEYS: Final = frozenset(
     (
         *("name", "description", "version", "tags", "license", "compatibility", "metadata", "hooks"),
@@ -163,10 +164,10 @@ def summary_of(skill: Skill, *, detected: bool = False) -> SkillSummary:
     return SkillSummary(**fields, **computed)
 
 
-# Frontmatter: the YAML block between two lines `---` at the head of a skill file.
+# Frontmatter: the YAML block between two `---` lines at the head of a skill file.
 #
-# YAML is read event by event, so that every key has its line, nothing nests or grows without bound, and every scalar
-# stays the text that was written: a version `1.10` is no number.
+# YAML is read event by event, so that the line of every key is known, nesting and size are bounded, and every scalar
+# stays the text that was written: a version `1.10` is not a number.
 
 _FENCE: Final = "---"
 _BOM: Final = "\ufeff"
@@ -175,20 +176,20 @@ _ENTRY: Final = re.compile(r"([\w-]+):[ \t]+(\S.*)")
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _MEANINGFUL: Final = frozenset(("true", "false", "yes", "no", "on", "off", "y", "n", "null"))
 _NOT_PLAIN: Final = ("'", '"', "|", ">", "[", "{", "&", "*", "!", "#")
-"""The beginnings of values that are no plain scalars."""
+"""The first characters of values that are not plain scalars."""
 
 _FLOW: Final = "flow style is not allowed"
 _MISSING: Final = "Missing required field in frontmatter: "
 
 
 class Split(NamedTuple):
-    """A file cut in two, which joined give the file, and the frontmatter in its head."""
+    """A file split into head and body, which together are the whole file, and the frontmatter in the head."""
 
     head: str
-    block: str | None  # The YAML between the fences, `None` where there is no frontmatter.
+    block: str | None  # The YAML between the fences, or `None` if there is no frontmatter.
     body: str
-    block_line: int  # The line of the file, from 1, at which the block begins.
-    problem: str = ""  # Why there is no block, or an oddity of it.
+    block_line: int  # The line of the file, from 1, where the block begins.
+    problem: str = ""  # The reason why there is no block, or an oddity of the block.
 
 
 class Oddity(NamedTuple):
@@ -207,14 +208,14 @@ class Block(NamedTuple):
 
 
 class BlockError(Exception):
-    """A block that cannot be read: the line in the block, from 1, and why."""
+    """A block that cannot be read, with the line in the block, from 1, and the reason."""
 
     def __init__(self, line: int, reason: str) -> None:
         self.line, self.reason = line, reason
 
 
 def split_frontmatter(text: str) -> Split:
-    r"""Cut a file behind its frontmatter; only a line equal to `---` opens or closes it.
+    r"""Split a file after its frontmatter; only a line equal to `---` opens or closes it.
 
     A byte order mark and empty lines before it are skipped. `head + body` is the text, to the last character.
 
@@ -241,7 +242,7 @@ def split_frontmatter(text: str) -> Split:
 
 
 def read_frontmatter(block: str) -> Block:
-    """Read a block; raises `BlockError` where it is no YAML mapping of bounded size."""
+    """Read a block; raises `BlockError` unless it is a YAML mapping of bounded size."""
     if len(block.encode(errors="replace")) > SKILL_FRONT_BYTES_MAX:
         raise BlockError(1, f"the frontmatter is over {SKILL_FRONT_BYTES_MAX = :,}")
     composer = _Composer()
@@ -252,7 +253,7 @@ def read_frontmatter(block: str) -> Block:
 
 def _events(block: str) -> Iterator[Any]:
     try:
-        import yaml  # noqa: PLC0415 - loaded only by those who read skills
+        import yaml  # noqa: PLC0415 - loaded only when skills are read
     except ImportError as error:
         raise InvalidInput(
             f"skill files need the package 'PyYAML' ({error}); run: pip install 'refold[skills]'"
@@ -271,7 +272,7 @@ class _Composer:
 
     def __init__(self) -> None:
         self._stack: list[tuple[list[Any] | dict[str, Any], list[str]]] = []
-        """The lists and mappings that are open; a mapping with the key that waits for its value."""
+        """The open lists and mappings, each mapping with the key that waits for its value."""
         self._oddities: list[Oddity] = []
         self._lines: dict[str, int] = {}
         self._documents: list[Any] = []
@@ -331,12 +332,12 @@ class _Composer:
 
 
 def mend(block: str) -> tuple[str, tuple[Oddity, ...]]:
-    """Quote the plain values of a block that hold a colon, as people write them; return it and what was quoted.
+    """Quote plain values of a block that contain an unquoted colon, a common mistake; return the block and the changes.
 
     >>> mend("description: Use when: asked")
     ('description: "Use when: asked"', (Oddity(line=1, reason="the value of 'description' needs quotes"),))
     """
-    # `str.splitlines` would also cut at characters that YAML takes for text.
+    # `str.splitlines` would also split at characters that are text in YAML.
     lines = [match.group() for match in _LINE.finditer(block) if match.group()]
     oddities: list[Oddity] = []
     for index, line in enumerate(lines):
@@ -349,7 +350,7 @@ def mend(block: str) -> tuple[str, tuple[Oddity, ...]]:
 
 
 def quote(text: str) -> str:
-    """Write a text as a double-quoted YAML scalar on one line, without a run of three hyphens in it."""
+    """Format a text as a double-quoted YAML scalar on one line, without a run of three hyphens in it."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace(_FENCE, "-\\x2d-")
     points = {ord(character) for character in escaped if not character.isprintable()}
     escapes = {point: f"\\u{point:04x}" if point < 1 << 16 else f"\\U{point:08x}" for point in points}
@@ -357,14 +358,14 @@ def quote(text: str) -> str:
 
 
 def _scalar(text: str) -> str:
-    """Write a text as a YAML scalar that every reader takes for a text: plain where no other meaning is possible."""
+    """Format a text as a YAML scalar that every reader reads as text: plain if no other meaning is possible."""
     return text if _PLAIN.fullmatch(text) and text.lower() not in _MEANINGFUL else quote(text)
 
 
-# The specification of Agent Skills, strictly.
+# Strict validation against the specification of Agent Skills.
 #
-# The checks and their texts are those of `skills-ref`, the reference of the specification; where that is wrong (three
-# hyphens inside a value, a byte order mark, an empty first line) the specification is followed.
+# The checks and their messages are those of `skills-ref`, the reference for the specification. Where that is wrong
+# (three hyphens inside a value, a byte order mark, an empty first line), the specification is followed.
 
 _ALLOWED_KEYS: Final = ("allowed-tools", "compatibility", "description", "license", "metadata", "name")
 
@@ -416,7 +417,7 @@ def _over(what: str, chars_max: int, text: str) -> str:
 
 
 def _name_errors(value: object, directory: str | None = None) -> list[str]:
-    """List the errors of a name: lower-case letters and digits of any script, and single hyphens between."""
+    """List the errors of a name; valid are lower-case letters and digits of any script, with single hyphens between."""
     if not isinstance(value, str) or not value.strip():
         return ["Field 'name' must be a non-empty string"]
     name = unicodedata.normalize("NFKC", value.strip())
@@ -435,10 +436,10 @@ def _name_errors(value: object, directory: str | None = None) -> list[str]:
     return [error for error, is_wrong in errors.items() if is_wrong]
 
 
-# Lenient reading of any of the three formats: a file with oddities is loaded, and each of them is a diagnostic.
+# Lenient reading of any of the three formats: a file with oddities is loaded, and each oddity becomes a diagnostic.
 #
 # The full format and the light one have a frontmatter with a name and a description. A convention file (`CLAUDE.md`,
-# `AGENTS.md` and their like) needs none: the name of the file is its name, its first heading the description.
+# `AGENTS.md` and the like) needs none: its file name is the name, and its first heading the description.
 
 _CONVENTION_DESCRIPTION_CHARS: Final = 120
 _ID_DIGITS: Final = 12
@@ -450,14 +451,14 @@ _HOOK_KEYS: Final = {"PreToolUse": "pre_tool_use", "PostToolUse": "post_tool_use
 
 
 class ParsedSkill(NamedTuple):
-    """The skill of a file, `None` where none can be loaded, and the file's oddities."""
+    """The skill of a file, or `None` if it cannot be loaded, and the file's oddities."""
 
     skill: Skill | None
     diagnostics: tuple[Diagnostic, ...]
 
 
 def parse_skill(path: str, content: bytes, *, is_convention: bool = False) -> ParsedSkill:
-    r"""Parse a file; no content raises.
+    r"""Parse a skill file; never raises, whatever the content.
 
     >>> parsed = parse_skill("greet/SKILL.md", b"---\nname: greet\ndescription: Say hello.\n---\nWave.\n")
     >>> parsed.skill.name, parsed.skill.body, parsed.diagnostics
@@ -479,7 +480,7 @@ def normalize_name(name: str) -> str:
 
 
 def skill_id(name: str, digest: str) -> str:
-    """Make the id of a skill out of its name and the SHA-256 of its content."""
+    """Make the id of a skill from its name and the SHA-256 of its content."""
     return f"{normalize_name(name)}-{digest[:_ID_DIGITS]}"
 
 
@@ -545,7 +546,7 @@ class _SkillParser:
         )
 
     def _read_block(self, block: str) -> bool:
-        """Read the frontmatter, mended where that helps; return whether that succeeded."""
+        """Read the frontmatter, and mend it if that helps; return whether that succeeded."""
         changes: tuple[Oddity, ...] = ()
         try:
             self._block = read_frontmatter(block)
@@ -559,7 +560,7 @@ class _SkillParser:
                 severity = WARNING if self._is_convention else ERROR
                 self._report(self._first_line + error.line - 1, severity, error.reason)
                 return False
-        # Lists and mappings in brackets are not reported: skill files have always had them.
+        # Flow-style lists and mappings are not reported, because skill files have always had them.
         for line, reason in (*changes, *self._block.oddities):
             if reason != _FLOW:
                 self._report(self._first_line + line - 1, WARNING, reason)
@@ -685,9 +686,10 @@ def render_skill(
     allowed_tools: Sequence[str] = (),
     metadata: Mapping[str, str] | None = None,
 ) -> str:
-    r"""Render a valid SKILL.md; version and tags, of which the specification knows nothing, go to metadata.
+    r"""Render a valid SKILL.md; version and tags, which the specification does not define, go to metadata.
 
-    The body stays as it is. Raises `InvalidInput` naming what the specification refuses.
+    The body is not changed. Raises `InvalidInput`, which names the problem, for anything that the specification
+    refuses.
 
     >>> print(render_skill("greet", "Say hello.", "Wave.\n", tags=["manners"]), end="")
     ---
@@ -725,14 +727,14 @@ def render_skill(
 
 
 def check_size(content: bytes) -> bytes:
-    """Check the size of a skill file that is written."""
+    """Check the size of a skill file before it is written, and return its content."""
     if len(content) > SKILL_FILE_BYTES_MAX:
         raise LimitExceeded(f"the skill is {len(content):,} bytes, over {SKILL_FILE_BYTES_MAX = :,}; shorten it")
     return content
 
 
 def check_name(name: object) -> str:
-    """Check a name for a skill that is written; its directory gets the name too, so nothing else is possible."""
+    """Check the name of a skill before it is written, strictly, because its directory gets the same name."""
     errors = _name_errors(checks.text(name, "name"))
     if errors:
         raise InvalidInput(f"{errors[0]}; give a name such as 'release-notes'")
@@ -740,12 +742,12 @@ def check_name(name: object) -> str:
 
 
 def as_list(items: Iterable[T], what: str) -> list[T]:
-    """Make a list of items; raises `InvalidInput` for one text, which would be a list of its letters."""
+    """Make a list of items; raises `InvalidInput` for a single text, which would become a list of its letters."""
     if isinstance(items, (str, bytes)) or not isinstance(items, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidInput(f"{what} must be a list, not {type(items).__name__} ({checks.shown(items)})")
     return list(items)
 
 
 def stripped(texts: Iterable[str], what: str) -> list[str]:
-    """Make a list of texts without the space around them."""
+    """Make a list of texts without the whitespace around them."""
     return [checks.text(text, f"an item of {what}").strip() for text in as_list(texts, what)]

@@ -1,4 +1,4 @@
-"""The library of learned skills, with switches, notes, uses and selections, in the log and as of any seq."""
+"""The library of learned skills, with switches, notes, uses and selections, in the log and readable as of any seq."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -50,7 +50,7 @@ T = TypeVar("T")
 TOGGLES: Final[KeyMap[str]] = KeyMap(SKILLS, "toggles")
 NOTES: Final[KeyMap[str]] = KeyMap(SKILLS, "notes")
 
-# The JSON schema of a skill as a model proposes it.
+# The JSON schema of a skill that a model proposes.
 SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
     "properties": {
@@ -65,7 +65,7 @@ SCHEMA: Final[dict[str, Any]] = {
 
 
 class SkillLibrary(Handle):
-    """A handle on the skills that a memory learned, and on the switches, notes and uses of all skills by name.
+    """A handle on the skills that a memory has learned, and on the switches, notes and uses of all skills by name.
 
     >>> from refold import Memory
     >>> library = library_of(Memory())
@@ -88,14 +88,14 @@ class SkillLibrary(Handle):
         return self._read(lambda state: query(state.part(SKILLS)))
 
     def check_writable(self) -> None:
-        """Raise `ReadOnly` where no mutation could be written."""
+        """Raise `ReadOnly` if a mutation could not be written."""
         self._core.refuse_frozen(self._stream, self._at)
         self._core.engine.reader.check_writable()
 
     # Learned skills.
 
     def list(self, status: str | None = None) -> list[LearnedSkill]:
-        """List the learned skills, optionally those of one status, in the order of their learning."""
+        """List the learned skills, optionally only those of one status, in the order in which they were learned."""
         if status is not None:
             _check_status(status)
         return self._query(lambda library: [each for each in library.learned.values() if status in {None, each.status}])
@@ -118,7 +118,8 @@ class SkillLibrary(Handle):
     ) -> LearnedSkill:
         """Add a skill, pending review unless another status is given.
 
-        Raises `InvalidInput` for a skill that is no valid SKILL.md, and for a name that a learned skill has already.
+        Raises `InvalidInput` for a skill that does not make a valid SKILL.md, and for a name that a learned skill
+        already has.
         """
         content = _content(name, description, body, tags, sessions)
         cited = self._cited(options)
@@ -144,9 +145,9 @@ class SkillLibrary(Handle):
         status: str | None = PENDING,
         **options: Unpack[MutationOptions],
     ) -> LearnedSkill:
-        """Change the given fields of a learned skill and add sessions to it; it is reviewed anew, or keeps a status.
+        """Change the given fields of a learned skill and add sessions to it; by default it is pending review again.
 
-        A `status` of `None` is the one that it has. The event names that of the old content as its source. Raises
+        A `status` of `None` keeps the current status. The event cites the event of the old content as a source. Raises
         `NotFound` and `InvalidInput`.
         """
         cited = self._cited(options)
@@ -181,11 +182,11 @@ class SkillLibrary(Handle):
         return learned
 
     def _read_written(self, skill_id: str, stamp: Stamp) -> LearnedSkill | None:
-        """Read a learned skill as an event left it, which may be that of an earlier request."""
+        """Read a learned skill as of an event, which can be the event of an earlier request."""
         return self._core.read_around(self._stream, lambda state: state.part(SKILLS).learned.get(skill_id), stamp)
 
     def _settle_later(self, result: LearnedSkill | Selection, seq: int, times: tuple[str, ...]) -> None:
-        """Let the engine fill in the seq and the times of a result once this context's batch is committed."""
+        """Have the engine fill in the seq and the times of a result once this context's batch is committed."""
         batch = batches.active(self._core.engine)
         if batch is None or seq > 0:
             return
@@ -210,7 +211,7 @@ class SkillLibrary(Handle):
 
     @mutation
     def review(self, skill: str, status: str, **options: Unpack[MutationOptions]) -> LearnedSkill:
-        """Give a learned skill a status and return it; raises `NotFound`."""
+        """Set the status of a learned skill, and return the skill; raises `NotFound`."""
         _check_status(status)
         cited = self._cited(options)
 
@@ -239,16 +240,16 @@ class SkillLibrary(Handle):
     # Switches.
 
     def is_enabled(self, name: str) -> bool:
-        """Tell whether a skill, of whatever source, is switched on."""
+        """Return whether a skill, from any source, is switched on."""
         return self._query(lambda library: library.is_enabled(name))
 
     def disabled(self) -> frozenset[str]:
-        """List the names of the skills that are switched off."""
+        """Return the names of the skills that are switched off."""
         return self._query(lambda library: frozenset(name for name, at in library.toggles.values.items() if at == OFF))
 
     @mutation
     def toggle(self, name: str, *, enabled: bool, **options: Unpack[MutationOptions]) -> bool:
-        """Switch a skill on or off by its name; tell whether that changed anything."""
+        """Switch a skill on or off by its name; return whether that changed anything."""
         key, switch = checks.key(name, "name"), checks.flag(enabled, "enabled")
         cited = self._cited(options)
 
@@ -262,15 +263,15 @@ class SkillLibrary(Handle):
     # Notes.
 
     def notes(self) -> dict[str, str]:
-        """Return the notes of users on skills, of whatever source, by the names of the skills."""
+        """Return the users' notes on skills, from any source, by the names of the skills."""
         return self._query(lambda library: dict(library.notes.values))
 
     @mutation
     def note(self, name: str, text: str, **options: Unpack[MutationOptions]) -> bool:
-        """Set the note of a user on a skill by its name, and tell whether that changed anything.
+        """Set the user's note on a skill by its name, and return whether that changed anything.
 
-        Models see it before the text of the skill, wherever they see that. It replaces the note before it; an empty one
-        removes that. At most `SKILL_NOTE_BYTES_MAX`, else `LimitExceeded`.
+        Models see the note before the text of the skill, wherever they see that text. It replaces the previous note; an
+        empty text removes the note. Raises `LimitExceeded` over `SKILL_NOTE_BYTES_MAX`.
         """
         key, cited = checks.key(name, "name"), self._cited(options)
         note = checks.text(text, "text", SKILL_NOTE_BYTES_MAX, "SKILL_NOTE_BYTES_MAX").strip()
@@ -301,7 +302,7 @@ class SkillLibrary(Handle):
             self._count("skill_used", 1, where or "", name=key)
 
     def _newness(self) -> Callable[[Stamp], bool]:
-        """Return what tells an event that is yet to be written from that of a request that was answered before."""
+        """Return a function that tells the stamp of an event yet to be written from that of a repeated request."""
         head, batch = self._core.engine.reader.current_head(), batches.active(self._core.engine)
         count = 0 if batch is None else len(batch.transaction.events)
         return lambda stamp: stamp.seq > head or (stamp.seq < 0 and place_of(stamp.seq) >= count)
@@ -357,12 +358,12 @@ class SkillLibrary(Handle):
         return selection
 
     def selected(self, conversation: str = "") -> Selection | None:
-        """Look up the last selection of a conversation, `None` for none."""
+        """Return the last selection of a conversation, or `None` if there is none."""
         return self._query(lambda library: library.selections.get(conversation))
 
 
 def library_of(memory: Any, name: str = "default") -> SkillLibrary:
-    """Make a handle on the library of a memory, frozen where the memory is."""
+    """Make a handle on the library of a memory, frozen if the memory is."""
     return SkillLibrary(*core_of(memory), name)
 
 

@@ -1,4 +1,4 @@
-"""The tools that active skills leave to a model."""
+"""The tools that active skills allow a model to use."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -12,10 +12,10 @@ _OWN_TOOLS: Final = BUILT_IN_NAMES | {SKILL_USE, files_tool().name}
 
 
 class RestrictedRegistry:
-    """A registry of which only some tools may be called: those that the active skills allow, and those of the memory.
+    """A registry restricted to the tools that the active skills allow, and those of the memory.
 
-    An entry such as `Bash(git:*)` allows `Bash`: its pattern of arguments is for the tool's own host. The registry
-    itself stays unchanged.
+    An entry such as `Bash(git:*)` allows `Bash`; its argument pattern is left to the tool's own host. The registry
+    itself is not changed.
     """
 
     __slots__ = ("_allowed", "_registry")
@@ -25,11 +25,11 @@ class RestrictedRegistry:
         self._allowed = None if allowed is None else _OWN_TOOLS | {entry.partition("(")[0] for entry in allowed}
 
     def permits(self, name: str) -> bool:
-        """Tell whether a tool may be called."""
+        """Return whether a tool may be called."""
         return self._allowed is None or name in self._allowed
 
     def get(self, name: str) -> Tool | None:
-        """Look up a tool that may be called, `None` for any other."""
+        """Return a tool that may be called, or `None` for any other name."""
         return self._registry.get(name) if self.permits(name) else None
 
     def names(self) -> list[str]:
@@ -37,7 +37,7 @@ class RestrictedRegistry:
         return [name for name in self._registry.names() if self.permits(name)]
 
     def definitions(self) -> list[ToolDefinition]:
-        """List the definitions of those tools."""
+        """List the definitions of the tools that may be called."""
         return [definition for definition in self._registry.definitions() if self.permits(definition.name)]
 
     def execute(self, name: str, arguments: object = None, context: ToolContext | None = None) -> ToolResult:
@@ -53,6 +53,6 @@ class RestrictedRegistry:
         return await self._registry.execute_async(name, arguments, context)
 
     def refused(self, name: str) -> ToolResult:
-        """Make the result of a call of a tool that is not allowed."""
+        """Return the result of a call to a tool that is not allowed."""
         allowed = ", ".join(self.names()) or "no tool"
         return ToolResult(name, FORBIDDEN, message=f"forbidden: the active skills allow {allowed}, not {name}")

@@ -1,4 +1,4 @@
-"""Selection of skills: which apply to a project and a query, their scores, and their text in a prompt."""
+"""Selection of the skills that apply to a project and a query, their scores, and their text in a prompt."""
 
 import re
 from collections import Counter
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# Scores: by the words of a message, by the formula of the seeds, and by the engine's own rankings.
+# Scores: by the words of a message, by the seed formula, and by the engine's own rankings.
 
-# The default: it finds skills it was not tuned for, and nothing for small talk.
+# The default: it finds skills that it was not tuned for, and nothing for small talk.
 WORDS: Final = "words"
-# The formula of other programs: words of the query in name, description, tags and body, over the root of the body.
+# The formula of other programs: query words in name, description, tags and body, over the root of the body's size.
 SEED: Final = "seed"
 _SEED_WEIGHTS: Final = (("name", 4.0), ("description", 2.5), ("tags", 2.0), ("body", 1.0))
 
@@ -44,9 +44,10 @@ _HYBRID: Final = Ranking(
 
 
 class SeedScorer:
-    """The formula of the seeds over an index: 4.0 name, 2.5 description, 2.0 tags, 1.0 body, over the root of the body.
+    """The seed formula over an index: 4.0 name, 2.5 description, 2.0 tags, 1.0 body, over the root of the body's size.
 
-    A word that occurs twice in a query counts twice; the body counts by its different words, one at least.
+    A word that occurs twice in a query counts twice. The size of a body is the number of its distinct words, at least
+    one.
     """
 
     def __init__(self, index: SkillIndex) -> None:
@@ -55,7 +56,7 @@ class SeedScorer:
         ]
         self._lengths = [sqrt(max(1, len(fields[-1][1]))) for fields in self._fields]
         self._weights: dict[str, list[tuple[int, float]]] = {}
-        """The weights of a word for the skills that have it, by row; filled by queries."""
+        """For each word, its weights for the skills that have it, by row; filled by queries."""
 
     def scores(self, query: str) -> Sequence[float]:
         """Score each skill, in the order of the index."""
@@ -75,7 +76,7 @@ class SeedScorer:
         return totals
 
     def parts(self, query: str, row: int) -> dict[str, float]:
-        """Compute what each word of a query adds to the score of a skill."""
+        """Compute the contribution of each word of a query to the score of a skill."""
         self.scores(query)
         weights = {token: dict(self._weights.get(token, ())).get(row, 0.0) for token in tokens(query)}
         return {token: weight * tokens(query).count(token) for token, weight in weights.items() if weight}
@@ -106,7 +107,7 @@ class RankedScorer:
         return [float(number) for number in self._scored(query)[0]] if self._texts.size else []
 
     def parts(self, query: str, row: int) -> dict[str, float]:
-        """Compute what each signal adds to the score of a skill."""
+        """Compute the contribution of each signal to the score of a skill."""
         signals, weights = self._scored(query)[1], self._ranking.weights()
         return {name: weights.get(name, 0.0) * float(numbers[row]) for name, numbers in signals.items()}
 
@@ -125,7 +126,7 @@ def text_of(skill: Skill) -> str:
 
 
 class DetectedSkill(Struct, frozen=True):
-    """A skill that applies to a project, and what shows it: files, patterns, and which pattern is in which file."""
+    """A skill that applies to a project, and the evidence: files, patterns, and which pattern is in which file."""
 
     skill_id: str
     name: str
@@ -140,8 +141,8 @@ class DetectedSkill(Struct, frozen=True):
 def detect_skills(skills: Iterable[Skill], project: str) -> tuple[DetectedSkill, ...]:
     """Find the skills that apply to a project, the highest priority first, then by name.
 
-    A skill applies if one of its files is in the root of the project and, where it has patterns, one of them occurs in
-    such a file, as it is written. Only the first `SKILL_FILE_BYTES_MAX` of a file are searched.
+    A skill applies if one of its files is in the root of the project and, if it has patterns, one of them occurs
+    literally in such a file. Only the first `SKILL_FILE_BYTES_MAX` bytes of a file are searched.
 
     >>> detect_skills((), ".")
     ()
@@ -173,23 +174,23 @@ def _content(project: str, name: str, contents: dict[str, bytes | None]) -> byte
 
 # Selection: the skills to put before a model, for a query and a phase.
 
-DETECTED_SCORE: Final = 100.0  # The score of detected and forced skills: above all that a query may give.
+DETECTED_SCORE: Final = 100.0  # The score of detected and forced skills, above any that a query can give.
 AUTO_DETECTED: Final = "auto_detected"
 LEXICAL: Final = "lexical"
 USER_FORCED: Final = "user_forced"
-_COMPANION: Final = 0.5  # The share of the least score that a skill needs beside one that reaches it, by words.
+_COMPANION: Final = 0.5  # The share of the minimum score that suffices by words if another skill reaches the minimum.
 _DECIMALS: Final = 6
-_PARTS_COUNT: Final = 5  # Words, or signals, of a verdict that its text names.
+_PARTS_COUNT: Final = 5  # The number of words, or signals, that the text of a verdict names.
 _QUERY_CHARS: Final = 60
 
 
 class SelectionPolicy(Struct, frozen=True, kw_only=True):
     """The number of skills to select, and their conditions.
 
-    `min_score` is what a skill needs, 1 by default for `"words"` and `"seed"` and 0 for the others; by `"words"` the
-    best skill needs it, and those beside that one half of it. A skill needs one of `include_tags`, if there are any,
-    and none of `exclude_tags`, in whatever case. `max_content_lines` and `max_chars` bound the text of each skill that
-    is injected. `ranking` is `"words"`, `"seed"`, `"hybrid"` or a `Ranking`.
+    `min_score` is the score that a skill needs, by default 1 for `"words"` and `"seed"` and 0 for other rankings; with
+    `"words"`, the best skill needs it, and the others then need half of it. A skill must have one of `include_tags`, if
+    any are given, and none of `exclude_tags`, regardless of case. `max_content_lines` and `max_chars` bound the
+    injected text of each skill. `ranking` is `"words"`, `"seed"`, `"hybrid"` or a `Ranking`.
     """
 
     top_k: int = 3
@@ -218,7 +219,7 @@ class SelectionPolicy(Struct, frozen=True, kw_only=True):
         return 1.0 if self.ranking in (WORDS, SEED) else 0.0
 
     def admits(self, skill: Skill, phase: str | None) -> bool:
-        """Tell whether a skill is for a phase and has the right tags."""
+        """Return whether a skill is for a phase and has the right tags."""
         if phase is not None and phase not in skill.inject_into and ALWAYS not in skill.inject_into:
             return False
         tags = {tag.lower() for tag in skill.tags}
@@ -230,7 +231,7 @@ class SelectionPolicy(Struct, frozen=True, kw_only=True):
 class SkillMatch(Struct, frozen=True):
     """A selected skill with its score and the reason, one of `auto_detected`, `lexical` and `user_forced`.
 
-    `query` is the query that it answers, empty for the other reasons.
+    `query` is the query that the skill answers; it is empty for the other reasons.
     """
 
     score: float
@@ -241,10 +242,10 @@ class SkillMatch(Struct, frozen=True):
 
 
 class SkillVerdict(Struct, frozen=True):
-    """The reason why a skill is selected for a query or not: its score, the one that it needed, and what made it.
+    """The reason why a skill is selected for a query or not: its score, the score that it needed, and its parts.
 
-    `place` is its rank among the skills that reach the score, 0 where it does not. `parts` are what words, or signals,
-    add to its score.
+    `place` is its rank among the skills that reach the needed score, or 0 if it does not. `parts` are the contributions
+    of words, or signals, to its score.
     """
 
     name: str
@@ -261,7 +262,7 @@ class SkillVerdict(Struct, frozen=True):
 
 
 class Selector:
-    """Selects from an index, and caches what a ranking computes of it.
+    """Selects skills from an index, and caches the data that each ranking computes for it.
 
     >>> Selector(SkillIndex(())).select("anything")
     ()
@@ -282,10 +283,10 @@ class Selector:
         forced: Iterable[str] = (),
         is_enabled: Callable[[Skill], bool] | None = None,
     ) -> tuple[SkillMatch, ...]:
-        """Select the skills to put before a model: forced ones, then detected ones, then those that answer the query.
+        """Select the skills to show to a model: forced ones, then detected ones, then those that answer the query.
 
-        `detected` and `forced` are names. A forced skill is selected whatever its tags, its phase and the count, and
-        raises `NotFound` where it does not exist; detected ones come before others within `top_k`. Ties are in order of
+        `detected` and `forced` are names. A forced skill is selected regardless of its tags, its phase and `top_k`;
+        raises `NotFound` if it does not exist. Detected skills come before others within `top_k`. Ties are ordered by
         priority, the higher first, then by name. An empty query finds nothing unless `include_tags` are given.
         """
         policy = SelectionPolicy() if policy is None else policy
@@ -320,7 +321,7 @@ class Selector:
         detected: Iterable[str] = (),
         refusal: Callable[[Skill], str],
     ) -> SkillVerdict:
-        """Say why `select` takes a skill of the index for a query or not; `refusal` is why a skill is not offered."""
+        """Explain why `select` takes a skill or not for a query; `refusal` returns why a skill is not offered."""
 
         def is_enabled(each: Skill) -> bool:
             return not refusal(each)
@@ -384,7 +385,7 @@ class Selector:
 
 
 def _least(scores: Sequence[float], policy: SelectionPolicy) -> float:
-    """Return the score that a skill needs: by words, less beside one that reaches that of the best."""
+    """Return the score that a skill needs; by words, it is lower if another skill reaches the policy's minimum."""
     is_reached = policy.ranking == WORDS and max(scores, default=0.0) >= policy.least
     return policy.least * _COMPANION if is_reached else policy.least
 
@@ -395,7 +396,7 @@ def match_of(skill: Skill, score: float, reason: str, query: str = "") -> SkillM
 
 
 def with_settings(policy: SelectionPolicy, index: SkillIndex) -> SelectionPolicy:
-    """Set the counts of a policy to those that the configuration of an index gives."""
+    """Return a policy with the counts from the configuration of an index."""
     settings = index.settings
     return replace(policy, top_k=settings.max_skills, max_content_lines=settings.max_content_lines)
 
@@ -418,10 +419,10 @@ _TAG: Final = re.compile(r"<(?=\s*(?:/\s*)?(?:skill|available_skills))", re.IGNO
 
 
 def inject_skills(matches: Sequence[SkillMatch], policy: SelectionPolicy | None = None) -> str:
-    """Render skills as a section of a prompt, each cut to a number of lines and characters; empty for none.
+    """Render skills as a section of a prompt, each cut to a number of lines and characters; empty if there are none.
 
-    Lines of a body that would end a skill, or begin another one, become plain text: rules as `* * *`, headings one to
-    three levels lower.
+    Lines of a body that would end a skill, or begin another, become harmless: rules become `* * *`, and headings of the
+    first three levels move down three levels.
     """
     if not matches:
         return ""
@@ -442,7 +443,7 @@ def _plain_lines(body: str) -> str:
 
 
 def truncate(text: str, lines_max: int, chars_max: int) -> str:
-    r"""Cut a text to a number of lines and characters, with a note of how much is missing.
+    r"""Cut a text to a number of lines and characters, with a note of how many lines are missing.
 
     >>> truncate("a\nb\nc", 2, 100)
     'a\nb\n\n*... (truncated, 1 more lines)*'
@@ -470,7 +471,7 @@ def inject_message(text: str, matches: Sequence[SkillMatch], policy: SelectionPo
 def inject_into_messages(
     messages: Sequence[dict[str, Any]], matches: Sequence[SkillMatch], policy: SelectionPolicy | None = None
 ) -> list[dict[str, Any]]:
-    """Copy messages, as providers take them, and put skills before the text of the user's last one, if there is any."""
+    """Copy messages in the format of providers, and put skills before the text of the last user message, if any."""
     copy = list(messages)
     for index in range(len(copy) - 1, -1, -1):
         if copy[index].get("role") == "user" and matches:
@@ -484,7 +485,7 @@ def _inject_content(content: Any, matches: Sequence[SkillMatch], policy: Selecti
         return inject_message(content, matches, policy)
     if not isinstance(content, list):
         return content
-    parts: list[Any] = list(content)  # pyright: ignore[reportUnknownArgumentType] - what others wrote may be anything
+    parts: list[Any] = list(content)  # pyright: ignore[reportUnknownArgumentType] - content from outside can be anything
     for index, part in enumerate(parts):
         if isinstance(part, dict) and part.get("type") == "text":  # pyright: ignore[reportUnknownMemberType]
             fields: dict[str, Any] = part  # pyright: ignore[reportUnknownVariableType]
@@ -497,7 +498,7 @@ def _inject_content(content: Any, matches: Sequence[SkillMatch], policy: Selecti
 
 
 def catalog(skills: Iterable[SkillSummary | Skill]) -> str:
-    """Render the skills that a model may use, with names, descriptions and paths, as XML; empty for none."""
+    """Render the skills that a model can use, with names, descriptions and paths, as XML; empty if there are none."""
     entries = [
         f"<skill><name>{_xml(skill.name)}</name><description>{_xml(skill.description)}</description>"
         f"<location>{_xml(skill.path)}</location></skill>"
@@ -508,7 +509,7 @@ def catalog(skills: Iterable[SkillSummary | Skill]) -> str:
 
 
 def activation(skill: Skill, resources: Sequence[str] = ()) -> str:
-    """Render a skill that a model uses: the note on it, its body and the names of the files in its directory."""
+    """Render a skill that a model uses: the user's note, its body and the names of the files in its directory."""
     body = _TAG.sub("&lt;", strip_controls(skill.text))
     names = "".join(f"<file>{_xml(name)}</file>\n" for name in resources)
     listing = f"<skill_resources>\n{names}</skill_resources>\n" if names else ""

@@ -1,4 +1,4 @@
-"""The handle on skills, those in files and those in the library as one, and the tool through which models use them."""
+"""The handle on all skills, in files and in the library, and the tool through which models use them."""
 
 import os
 from collections import Counter
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 
 
 class Overview(Struct, frozen=True):
-    """Skills by source, those switched off, detected and shadowed, learned ones by status, diagnostics by severity."""
+    """Skills by source, disabled, detected and shadowed ones, learned skills by status, and diagnostics by severity."""
 
     total: int
     by_source: dict[str, int]
@@ -80,14 +80,15 @@ class Overview(Struct, frozen=True):
     shadowed: int
     learned: dict[str, int]
     diagnostics: dict[str, int]
-    scanned_ns: int = 0  # When the files were looked at last.
+    scanned_ns: int = 0  # The time when the files were last scanned.
 
 
 GENERATED_PRIORITY: Final = 201  # The priority of learned skills: above the user's, below every file of the project.
-_GROUP: Final = "skills"  # The hooks of skills, of which a registration takes the place of the one before it.
+_GROUP: Final = "skills"  # The group of the skill hooks; registering it again replaces the earlier registration.
 # The key under which hooks share the registry that the active skills restrict.
 _TOOLS: Final = "tools of the active skills"
-# What a model sees of a session of which it makes a skill: so much of the arguments of a call, and of a message.
+# The parts of a session that a model sees to make a skill of it: so many characters of a call's arguments, so many of a
+# message, and so many messages.
 _ARGUMENTS_CHARS_MAX: Final = 200
 _MESSAGE_CHARS_MAX: Final = 1_000
 _MESSAGES_COUNT_MAX: Final = 24
@@ -95,8 +96,8 @@ _MESSAGES_COUNT_MAX: Final = 24
 
 # Learning a skill from a session that went well.
 
-_CALLS_COUNT_MIN: Final = 3  # A session with fewer tool calls is no task that a skill would help with.
-_SIMILAR_COSINE: Final = 0.80  # A skill that is as near as this to a known one adds nothing.
+_CALLS_COUNT_MIN: Final = 3  # A session with fewer tool calls is not a task that a skill would help with.
+_SIMILAR_COSINE: Final = 0.80  # A skill at least this similar to a known one adds nothing.
 
 # A provider, or a function of messages and a JSON schema that returns the value, or a result with a `value`.
 CompleteJson: TypeAlias = JsonProvider | Callable[[list[dict[str, Any]], dict[str, Any]], Any]
@@ -132,12 +133,12 @@ class _Merged(NamedTuple):
 
 
 class Skills:
-    """A handle on the skills of a memory: those in files below some roots, and those that it learned.
+    """A handle on the skills of a memory: skills in files below some roots, and learned skills.
 
-    `library` is the handle on what the memory knows of them, `roots` are those that it was made with. Files are always
-    the current ones; learned skills, switches, notes, selections and uses are as of the handle's seq. Files are read
-    when they are first needed, and again by `refresh` and by every verb that writes one: reuse the handle. Not for
-    several threads at once.
+    `library` is the handle on the memory's own records of skills, and `roots` are the roots of this handle. Files are
+    always in their current state; learned skills, switches, notes, selections and uses are as of the handle's seq.
+    Files are read when they are first needed, and again by `refresh` and by every method that writes one: reuse the
+    handle. Not thread-safe.
 
     >>> from refold import Memory
     >>> skills = Memory().skills
@@ -179,16 +180,16 @@ class Skills:
         return f"Skills({self._core.counts(lambda: f'skills={len(self.index())}, learned={len(self.library.list())}')})"
 
     def below(self, roots: SkillRoots, *, library: str | None = None) -> "Skills":
-        """Make a handle with the files below other roots, on the same library or on the one of a name.
+        """Make a handle with the files below other roots, on the same library or on the one with the given name.
 
-        A library has learned skills, switches, notes, selections and uses of its own: take one for each project.
+        Each library has its own learned skills, switches, notes, selections and uses: use one per project.
         """
         return Skills(self._core, self._at, roots=roots, library=self.library.name if library is None else library)
 
     # Reading.
 
     def index(self) -> SkillIndex:
-        """Index every skill, each name once; the same object for as long as nothing has changed."""
+        """Return the index of all skills, each name once; the same object as long as nothing has changed."""
         if self._files is None:
             self.refresh()
         files = self._files
@@ -201,7 +202,7 @@ class Skills:
         return self._merged.skills
 
     def refresh(self) -> RefreshStats:
-        """Load the files again and return the changes since the load before."""
+        """Load the files again, and return the changes since the previous load."""
         self._files, self._detected = self._loader.load(), None
         self._scanned_ns = self._core.engine.reader.now_ns()
         return self._loader.stats
@@ -209,9 +210,9 @@ class Skills:
     def list(
         self, *, source: str | None = None, include_disabled: bool = True, open_to: str | None = None
     ) -> tuple[SkillSummary, ...]:
-        """List the skills without their bodies, the highest priority first; `detected` tells which apply here.
+        """List the skills without their bodies, the highest priority first; `detected` marks those that apply here.
 
-        `open_to` is `"user"` for those that a user may call by name, `"model"` for those that a model may.
+        `open_to` is `"user"` for skills that a user can call by name, `"model"` for skills that a model can use.
         """
         if open_to not in (None, "user", "model"):
             raise InvalidInput(f"open_to is {checks.shown(open_to)}; give 'user', 'model' or None")
@@ -226,9 +227,9 @@ class Skills:
         )
 
     def search(self, query: str, *, top_k: int = 10) -> tuple[SkillSummary, ...]:
-        """Find skills by words of their names, descriptions, tags and bodies, those that are switched off too.
+        """Find skills by words of their names, descriptions, tags and bodies, including those that are switched off.
 
-        The best come first; for models, `select` has a floor and leaves out what is not for them.
+        The best come first. For models, `select` has a floor and leaves out skills that are not for them.
         """
         scores = WordScorer(self.index().skills).scores(checks.text(query, "query"))
         found = sorted((-score, place) for place, score in enumerate(scores) if score > 0)[
@@ -245,21 +246,21 @@ class Skills:
         return skill
 
     def find(self, name: str) -> Skill:
-        """Look up a skill by its name or id, a learned one also before its review; raises `NotFound`."""
+        """Look up a skill by its name or id, including learned skills before their review; raises `NotFound`."""
         learned = (self._marked(each) for each in self.library.list() if name in {each.name, each.id})
         return self.index().get(checks.text(name, "name")) or next(learned, None) or self.get(name)
 
     def _marked(self, learned: LearnedSkill) -> Skill:
-        """Make a skill of a learned one, with its switch and its note."""
+        """Convert a learned skill to a `Skill`, with its switch and its note."""
         (skill,) = SkillIndex([_as_skill(learned)]).marked(self.library.disabled(), self.library.notes()).skills
         return skill
 
     def diagnostics(self) -> tuple[Diagnostic, ...]:
-        """List the oddities of the files, and the skills that shadow others."""
+        """List the oddities of the files, and the skills that others shadow."""
         return self.index().diagnostics
 
     def detect(self) -> tuple[DetectedSkill, ...]:
-        """List the skills that apply to the project, none without a project."""
+        """List the skills that apply to the project; without a project there are none."""
         if self.roots.project is None:
             return ()
         index = self.index()
@@ -287,11 +288,10 @@ class Skills:
     def select(
         self, query: str, *, policy: SelectionPolicy | None = None, phase: str | None = None, forced: Iterable[str] = ()
     ) -> tuple[SkillMatch, ...]:
-        """Select the skills to put before a model, without recording it.
+        """Select the skills to show to a model, without recording the selection.
 
-        Without a policy the counts are those of the configuration. A skill that is switched off, that models may not
-        use, or whose rules of detection match nothing in the project, is selected only where it is forced. See
-        `Selector.select`.
+        Without a policy, the counts come from the configuration. A skill that is switched off, that models may not use,
+        or whose detection rules match nothing in the project, is selected only if it is forced. See `Selector.select`.
         """
         return self._selector_now().select(
             query,
@@ -305,9 +305,9 @@ class Skills:
     def explain(
         self, name: str, query: str, *, policy: SelectionPolicy | None = None, phase: str | None = None
     ) -> SkillVerdict:
-        """Say why `select` takes a skill for a query or not: its score, what made it, and what it needed.
+        """Explain why `select` takes a skill for a query or not: its score, the score's parts, and the score needed.
 
-        Raises `NotFound` for a name that is no skill, or one that waits for its review.
+        Raises `NotFound` for a name that is not a skill, or belongs to one that waits for its review.
         """
         return self._selector_now().explain(
             self.get(name),
@@ -325,7 +325,7 @@ class Skills:
         return self._selector
 
     def _refusal(self, skill: Skill) -> str:
-        """Say why a skill is offered to no query, empty where it is."""
+        """Return the reason why a skill is offered to no query, or an empty string if it is offered."""
         if not skill.enabled:
             return "it is switched off"
         if not skill.model_invocable:
@@ -353,26 +353,26 @@ class Skills:
         return matches
 
     def selected(self, conversation: str = "") -> Selection | None:
-        """Look up the last selection for a conversation."""
+        """Return the last selection for a conversation."""
         return self.library.selected(conversation)
 
     def _vectors(self, texts: Sequence[str]) -> "NDArray[float32]":
-        import numpy  # noqa: PLC0415 - loads only for those who compare meanings
+        import numpy  # noqa: PLC0415 - loaded only to compare meanings
 
         rows = self._core.embedding.embedder.embed([*texts])
         lengths: NDArray[float32] = numpy.linalg.norm(rows, axis=1, keepdims=True)
-        return numpy.divide(rows, lengths, dtype=numpy.float32)  # Embedders may give vectors of any length.
+        return numpy.divide(rows, lengths, dtype=numpy.float32)  # Embedders can return vectors of any length.
 
     # For models that select skills themselves.
 
     def catalog(self) -> str:
-        """Render the skills that a model may use, as XML; empty without any."""
+        """Render the skills that a model can use, as XML; empty if there are none."""
         return selection.catalog(self.index().summaries())
 
     def activate(self, name: str) -> str:
         """Render a skill that a model uses, with the names of the files in its directory.
 
-        Raises `NotFound` for one that is unknown, switched off, or not for models.
+        Raises `NotFound` for a skill that is unknown, switched off, or not for models.
         """
         skill = self.get(name)
         if not skill.enabled or not skill.model_invocable:
@@ -380,19 +380,19 @@ class Skills:
         return selection.activation(skill, self.resources(name))
 
     def allowed_tools(self, names: Iterable[str]) -> frozenset[str] | None:
-        """Join the tools that active skills allow; `None` where one of them allows any."""
+        """Return all tools that the named skills allow; `None` without names, and if one of them allows any tool."""
         allowed = [self.get(name).allowed_tools for name in names]
         return frozenset(chain.from_iterable(allowed)) if allowed and all(allowed) else None
 
     # Files.
 
     def resources(self, name: str) -> tuple[str, ...]:
-        """List the files of a skill's directory, none for a skill without one of its own."""
+        """List the files in a skill's directory; a skill without its own directory has none."""
         directory = self._directory(self.get(name))
         return () if directory is None else files.resources(directory, without=SKILL_FILE)
 
     def read_resource(self, name: str, resource: str) -> bytes:
-        """Read a file of a skill's directory; raises `NotFound`, `InvalidInput` for a name that leads out of it."""
+        """Read a file in a skill's directory; raises `NotFound`, and `InvalidInput` for a name that leads outside."""
         skill = self.get(name)
         directory = self._directory(skill)
         if directory is None:
@@ -407,7 +407,7 @@ class Skills:
     def create(self, name: str, description: str, body: str, *, tags: Sequence[str] = ()) -> Skill:
         """Write a new skill into the project's `.skills` and return it.
 
-        Raises `InvalidInput` for what the specification refuses, for an existing skill, and without a project.
+        Raises `InvalidInput` for content that the specification refuses, for an existing skill, and without a project.
         """
         text = render_skill(name, description, body, tags=tags)
         files.write_new(self._own_directory(), f"{name}/{SKILL_FILE}", text.encode())
@@ -424,12 +424,12 @@ class Skills:
         tags: Sequence[str] | None = None,
         **options: Unpack[MutationOptions],
     ) -> Skill:
-        """Change the given fields of a skill and return it: of a learned one, or of one in the project's `.skills`.
+        """Change the given fields of a learned skill, or of a skill in the project's `.skills`, and return the skill.
 
-        A file is replaced whole, and its other fields and its comments stay; the edit is recorded, without the text. A
-        learned skill keeps its status. Where nothing would change, nothing is written. Raises `NotFound`, and
-        `InvalidInput` for a file elsewhere, for one that changed since this handle read it (`refresh`, then edit
-        again), for what the specification refuses, and inside a batch where the skill is a file.
+        A file is replaced atomically and keeps its other fields and its comments; the edit is recorded without the
+        text. A learned skill keeps its status. If nothing would change, nothing is written. Raises `NotFound`, and
+        `InvalidInput` for a file elsewhere, for a file that has changed since this handle read it (`refresh`, then edit
+        again), for content that the specification refuses, and for a file inside a batch.
         """
         skill = self.find(name)
         given: dict[str, Any] = {
@@ -444,7 +444,7 @@ class Skills:
         return self._edit_file(skill, given, chosen(options))
 
     def _edit_file(self, skill: Skill, given: dict[str, Any], options: Options) -> Skill:
-        from refold.skills.edits import edited  # noqa: PLC0415 - YAML is loaded only by those who read files
+        from refold.skills.edits import edited  # noqa: PLC0415 - YAML is loaded only to read files
 
         root, place = self._own_file(skill)
         core, stream, call = self._core, f"skills/{self.library.name}", ("edit", skill.name, *given.values())
@@ -461,9 +461,9 @@ class Skills:
         return self.get(skill.name)
 
     def remove(self, name: str) -> str:
-        """Delete a skill: the project's own file, or the learned skill; return its path.
+        """Delete a skill, which is the project's own file or a learned skill, and return its path.
 
-        Raises `NotFound`, and `InvalidInput` for a skill of another source.
+        Raises `NotFound`, and `InvalidInput` for a skill from another source.
         """
         skill = self.get(name)
         if skill.source == "generated":
@@ -486,14 +486,14 @@ class Skills:
         self._core.refuse_frozen("skills", self._at)
         if self.roots.project is None:
             raise InvalidInput("these skills have no project to write into; give SkillRoots(project=...)")
-        files.inside(self.roots.project, SKILL_DIRECTORIES[0])  # A link that leads out is not written through.
+        files.inside(self.roots.project, SKILL_DIRECTORIES[0])  # Never writes through a link that leads outside.
         return os.path.join(self.roots.project, SKILL_DIRECTORIES[0])
 
     def export(self, name: str, directory: str | None = None) -> str:
         """Write a skill as a valid SKILL.md below a directory, by default the project's `.skills`; return its path.
 
-        It has the skill's own text and the fields that the specification allows. Raises `InvalidInput` where the name
-        is taken.
+        The file has the skill's own text and the fields that the specification allows. Raises `InvalidInput` if the
+        name is taken.
         """
         root = self._own_directory() if directory is None else checks.text(directory, "directory")
         text = self.rendered(name)
@@ -502,7 +502,7 @@ class Skills:
         return path
 
     def rendered(self, name: str) -> str:
-        """Render a skill as a valid SKILL.md; a learned one also before its review."""
+        """Render a skill, or a learned skill before its review, as a valid SKILL.md."""
         skill = self.find(name)
         texts = {key: value for key, value in skill.metadata.items() if isinstance(value, str)}
         return render_skill(
@@ -520,10 +520,10 @@ class Skills:
     # The hooks of a session.
 
     def register_hooks(self, hooks: Hooks, provider: JsonProvider | None = None) -> None:
-        """Register the hooks that show skills beside a user's message and refuse the tools that those do not allow.
+        """Register the hooks that show skills beside a user's message, and refuse tools that those skills do not allow.
 
-        They take the place of those of another handle. With a provider, a skill is learned of a session that went well,
-        if the setting `skills_auto_generate` is on.
+        They replace the hooks of another handle. With a provider, a skill is learned from a session that succeeded, if
+        the settings `skills_enabled` and `skills_auto_generate` are on.
         """
 
         def generate_at_end(context: HookContext, summary: SessionSummary) -> None:
@@ -557,7 +557,7 @@ class Skills:
             hooks.register(SESSION_END, generate_at_end, group=_GROUP)
 
     def inject(self, context: HookContext, text: str) -> UserMessageResult | None:
-        """Select skills for a user's message, to be shown beside it, and record the selection."""
+        """Select skills to show beside a user's message, and record the selection."""
         context.shared[_TOOLS] = RestrictedRegistry(context.memory.tools, None)
         settings = context.memory.settings
         policy = with_settings(SelectionPolicy(), self.index())
@@ -569,7 +569,7 @@ class Skills:
             return None
         recorded = {"conversation": context.session_id, "ranking": str(policy.ranking)}
         context.write(text, lambda sources: self.library.record(matches, query=text, sources=sources, **recorded))
-        if all(match.match_reason != AUTO_DETECTED for match in matches):  # What merely applies here is not in use.
+        if all(match.match_reason != AUTO_DETECTED for match in matches):  # A detected skill is not in use by itself.
             allowed = self.allowed_tools(match.skill.name for match in matches)
             context.shared[_TOOLS] = RestrictedRegistry(context.memory.tools, allowed)
         context.notify(f"Using {', '.join(match.skill.name for match in matches)}")
@@ -577,13 +577,13 @@ class Skills:
         return UserMessageResult(skills=tuple((match.skill.name, text, float(match.score)) for match, text in shown))
 
     def _refuse(self, context: HookContext, name: str, _: dict[str, Any]) -> BeforeToolResult | None:
-        """Refuse a tool that the skills of the newest message do not allow, also where another loop selected them."""
+        """Refuse a tool that the skills of the newest message do not allow, even if another loop selected them."""
         if _TOOLS not in context.shared:
             newest = next((each for each in reversed(context.conversation.window()) if each.role == "user"), None)
             last = self.selected(context.session_id)
             allowed = None
             if newest is not None and last is not None and newest.seq < last.seq and AUTO_DETECTED not in last.reasons:
-                with suppress(NotFound):  # One that is gone by now restricts nothing.
+                with suppress(NotFound):  # A skill that is gone by now restricts nothing.
                     allowed = self.allowed_tools(last.names)
             context.shared[_TOOLS] = RestrictedRegistry(context.memory.tools, allowed)
         tools: RestrictedRegistry = context.shared[_TOOLS]
@@ -604,12 +604,12 @@ class Skills:
         succeeded: bool = True,
         sources: Sequence[Any] = (),
     ) -> Generation:
-        """Learn a skill from a session if it went well, took three tool calls, and no similar skill is known.
+        """Learn a skill from a session if it succeeded, took at least three tool calls, and no similar skill is known.
 
-        `tool_calls` are names with short descriptions, those alone that were answered; `transcript` is what was said,
-        as roles and texts, whose begin and end the model sees. The model is asked once, and only where the first two
-        hold; the skill waits for its review. An answer that the schema does not allow is a reason, not an error; an
-        exception of `complete_json` is passed on, and nothing is written.
+        `tool_calls` are the names and short descriptions of the calls that were answered; `transcript` has the messages
+        as roles and texts, of which the model sees the beginning and the end. The model is asked once, and only if the
+        first two conditions hold; the skill then waits for its review. An answer that the schema does not allow becomes
+        the reason, not an error; an exception of `complete_json` propagates, and nothing is written.
         """
         self.library.check_writable()
         calls = _checked_pairs(tool_calls, "tool_calls")
@@ -695,7 +695,7 @@ def _valid(answer: _Answer) -> _Answer:
 
 
 def skills_of(memory: Any, roots: SkillRoots | None = None, *, library: str = "default") -> Skills:
-    """Make a handle on the skills of a memory, with files below some roots; frozen where the memory is."""
+    """Make a handle on the skills of a memory, with files below some roots; frozen if the memory is."""
     return Skills(*core_of(memory), roots=roots, library=library)
 
 
@@ -714,7 +714,7 @@ def _as_skill(learned: LearnedSkill) -> Skill:
     )
 
 
-_ABOUT_CHARS_MAX: Final = 200  # Of each skill's description, in that of the tool.
+_ABOUT_CHARS_MAX: Final = 200  # The characters of each skill's description in that of the tool.
 _DESCRIPTION: Final = (
     "Load a skill: written instructions for a kind of task. Call it before you begin a task that one of the skills "
     "below is for. With `resource`, read one of the files beside a skill that its instructions name."
@@ -722,10 +722,10 @@ _DESCRIPTION: Final = (
 
 
 def skill_tool(skills: Skills) -> FunctionTool | None:
-    """Make the tool through which a model loads a skill, `None` while no skill is open to models.
+    """Make the tool through which a model loads a skill; `None` while no skill is open to models.
 
-    It lists the current skills: make a new one when they change. Loading a skill is recorded as a use;
-    reading a file of its directory is not.
+    The tool lists the current skills: make a new one when they change. Loading a skill is recorded as a use; reading a
+    file in its directory is not.
     """
     offered = [skill for skill in skills.list(include_disabled=False) if skill.model_invocable]
     names = [skill.name for skill in offered]

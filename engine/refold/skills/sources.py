@@ -1,4 +1,4 @@
-"""Sources of skills: where they are searched, the files that configure them, and the index of all."""
+"""Sources of skills: the places that are searched, the files that configure them, and the index of all skills."""
 
 import os
 import re
@@ -32,11 +32,11 @@ from refold.skills.format import (
 
 T = TypeVar("T")
 
-# `external-skills.json` and `skills.json`: the skills besides a project's own, and when they apply.
+# `external-skills.json` and `skills.json`: skills in addition to a project's own, and when they apply.
 #
 # Malformed entries are skipped with a diagnostic; addresses of other machines are listed and never loaded.
 
-# The priorities that the skills of a source may have.
+# The range of priorities for the skills of each source.
 _PRIORITIES: Final[Mapping[str, tuple[int, int]]] = {
     "builtin": (1, 50),
     "external": (51, 100),
@@ -46,7 +46,7 @@ _PRIORITIES: Final[Mapping[str, tuple[int, int]]] = {
 
 _PRIORITY_MAX: Final = 1_000
 _DEFAULT_PRIORITIES: Final[Mapping[str, int]] = {"builtin": 50, "external": 100, "user": 150, "project": 220}
-# The settings of a file that mean something here, and the fields that they set.
+# The settings of a file that have a meaning here, and the fields that they set.
 _SETTINGS: Final = {"max_skills_per_story": "max_skills", "max_content_lines": "max_content_lines"}
 _KINDS: Final = {"builtin": "builtin", "submodule": "external", "external": "external", "user": "user"}
 
@@ -54,7 +54,7 @@ _KINDS: Final = {"builtin": "builtin", "submodule": "external", "external": "ext
 class ConfiguredSource(Struct, frozen=True):
     """A directory of skills: its name, its kind, and its path, relative to the file that names it.
 
-    `priority` is that of its skills which the file does not name.
+    `priority` applies to its skills that the file does not name.
     """
 
     name: str
@@ -64,10 +64,10 @@ class ConfiguredSource(Struct, frozen=True):
 
 
 class ConfiguredSkill(Struct, frozen=True):
-    """A skill that a configuration names: its path, when it applies, and how it ranks."""
+    """A skill that a configuration names: its path, its conditions, and its priority."""
 
     name: str
-    source: str  # The name of its source, empty for a path of its own.
+    source: str  # The name of its source; empty if the skill has its own path.
     kind: str
     path: str
     priority: int
@@ -76,14 +76,14 @@ class ConfiguredSkill(Struct, frozen=True):
 
 
 class SkillSettings(Struct, frozen=True):
-    """How many skills are selected at most, and how many lines of each are injected."""
+    """The maximum number of skills to select, and of lines of each to inject."""
 
     max_skills: int = 3
     max_content_lines: int = 200
 
 
 class Configuration(Struct, frozen=True):
-    """The content of a configuration file, and the diagnostics of what it skipped."""
+    """The content of a configuration file, and diagnostics for the entries that it skipped."""
 
     sources: tuple[ConfiguredSource, ...] = ()
     skills: tuple[ConfiguredSkill, ...] = ()
@@ -92,9 +92,9 @@ class Configuration(Struct, frozen=True):
 
 
 def read_configuration(path: str, content: bytes, *, kind: str = "external") -> Configuration:
-    """Parse a configuration file; no content raises.
+    """Parse a configuration file; never raises, whatever the content.
 
-    `kind` is that of skills without a source: those of `skills.json` are the user's.
+    `kind` is the kind of skills without a source; those of `skills.json` are the user's.
 
     >>> read_configuration("skills.json", b'{"skills": [{"name": "a", "path": "a"}]}', kind="user").skills[0].priority
     150
@@ -134,7 +134,7 @@ class _ConfigurationParser:
         return {}
 
     def _named(self, fields: dict[str, Any], key: str) -> list[tuple[str, dict[str, Any]]]:
-        """List the entries of an object by their keys, or those of a list by their names."""
+        """List the entries of an object by their keys, or the entries of a list by their names."""
         value = fields.get(key, {})
         if isinstance(value, list):
             entries = [self._object(entry, f"an entry of {key}") for entry in cast("list[object]", value)]
@@ -171,7 +171,7 @@ class _ConfigurationParser:
         return ConfiguredSource(name, known, path, self._clamped(_DEFAULT_PRIORITIES[known], known))
 
     def _read_ranges(self, value: Any) -> None:
-        """Take the ranges of priorities that a file has of its own."""
+        """Read the ranges of priorities that the file itself defines."""
         for kind, entry in self._object({} if value is None else value, "priority_ranges").items():
             bounds = self._object(entry, f"priority_ranges.{kind}")
             least, most = bounds.get("min"), bounds.get("max")
@@ -245,7 +245,7 @@ _SPACED: Final = bytes(byte if chr(byte).isascii() and chr(byte).isalnum() else 
 
 
 def tokens(text: str) -> list[str]:
-    """Cut a text into words for the formula of the seeds: runs of ASCII, and every other letter by itself.
+    """Split a text into words for the seed formula: runs of ASCII letters and digits, and every other letter by itself.
 
     >>> tokens("Use React-18, bitte: \u00fc")
     ['use', 'react', '18', 'bitte', '\u00fc']
@@ -254,7 +254,7 @@ def tokens(text: str) -> list[str]:
 
 
 def token_set(text: str) -> frozenset[bytes]:
-    r"""Collect the different words of a text, as `tokens` cuts it, in UTF-8: an order of magnitude quicker.
+    r"""Collect the distinct words of a text, split as by `tokens`, in UTF-8; this is an order of magnitude faster.
 
     >>> sorted(token_set("Use React, use \u00fc"))
     [b'react', b'use', b'\xc3\xbc']
@@ -267,18 +267,18 @@ def token_set(text: str) -> frozenset[bytes]:
 
 
 class RefreshStats(Struct, frozen=True):
-    """The files of a load by what became of them since the load before."""
+    """The counts of a load's files by how they have changed since the previous load."""
 
     files: int = 0
-    unchanged: int = 0  # Of the same size and time as before; not read.
-    touched: int = 0  # Read, with the same content as before.
+    unchanged: int = 0  # Same size and times as before; not read.
+    touched: int = 0  # Read, and the same content as before.
     changed: int = 0
     added: int = 0
     removed: int = 0
 
 
 class SkillIndex:
-    """Immutable skills by name; `shadowed` are those whose name another one of a higher priority has.
+    """Immutable skills by name; `shadowed` are the skills whose name another skill of higher priority has.
 
     >>> len(SkillIndex(()))
     0
@@ -314,21 +314,21 @@ class SkillIndex:
         return len(self.skills)
 
     def get(self, name: str) -> Skill | None:
-        """Look up the skill of a name, or of an id, `None` if there is none."""
+        """Return the skill with a name or an id, or `None` if there is none."""
         skill = self._by_name.get(name)
         return skill or next((skill for skill in self.skills if skill.id == name), None)
 
     def summaries(self, *, detected: frozenset[str] = frozenset()) -> tuple[SkillSummary, ...]:
-        """List every skill without its body; `detected` are the names of those that apply to the project."""
+        """List every skill without its body; `detected` are the names of skills that apply to the project."""
         return tuple(summary_of(skill, detected=skill.name in detected) for skill in self.skills)
 
     def with_skills(self, skills: Iterable[Skill]) -> "SkillIndex":
-        """Make an index of these skills and more, the shadowed ones included."""
+        """Make an index of these skills, including the shadowed ones, and more."""
         added = tuple(skills)
         return self._copy((*self.skills, *self.shadowed, *added)) if added else self
 
     def marked(self, disabled: frozenset[str], notes: Mapping[str, str]) -> "SkillIndex":
-        """Make an index with the skills of some names switched off, and with the notes of users on others."""
+        """Make an index in which skills with some names are switched off, and others have users' notes."""
         if self._by_name.keys().isdisjoint({*disabled, *notes}):
             return self
         return self._copy(
@@ -343,9 +343,9 @@ class SkillIndex:
 
 # Where skills are searched.
 
-# Where a project or a home keeps its skills, the first one before the others.
+# The directories in which a project or a home keeps its skills; earlier ones take precedence.
 SKILL_DIRECTORIES: Final = (".skills", ".agents/skills", ".claude/skills")
-# Files that say how a project is worked on, in whatever case; `SOUL.md` counts in the root alone.
+# Files with the conventions of a project, in upper or lower case; `SOUL.md` counts only in the root.
 CONVENTION_FILES: Final = ("CLAUDE.md", "AGENTS.md", "AGENT.md", "SKILLS.md", "COPILOT.md", "GEMINI.md", "SOUL.md")
 EXTERNAL_FILE: Final = "external-skills.json"
 USER_FILE: Final = ".plan-cascade/skills.json"
@@ -355,7 +355,7 @@ _RESOURCE_DIRECTORIES: Final = frozenset(("references", "agents", "scripts", "as
 
 
 class SkillRoots(Struct, frozen=True, kw_only=True):
-    """The places where skills are searched. A root that does not exist holds none.
+    """The places where skills are searched; a root that does not exist has none.
 
     `project`: its `.skills`, `.agents/skills`, `.claude/skills`, its convention files, its `external-skills.json` and
     `.plan-cascade/skills.json`. `home`: the same directories and the last file, for the user. `builtin` and `user`:
@@ -370,7 +370,7 @@ class SkillRoots(Struct, frozen=True, kw_only=True):
 
 
 class _Filter(NamedTuple):
-    """The files of a directory that hold skills: by their names, and by their places in the tree."""
+    """The files of a directory that hold skills, selected by name and by their places in the tree."""
 
     matches: Callable[[str], bool]
     select: Callable[[Sequence[FileStat]], Iterable[FileStat]]
@@ -388,7 +388,7 @@ class _Location(NamedTuple):
 
 
 def is_skill_name(name: str) -> bool:
-    """Tell whether a name is that of a skill file, in whatever case."""
+    """Return whether a name is that of a skill file, in upper or lower case."""
     return name.lower() == SKILL_FILE.lower()
 
 
@@ -397,7 +397,7 @@ def _is_convention_name(name: str) -> bool:
 
 
 def _loose_files(files: Sequence[FileStat]) -> Iterator[FileStat]:
-    """Yield every `SKILL.md`, and other Markdown files that are no part of another skill."""
+    """Yield every `SKILL.md`, and other Markdown files that are not part of another skill."""
     owned = {os.path.dirname(file.path) for file in files if is_skill_name(os.path.basename(file.path))}
     for file in files:
         *above, name = file.path.split("/")
@@ -412,7 +412,7 @@ def _own_file(files: Sequence[FileStat]) -> Iterator[FileStat]:
 
 
 def _convention_files(files: Sequence[FileStat]) -> Iterator[FileStat]:
-    """Yield the convention files of a project, those of its directories too, but none from among its skills."""
+    """Yield the convention files of a project and its directories, except those among its skills."""
     for file in files:
         above, _, name = file.path.rpartition("/")
         is_one = _is_convention_name(name) and (not above or name.lower() != "soul.md")
@@ -434,14 +434,14 @@ class _Cached(NamedTuple, Generic[T]):
     content: T
 
 
-# By path, and whether the file is read as conventions.
+# By path, and by whether the file is read as conventions.
 _Files: TypeAlias = dict[tuple[str, bool], _Cached[ParsedSkill]]
 
 
 class SkillLoader:
-    """Loads the skills of some roots, again and again; unchanged files are not read again.
+    """Loads the skills of some roots, any number of times; unchanged files are not read again.
 
-    Not for several threads at once.
+    Not thread-safe.
 
     >>> len(SkillLoader(SkillRoots()).load())
     0
@@ -456,7 +456,7 @@ class SkillLoader:
         self.stats = RefreshStats()  # The files of the last load.
 
     def load(self) -> SkillIndex:
-        """Load the skills as they are now; the index is the same object for as long as nothing has changed."""
+        """Load the skills in their current state; the index is the same object as long as nothing has changed."""
         load = _Load(self.roots, self._files, self._configurations)
         skills = [skill for location in load.locations() for skill in load.skills(location)]
         removed = len(self._files.keys() - load.files.keys())
@@ -464,7 +464,7 @@ class SkillLoader:
         is_same = (load.diagnostics, load.configurations) == (self._diagnostics, self._configurations)
         self._files, self._configurations, self._diagnostics = load.files, load.configurations, load.diagnostics
         if self._index is None or not is_same or stats.changed or stats.added or stats.removed:
-            # Two searches of one tree leave out the same; it is reported once.
+            # Two searches of one tree omit the same paths, which are reported once.
             diagnostics = tuple(dict.fromkeys(load.diagnostics))
             self._index = SkillIndex(skills, diagnostics, stats, load.settings)
         return self._index
@@ -508,7 +508,7 @@ class _Load:
     def _configured(self, path: str, kind: str, root: str, *, is_own: bool = False) -> Iterator[_Location]:
         """Yield the locations that a configuration names, relative to a directory.
 
-        Only the user's own file may name locations anywhere; what comes with a project stays below `root`.
+        Only the user's own file may name locations anywhere; the files of a project are confined to `root`.
         """
         configuration = self._configuration(path, kind)
         if configuration is None:
@@ -532,7 +532,7 @@ class _Load:
                 yield _Location(location, skill.kind, skill.priority, skill.source, filter_, skill, configuration=path)
 
     def _resolve(self, configuration: str, root: str, path: str, name: str, *, is_own: bool) -> str | None:
-        """Resolve a path that a configuration names, `None` with a diagnostic where it may not be searched."""
+        """Resolve a path that a configuration names; `None`, with a diagnostic, if it is missing or not allowed."""
         try:
             if not is_own:
                 skill_files.inside(root, path)
@@ -565,7 +565,7 @@ class _Load:
     def skills(self, location: _Location) -> Iterator[Skill]:
         project = self._roots.project
         if location.source == "project" and not location.is_convention and project is not None:
-            # A project's own directory may be a link that leads out of it.
+            # A project's own directory can be a link that leads out of it.
             below = skill_files.relative(location.root, project)
             try:
                 skill_files.inside(project, below)
@@ -591,7 +591,7 @@ class _Load:
     def _parse(self, path: str, status: FileStat, *, is_convention: bool) -> ParsedSkill | None:
         key = (path, is_convention)
         if key in self.files:
-            # Two roots lead to the same file; it was read and reported on already.
+            # Two roots lead to the same file, which was read and reported already.
             return self.files[key].content
         cached = self._old_files.get(key)
         if cached is not None and cached.status == status:
@@ -625,13 +625,13 @@ def _located(skill: Skill, location: _Location, status: FileStat) -> Skill:
         above = os.path.dirname(status.path)
         fields["priority"] = location.priority + status.path.count("/")
         if above:
-            # Each directory has conventions of its own; none of them replaces another's.
+            # Each directory has its own conventions, which do not replace those of another.
             fields["name"] = f"{above}/{skill.name}"
     return replace(skill, **fields)
 
 
 def _skill_directories(root: str, source: str) -> Iterator[_Location]:
-    """Yield the directories in which a project or a home has its skills; of two skills of a name the first counts."""
+    """Yield the directories in which a project or a home has its skills, so that the first skill of a name counts."""
     for index, directory in enumerate(SKILL_DIRECTORIES):
         priority = _DEFAULT_PRIORITIES[source] + len(SKILL_DIRECTORIES) - 1 - index
         yield _Location(os.path.join(root, directory), source, priority, filter=_LOOSE)

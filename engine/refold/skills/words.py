@@ -1,4 +1,4 @@
-"""Scores of skills by the words of a message: which skills it asks for, or that it asks for none. Pure."""
+"""Scores of skills by the words of a message, which show the skills that it asks for, if any. Pure."""
 
 import re
 from collections import Counter
@@ -17,23 +17,24 @@ if TYPE_CHECKING:
 
     from refold.skills.format import Skill
 
-# What was chosen on one half of the published skills and of recorded talk, and judged on the other: benchmarks/README.
+# Parameters that were chosen on one half of the published skills and of recorded talk, and evaluated on the other half:
+# benchmarks/README.
 
-_NAME: Final = 2.0  # The weight of a word of the name; one of the description or the tags has 1.
+_NAME: Final = 2.0  # The weight of a word in the name; a word in the description or the tags has weight 1.
 _BODY: Final = 0.2
 _HEAD_LENGTH: Final = 0.5  # How much a long description, or a long body, lowers the weight of its words.
 _BODY_LENGTH: Final = 0.75
 _SATURATION: Final = 1.2
-# A word is as rare as if the library had so many skills more, so that a library of one skill knows rare words too.
+# Rarity is computed as if the library had this many more skills, so that even a library of one skill has rare words.
 _OTHER_SKILLS: Final = 100
-_TALK: Final = 0.5  # The weight of words that any talk has.
-_UNNAMED: Final = 0.7  # The share for skills that have the words in their bodies alone.
-_SENTENCE: Final = 0.8  # The share for one of several sentences: one of many meets a skill by chance.
-_MASS_POWER: Final = 0.75  # How much the words count that no skill has.
+_TALK: Final = 0.5  # The weight of words of everyday talk.
+_UNNAMED: Final = 0.7  # The factor for skills that have the words only in their bodies.
+_SENTENCE: Final = 0.8  # The factor for one of several sentences, because one of many matches a skill by chance.
+_MASS_POWER: Final = 0.75  # How much words that no skill has count.
 _MASS_LEAST: Final = 4.0
-_FLOOR: Final = 0.6  # Small talk stays below it; scores are multiples of it.
+_FLOOR: Final = 0.6  # Small talk scores below it; final scores are multiples of it.
 
-# What is left of "don't" and "it's" without the apostrophe says nothing, and is rare among skills.
+# The parts of "don't" and "it's" around the apostrophe carry no meaning, and are rare among skills.
 _CONTRACTED: Final = re.compile(r"(?:\b[a-z]+n['\u2019]t|['\u2019](?:s|re|ve|ll|d|m))\b", re.IGNORECASE)
 _SENTENCE_END: Final = re.compile(r"(?<=[.?!;])\s+|(?<=[\u3002\uff01\uff1f\uff1b])\s*|\n+")
 
@@ -47,8 +48,8 @@ class _Posting(NamedTuple):
 class WordScorer:
     """Scores skills by the words of a message: names count most, then descriptions and tags, then bodies.
 
-    A message counts by the one of its sentences that is best for a skill, against all the words of that sentence. From
-    1.0 on a score says that the message is about what the skill does.
+    A skill is scored by the sentence of the message that matches it best, relative to all words of that sentence. A
+    score of 1.0 or more means that the message is about the skill's task.
 
     >>> WordScorer(()).scores("anything")
     []
@@ -69,7 +70,7 @@ class WordScorer:
             )
         ]
         self._called: dict[frozenset[str], list[int]] = {}
-        """The skills by the words of their names: a sentence that is a name asks for the skill."""
+        """The skills by the words of their names: a sentence that consists of a skill's name asks for that skill."""
         for row, (name, _) in enumerate(heads):
             self._called.setdefault(frozenset(name), []).append(row)
         self._known: dict[str, _Posting] = {}
@@ -84,7 +85,7 @@ class WordScorer:
         return best.tolist()
 
     def parts(self, query: str, row: int) -> dict[str, float]:
-        """Compute what each word of the sentence that is best for a skill adds to its score, by the words' stems."""
+        """Compute the contribution of each word in a skill's best sentence to its score, by the words' stems."""
         terms, whole = max(self._sentences(query), key=lambda found: found[1][row], default=(Counter[str](), None))
         if whole is None or not whole[row]:
             return {}
@@ -111,7 +112,7 @@ class WordScorer:
         return scores
 
     def _posting(self, term: str) -> _Posting:
-        """Look up what a term adds to each skill that has it."""
+        """Return the contribution of a term to each skill that has it."""
         posting = self._known.get(term)
         if posting is None:
             rows, named = self._all[term], self._heads.get(term, [])
@@ -134,7 +135,7 @@ class WordScorer:
 
 
 def _sentences(query: str) -> list[str]:
-    """Split a message; of a very long one take its begin and its end, where people say what they want."""
+    """Split a message into sentences; of a very long one, keep the beginning and end, where users state requests."""
     sentences = [sentence for sentence in _SENTENCE_END.split(_CONTRACTED.sub(" ", query)) if sentence.strip()]
     half = SKILL_SENTENCES_COUNT_MAX // 2
     return sentences if len(sentences) <= 2 * half else sentences[:half] + sentences[-half:]
@@ -142,7 +143,7 @@ def _sentences(query: str) -> list[str]:
 
 def _terms(text: str) -> Counter[str]:
     lines = [text] if text.isascii() else text.splitlines()
-    plain = "\n".join(line for line in lines if line.isascii())  # Ten times as quick to cut as the other lines.
+    plain = "\n".join(line for line in lines if line.isascii())  # Ten times as fast to split as the other lines.
     other = "\n".join(line for line in lines if not line.isascii())
     return Counter(terms_of(plain, "porter")[0] + terms_of(other, "porter")[0])
 
@@ -156,7 +157,7 @@ def _postings(rows: "Sequence[frozenset[str] | set[str]]") -> dict[str, list[int
 
 
 def _shares(texts: Sequence[Counter[str]], length: float) -> list[float]:
-    """Compute how much an occurrence counts in each text, less in the longer ones."""
+    """Compute the weight of an occurrence in each text, which is lower in longer texts."""
     sizes = [max(1, text.total()) for text in texts]
     mean = sum(sizes) / max(1, len(sizes))
     return [1 / (1 - length + length * size / mean) for size in sizes]

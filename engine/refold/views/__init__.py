@@ -36,4 +36,4 @@ VIEWS: Final[tuple[View[Any], ...]] = (
     ACTORS,
     TABLE,
 )
-"""A new one comes last: checkpoint rows of before it was there lack its part, which was empty then."""
+"""A new view must come last: checkpoint rows from before it existed lack its part, which was empty then."""

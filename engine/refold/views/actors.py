@@ -1,4 +1,4 @@
-"""The actors that events named, in the store's own stream, and so no part of ``state_hash``."""
+"""The actors that events named, in the store's own stream, and so not part of ``state_hash``."""
 
 from typing import Any, ClassVar
 
@@ -9,7 +9,7 @@ from refold.event import Event, Located, Stamp, View
 
 
 class ActorNamed(Event, frozen=True, tag=50):
-    """An actor got a number: that of the seq of this event; it comes right before the first event of the actor."""
+    """An actor got a number, that of the seq of this event, which comes right before the first event of the actor."""
 
     sentence: ClassVar[str] = "{name} was met as an actor"
 
@@ -18,7 +18,7 @@ class ActorNamed(Event, frozen=True, tag=50):
     name: str = ""
 
     def check(self, *, is_erased: bool) -> None:
-        """Raise ``InvalidInput`` for a name that no actor may have."""
+        """Raise ``InvalidInput`` for an invalid name."""
         if not is_erased:
             checks.actor(self.name)
 
@@ -52,6 +52,6 @@ ACTORS = View("actors", kinds=("store",), state=Actors)
 
 @ACTORS.on(ActorNamed)
 def _actor_named(actors: Actors, stamp: Stamp, event: ActorNamed) -> None:
-    """Take the name; of an actor that was named twice, the first number counts, and an erased name is free again."""
+    """Record the name; for an actor that was named twice, the first number counts, and an erased name is free again."""
     if not stamp.erased:
         actors.seqs.setdefault(event.name, stamp.seq)

@@ -1,8 +1,8 @@
-"""The keyed map that scratchpad, state scopes and profile share: values with the event that set them.
+"""The keyed map that scratchpad, state scopes and profile share: values with the event that set each.
 
-An erased event carries no key, only ``prior``: the seq that holds the value it replaced, and the value's place in that
-event, which is 0 but in an imported state. That value is removed, so that a deleted or overwritten text does not come
-back when its successor is erased.
+An erased event carries no key, only ``prior``, the seq that holds the value it replaced, and the value's place in that
+event, which is 0 except in an imported state. That value is removed, so that a deleted or overwritten text does not
+come back when its successor is erased.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,11 +20,11 @@ _ROWS: Final[dict[type, Any]] = {
     str: list[tuple[str, str | None, int, int]],
     bytes: list[tuple[str, bytes | None, int, int]],
 }
-"""Rows of a checkpoint, by the kind of their values."""
+"""Rows of a checkpoint, by the type of their values."""
 
 
 def copy_slots(state: T) -> T:
-    """Return a state that goes on by itself: with copies of the containers in its slots."""
+    """Return an independent state, with copies of the containers in its slots."""
     other = object.__new__(type(state))
     for name in cast("tuple[str, ...]", cast("Any", state).__slots__):
         value = getattr(state, name)
@@ -40,12 +40,12 @@ class Keyed(Generic[V]):
     def __init__(self) -> None:
         self.values: dict[str, V] = {}
         self.seqs: dict[str, int] = {}
-        self.places: dict[str, int] = {}  # The places that are not 0: of values that came with an imported state.
+        self.places: dict[str, int] = {}  # Places other than 0, of values that came with an imported state.
 
     copy = copy_slots
 
     def put(self, seq: int, key: str, value: V, place: int = 0) -> None:
-        """Set a value; a key that exists keeps its place in the order."""
+        """Set a value; an existing key keeps its place in the order."""
         self.values[key] = value
         self.seqs[key] = seq
         if place:
@@ -60,21 +60,21 @@ class Keyed(Generic[V]):
             self.places.pop(key, None)
 
     def drop_at(self, seq: int, place: int) -> None:
-        """Remove the key whose value was set at ``seq`` and ``place``, if it still is the value."""
+        """Remove the key whose value was set at ``seq`` and ``place``, if it still has that value."""
         for key, value_seq in self.seqs.items():
             if value_seq == seq and self.places.get(key, 0) == place:
                 self.drop(key)
                 return
 
     def on_set(self, stamp: Stamp, event: Any, value: V) -> None:
-        """Set the value of an event's key; of an erased event, drop the value that it had replaced."""
+        """Set the value of an event's key, or drop the value that an erased event had replaced."""
         if stamp.erased:
             self.drop_at(event.prior, getattr(event, "place", 0))
         else:
             self.put(stamp.seq, event.key, value)
 
     def on_delete(self, stamp: Stamp, event: Any) -> None:
-        """Remove an event's key, or of an erased event the value that it had removed."""
+        """Remove an event's key, or drop the value that an erased event had removed."""
         if stamp.erased:
             self.drop_at(event.prior, getattr(event, "place", 0))
         else:
@@ -90,21 +90,21 @@ class Keyed(Generic[V]):
         self.places.clear()
 
     def replace(self, seq: int, items: Iterable[tuple[str, V]]) -> None:
-        """Hold exactly ``items``, all of them set at ``seq``."""
+        """Hold exactly ``items``, all set at ``seq``."""
         self.clear()
         for place, (key, value) in enumerate(items):
             self.put(seq, key, value, place)
 
     def prior(self, key: str) -> tuple[int, int]:
-        """Return the seq and the place that hold the key's value, (0, 0) where there is none."""
+        """Return the seq and the place that hold the key's value, (0, 0) if there is none."""
         return self.seqs.get(key, 0), self.places.get(key, 0)
 
     def rows(self, keys: Iterable[str]) -> list[list[Any]]:
-        """Return ``[key, value, seq, place]`` rows, as a digest covers them."""
+        """Return ``[key, value, seq, place]`` rows, in the form that a digest covers."""
         return [[key, self.values[key], self.seqs[key], self.places.get(key, 0)] for key in keys]
 
     def pack(self) -> tuple[list[list[Any]], list[int]]:
-        """Return ``[key, value, seq, place]`` rows, large values as ``None``, and the seqs that hold those."""
+        """Return ``[key, value, seq, place]`` rows, with ``None`` for large values, and the seqs that hold those."""
         rows = self.rows(self.values)
         pointed: list[int] = []
         for row in rows:
@@ -114,9 +114,9 @@ class Keyed(Generic[V]):
         return rows, pointed
 
     def unpack(self, rows: Any, kind: type[V], next_value: Callable[[str], V]) -> None:
-        """Fill from rows that ``pack`` gave; ``next_value(key)`` gives each value that was not inline, in order.
+        """Fill from rows that ``pack`` returned; ``next_value(key)`` returns each value that was not inline, in order.
 
-        ``kind`` is that of the values. Raises ``msgspec.ValidationError`` where a damaged row holds another one.
+        ``kind`` is the type of the values. Raises ``msgspec.ValidationError`` if a damaged row holds another type.
         """
         for key, value, seq, place in msgspec.convert(rows, _ROWS[kind]):
             self.put(seq, key, next_value(key) if value is None else value, place)

@@ -1,8 +1,8 @@
 """The board: the working memory of a session, or of a node of a project, part by part.
 
 A part that has fields of its own is changed field by field; every other part is replaced whole. The latest
-``MESSAGES_KEPT`` messages are in the order of their times and ids. On a session's board the fields that belong to a
-node or a project carry a digest of its name behind an ``@``, so that each node has its own. The reader of a board
+``MESSAGES_KEPT`` messages are in the order of their times and ids. On a session's board, the fields that belong to a
+node or a project carry a digest of its name after an ``@``, so that each node has its own. The reader of a board
 decides which parts are hidden and which board lies under it; the fold knows neither.
 """
 
@@ -20,14 +20,15 @@ from refold.text import sha256
 from refold.views.base import Keyed, copy_slots
 
 MESSAGES_KEPT: Final = 200
-"""Messages that a board holds, the latest ones; part of the fold, so it never changes."""
+"""The number of messages that a board holds, the latest ones; part of the fold, so it never changes."""
 
 MOVES_KEPT: Final = 64
-"""Changes of its project or node that a board remembers, the latest ones; part of the fold, so it never changes."""
+"""The number of changes of project or node that a board remembers, the latest ones; part of the fold, so it never
+changes."""
 
 HISTORY_MESSAGES_MAX: Final = 200
 HISTORY_MESSAGES_DEFAULT: Final = 20
-"""Messages that a board shows, unless its settings say otherwise."""
+"""The number of messages that a board shows, unless its settings say otherwise."""
 
 REFRESH_SECONDS_MAX: Final = 600
 
@@ -75,31 +76,31 @@ NODE_ID: Final = "session.active_node_id"
 
 
 def place_of(project: str, node: str) -> tuple[str, str]:
-    """Return the places of a project and of a node: digests, as erasure keeps them; empty for none."""
+    """Return the places of a project and of a node: digests, which erasure keeps; empty if there is no name."""
     names = (project, f"{len(project)} {project}{node}" if node else project)
     graphs, rest = (sha256(name.encode()).hex()[:_PLACE_DIGITS] if name else "" for name in names)
     return graphs, rest
 
 
 def node_board(project: str, node: str) -> str:
-    """Return the stream of a node's board; only the project is escaped, so that the first slash behind it ends it."""
+    """Return the stream of a node's board; only the project is escaped, so that the first slash after it ends it."""
     return f"board/node/{project.replace('%', '%25').replace('/', '%2F')}/{node}"
 
 
 def field_at(field: str, place: tuple[str, str]) -> str:
-    """Return how events of a session's board name a field: graphs are of its project, ids and settings of no place."""
+    """Return a field's name in a session board's events: graphs belong to its project, ids and settings to no place."""
     scope = "" if "." in field else place[0] if field in _STRUCTURE else place[1]
     return f"{field}@{scope}" if scope else field
 
 
 def _form_of(field: str) -> Any:
-    """Return the form of a field's value, ``None`` where there is no such field."""
+    """Return the form of a field's value, ``None`` if there is no such field."""
     base, at, place = field.partition("@")
     return None if at and ("." in base or not _PLACE.fullmatch(place)) else _FORMS.get(base)
 
 
 class BoardChanged(Event, frozen=True, tag=71):
-    """Fields of a board got values: ``packed`` is msgpack of a map of them; a field without one was removed."""
+    """Fields of a board got values: ``packed`` is a map of them as msgpack; a field without a value was removed."""
 
     sentence: ClassVar[str] = "fields of the board changed: {fields!s}"
 
@@ -116,9 +117,9 @@ class BoardChanged(Event, frozen=True, tag=71):
 
 
 class BoardMessageAppended(Event, frozen=True, tag=72):
-    """A message was put on a board, in the place of one with the same id; ``packed`` is msgpack of it.
+    """A message was put on a board, in place of one with the same id; ``packed`` is the message as msgpack.
 
-    ``total`` is the number of messages that there are with it, where that is more than the board was given.
+    ``total`` is the number of messages including this one, if that is more than the board was given.
     """
 
     sentence: ClassVar[str] = "a message was put on the board: {packed}"
@@ -131,7 +132,7 @@ class BoardMessageAppended(Event, frozen=True, tag=72):
 
     @property
     def field(self) -> str:
-        """The field of the messages that it is put among."""
+        """The field of the messages that it joins."""
         return f"{MESSAGES}@{self.place}" if self.place else MESSAGES
 
     def mentions(self) -> tuple[str | None, ...]:
@@ -149,7 +150,7 @@ class BoardMessageAppended(Event, frozen=True, tag=72):
 
 
 class Posted(Struct, frozen=True, gc=False):
-    """A message of a board: where it was set, the keys of its order, and all of it as msgpack, empty once erased."""
+    """A message of a board: where it was set, its sort keys, and the whole message as msgpack, empty once erased."""
 
     seq: int
     place: int
@@ -170,16 +171,16 @@ _NO_ROWS: Final = Listing([], 0, is_whole=False)
 
 
 class BoardState:
-    """The values by field, the messages by place, the last moves to another node, and when something last changed."""
+    """The values by field, the messages by place, the last moves to another node, and the time of the last change."""
 
     __slots__ = ("changed_ns", "entries", "listings", "moves")
 
     def __init__(self) -> None:
         self.entries: Keyed[bytes] = Keyed()
         self.listings: dict[str, Listing] = {}
-        """By the field of messages. Where a list was given, even an empty one, there is one."""
+        """By the field of messages; a list that was given, even an empty one, has an entry."""
         self.moves: list[tuple[int, str]] = []
-        """The seqs at which the session went on at another node, and the place of that."""
+        """The seqs at which the session moved to another node, and the place of that node."""
         self.changed_ns = 0
 
     @property
@@ -192,12 +193,12 @@ class BoardState:
         return self.listings.get(field, _NO_ROWS)
 
     def recorded(self, field: str) -> str:
-        """Return the text of a field, empty where it was not set."""
+        """Return the text of a field, empty if it was not set."""
         packed = self.entries.values.get(field)
         return "" if packed is None else unpack_json(packed)
 
     def post(self, posted: Posted, field: str = MESSAGES, total: int = 0) -> None:
-        """Put a message in its place and drop those with the same id, of which a given list may hold several."""
+        """Insert a message in order, and drop those with the same id, of which a given list can hold several."""
         rows, count, is_whole = self.listing(field)
         others = [row for row in rows if not posted.id or row.id != posted.id]
         count += 1 - (len(rows) - len(others))
@@ -209,7 +210,7 @@ class BoardState:
         self.listings.pop(field, None)
 
     def move(self, seq: int) -> None:
-        """Remember it if the session now works on another node."""
+        """Record a move if the session now works on another node."""
         place = place_of(self.recorded(PROJECT_ID), self.recorded(NODE_ID))[1]
         if place != (self.moves[-1][1] if self.moves else ""):
             self.moves = [*self.moves, (seq, place)][-MOVES_KEPT:]
@@ -266,7 +267,7 @@ class BoardState:
 
 
 def order_of(posted: Posted) -> tuple[bool, int, bool, int, str]:
-    """Return the sort key of a message: time, unknown ones first; the number that an id begins with; other ids."""
+    """Return the sort key of a message: time, unknown times first; the number at the start of its id; other ids."""
     number = _LEADING_NUMBER.match(posted.id)
     is_known = posted.created_ns is not None
     return is_known, posted.created_ns or 0, number is None, int(number[0]) if number else 0, posted.id
@@ -275,7 +276,7 @@ def order_of(posted: Posted) -> tuple[bool, int, bool, int, str]:
 _LEADING_NUMBER: Final = re.compile(rf"[+-]?[0-9]{{1,{_NUMBER_DIGITS_MAX}}}(?![0-9])")
 
 
-# The forms of the values of events, also of those from outside.
+# The forms of the values in events, including events from outside.
 
 
 class _Node(Struct, forbid_unknown_fields=True):
@@ -357,7 +358,7 @@ def _values(event: BoardChanged) -> dict[str, bytes]:
 
 
 def _listed(seq: int, packed: bytes) -> tuple[int, list[Posted]]:
-    """Return the number of messages that an event gave to a board, and those that it holds, in their order."""
+    """Return the number of messages that an event gave to a board, and the messages that it holds, in order."""
     listed = _LISTED.decode(packed)
     rows = enumerate((created_ns, bytes(raw)) for created_ns, raw in listed.rows)
     return listed.total, [Posted(seq, place, _IDENTIFIED.decode(raw).id, ns, raw) for place, (ns, raw) in rows]
@@ -400,7 +401,7 @@ def _board_changed(board: BoardState, stamp: Stamp, event: BoardChanged) -> None
 
 @BOARD.on(BoardMessageAppended)
 def _board_message_appended(board: BoardState, stamp: Stamp, event: BoardMessageAppended) -> None:
-    """Put the message in its place; an erased one keeps it, so that none that was pushed out comes back."""
+    """Insert the message; an erased one keeps its place, so that no message that was pushed out comes back."""
     board.changed_ns = stamp.time_ns
     packed = b"" if stamp.erased else event.packed
     board.post(Posted(stamp.seq, 0, event.id, event.created_ns, packed), event.field, event.total)

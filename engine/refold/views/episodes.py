@@ -1,4 +1,4 @@
-"""Episodes: records of tasks of a project, with their approach and outcome."""
+"""Episodes: records of a project's tasks, with their approach and outcome."""
 
 from typing import Any, ClassVar, Final
 
@@ -15,7 +15,7 @@ KINDS: Final = ("success", "failure", "discovery")
 
 
 class EpisodeRecorded(Event, frozen=True, tag=33):
-    """Something was tried, and it ended in some way."""
+    """Something was tried, with an outcome."""
 
     sentence: ClassVar[str] = "an episode was recorded, a {kind!s}: {task}"
     subject: ClassVar[tuple[str, str]] = ("episode", "id")
@@ -63,7 +63,7 @@ class Episode(Struct, frozen=True, gc=False):
 
 
 class Episodes:
-    """The episodes by seq, in the order of their recording."""
+    """The episodes by seq, in the order in which they were recorded."""
 
     __slots__ = ("by_seq", "coming", "dim", "ids", "model", "renewed")
 
@@ -71,7 +71,7 @@ class Episodes:
         self.by_seq: dict[int, Episode] = {}
         self.ids: dict[str, None] = {}
         self.renewed: dict[int, int] = {}
-        """The seqs of the vectors that are not in the event of their episode, by its seq."""
+        """The seqs of the vectors that are not in the event of their episode, by the episode's seq."""
         self.coming = PendingVectors()  # The vectors of another embedder, by id.
         self.model = ""  # The embedder of the newest vector.
         self.dim = 0
@@ -131,11 +131,11 @@ def episode_of(event: EpisodeRecorded, stamp: Stamp) -> Episode:
 
 
 _INLINE_COUNT: Final = 2
-"""Behind these come the seqs of renewed vectors, and the vectors of another embedder, if there are any."""
+"""After these come the seqs of renewed vectors, and the pending vectors of another embedder, if there are any."""
 
 
 def text_of(episode: Episode | EpisodeRecorded) -> str:
-    """Return the text of an episode that is embedded."""
+    """Return the text of an episode that gets embedded."""
     return f"{episode.task}\n{episode.approach}\n{episode.outcome}"
 
 

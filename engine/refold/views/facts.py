@@ -1,7 +1,7 @@
 """The memories of a project: facts with keywords, importance and access, found by meaning.
 
-The state holds no vectors, only the seqs of the events that do. An erased memory stays as an id that is never found. An
-erased merge leaves the memory as it was before. The content that an erased update had replaced does not come back.
+The state holds no vectors, only the seqs of the events that do. An erased memory remains as an id that is never found.
+An erased merge leaves the memory as it was before. Content that an erased update had replaced does not come back.
 """
 
 from collections import deque
@@ -45,13 +45,13 @@ _BODY: Final = ("content", "keywords", "metadata")
 
 
 class _Row(Struct, array_like=True, gc=False):
-    """The beginning of a row of a checkpoint: all that is read of those that nobody looks at."""
+    """The beginning of a checkpoint row, and the only part that is read of memories that no caller asks for."""
 
     id: str
 
 
 class Memories:
-    """The memories of a state as it was, in their order; of a packed one each is read when somebody looks at it."""
+    """The memories of a state at one moment, in order; those of a packed state are read on demand."""
 
     def __init__(self, count: int, rows: msgspec.Raw, events: Later) -> None:
         self._count = count
@@ -60,12 +60,12 @@ class Memories:
         self._rows: list[msgspec.Raw] = []
         self._places: dict[str, int] = {}
         self._found: dict[int, Entry] = {}
-        """Those that were read, until all are."""
+        """The memories read so far, until all are read."""
         self._all: list[Entry] | None = None
 
     @classmethod
     def of(cls, entries: Iterable[Entry]) -> "Memories":
-        """Return memories that were read."""
+        """Return memories that are already read."""
         found = list(entries)
         memories = cls(len(found), msgspec.Raw(), Later((), _nothing, _called))
         memories._all = found
@@ -83,9 +83,9 @@ class Memories:
         return self._places
 
     def some(self, ids: Sequence[str], places: Sequence[int] = ()) -> list[Entry | None]:
-        """Return the memories of some ids, ``None`` for those that there are not; no other is read.
+        """Return the memories with some ids, ``None`` for ids that do not exist; no other memory is read.
 
-        ``places`` are where they should be; somebody who knows that spares the search.
+        ``places`` are where the memories should be; if they are, no lookup is needed.
         """
         found: list[Entry | None] = self._events.report(lambda: self._some(ids, places))
         return found
@@ -100,10 +100,10 @@ class Memories:
         return [None if place is None else next(read) for place in known]
 
     def _at(self, places: Sequence[int]) -> list[Entry]:
-        """Return the memories at some places."""
+        """Return the memories at the given places."""
         if self._all is not None:
             return [self._all[place] for place in places]
-        found = self._found  # That of this moment, should another thread read all of them meanwhile.
+        found = self._found  # The dict of this moment, in case another thread reads all memories meanwhile.
         missing = [place for place in places if place not in found]
         if missing:
             packed = self._rows = self._rows or _DECODE_PARTS(self._packed)
@@ -112,7 +112,7 @@ class Memories:
         return [found[place] for place in places]
 
     def all(self) -> list[Entry]:
-        """Return all of them."""
+        """Return all memories."""
         if self._all is None:
             self._events.report(self._read_all)
         assert self._all is not None, "all were read"
@@ -146,11 +146,11 @@ def _entry(row: tuple[Any, ...], event: Event) -> Entry:
     return entry
 
 
-_MAKE: Final[Any] = Entry  # By place, in half the time: there may be very many.
+_MAKE: Final[Any] = Entry  # By position, which takes half the time: there can be very many.
 
 
 class Facts:
-    """The memories by id, in the order of their adding, and the ids of those that were erased."""
+    """The memories by id, in the order in which they were added, and the ids of the erased ones."""
 
     __slots__ = (
         *("_by_content", "_doubled", "_entries", "_packed"),
@@ -160,11 +160,12 @@ class Facts:
     def __init__(self) -> None:
         self._entries: dict[str, Entry] = {}
         self._by_content: dict[str, str] = {}
-        """Content -> id, of those that one memory has."""
+        """Content -> id of a memory that has it."""
         self._doubled: set[str] = set()
-        """Contents that several memories had: an erased merge, or an update, leaves its memory as another one is."""
+        """Contents that several memories had: an erased merge, or an update, can leave a memory with the content of
+        another."""
         self._packed: Memories | None = None
-        """Where the memories are until somebody asks for all of them or changes one."""
+        """Holds the memories until a caller asks for all of them or changes one."""
         self.erased: dict[str, None] = {}
         self.unmerged: dict[int, None] = {}  # The seqs of the merges that were reversed.
         self.model = ""  # The embedder of the newest vector.
@@ -176,12 +177,12 @@ class Facts:
 
     @property
     def count(self) -> int:
-        """How many memories there are."""
+        """The number of memories."""
         return len(self._entries) if self._packed is None else len(self._packed)
 
     @property
     def entries(self) -> dict[str, Entry]:
-        """The memories by id, in the order of their adding; all of them are read."""
+        """The memories by id, in the order in which they were added; all of them are read."""
         if self._packed is not None:
             for entry in self._packed.all():
                 self._entries[entry.id] = entry
@@ -190,13 +191,13 @@ class Facts:
         return self._entries
 
     def memories(self) -> Memories:
-        """Return the memories as they are now, whatever is folded later."""
+        """Return the memories as they are now; events that are folded later do not change them."""
         return Memories.of(self._entries.values()) if self._packed is None else self._packed
 
     copy = copy_slots
 
     def put(self, entry: Entry) -> None:
-        """Add a memory, or replace it in its place."""
+        """Add a memory, or replace it in place."""
         entries = self.entries
         existing = entries.get(entry.id)
         if existing is None or existing.content != entry.content:
@@ -208,7 +209,7 @@ class Facts:
         entries[entry.id] = entry
 
     def drop(self, entry_id: str) -> Entry | None:
-        """Remove a memory and return it, ``None`` where there is none."""
+        """Remove a memory and return it, ``None`` if it does not exist."""
         existing = self.entries.pop(entry_id, None)
         if existing is not None:
             self._forget_content(existing)
@@ -228,7 +229,7 @@ class Facts:
         self.coming.clear()
 
     def with_content(self, content: str) -> Entry | None:
-        """Return the live memory of exactly this content, the first one that was added."""
+        """Return the live memory with exactly this content, the first one that was added."""
         entries = self.entries
         if content in self._doubled:
             return next((entry for entry in entries.values() if entry.content == content), None)
@@ -236,12 +237,12 @@ class Facts:
         return None if entry_id is None else entries[entry_id]
 
     def set_embedder(self, vector: bytes, model: str) -> None:
-        """Take the model and the dimension of an event's vector, if it has one."""
+        """Set the model and the dimension to those of an event's vector, if it has one."""
         if vector:
             self.model, self.dim = intern(model), len(vector) // FLOAT_BYTES
 
     def advance(self, stamp: Stamp, event: Event) -> None:
-        """Take the seq of an event, and the ids that it touches."""
+        """Record the seq of an event, and the ids that it touches."""
         self.recent.append((self.seq, stamp.seq, touched(event)))
         self.seq = stamp.seq
 
@@ -269,7 +270,7 @@ class Facts:
 
     @classmethod
     def unpack_later(cls, inline: msgspec.Raw, events: Later) -> "Facts":
-        """Return the state that was packed, whose memories are read when somebody asks for them."""
+        """Return the state that was packed, whose memories are read on demand."""
         parts = _DECODE_PARTS(inline)
         memories = Memories(len(events), parts[_ROWS_PLACE], events)
         facts = cls._begun(list(map(_DECODE, parts[:_ROWS_PLACE])), memories)
@@ -299,13 +300,13 @@ class Facts:
 # The rows of a checkpoint.
 
 _PLAIN: Final = tuple(name for name in Entry.__struct_fields__ if name not in {"content", "words", "extra", "erased"})
-"""The fields that a row holds; the rest is in the event at ``body_seq``."""
+"""The fields that a row holds; the others are in the event at ``body_seq``."""
 
 _ROW_OF: Final = attrgetter(*_PLAIN)
 _TYPES: Final = {field.name: field.type for field in msgspec.structs.fields(Entry)}
 _ROW: Final = tuple.__class_getitem__(tuple(_TYPES[name] for name in _PLAIN))
 _BEFORE: Final = tuple[int, str, int, list[str], list[int]]
-_ROWS_PLACE: Final = 5  # Behind the rows come the vectors of another embedder, if there are any.
+_ROWS_PLACE: Final = 5  # After the rows come the pending vectors of another embedder, if there are any.
 _DECODE: Final = msgspec.msgpack.Decoder().decode
 _DECODE_PARTS: Final = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 _DECODE_IDS: Final = msgspec.msgpack.Decoder(list[_Row]).decode
@@ -426,14 +427,14 @@ def _memory_unmerged(facts: Facts, stamp: Stamp, event: MemoryUnmerged) -> None:
         facts.put(unmerged(entry, stamp, event))
     if event.other:
         facts.set_embedder(event.vector, event.model)
-        facts.erased.pop(event.other, None)  # Where the merge was erased, and the reversal was to be kept.
+        facts.erased.pop(event.other, None)  # If the merge was erased, but not the reversal.
         facts.put(replace(returned(event), body_seq=stamp.seq, vector_seq=stamp.seq))
 
 
 def unmerged(entry: Entry, stamp: Stamp, event: MemoryUnmerged) -> Entry:
-    """Return the memory that had taken another one in, after the reversal."""
+    """Return the memory that had absorbed another one, after the reversal."""
     changes: dict[str, Any] = {"updated_ns": when(stamp.time_ns, stamp)}
-    if event.importance is not None:  # What nobody changed may be that of a merge which is erased later.
+    if event.importance is not None:  # An unchanged importance may be that of a merge that is erased later.
         changes["importance"] = event.importance
     if event.content is not None:
         changes |= {"content": event.content, "words": interned(event.keywords), "extra": event.extra}
@@ -484,12 +485,12 @@ def _memories_recalled(facts: Facts, stamp: Stamp, event: MemoriesRecalled) -> N
 
 @FACTS.on(VectorRenewed)
 def _vector_renewed(facts: Facts, stamp: Stamp, event: VectorRenewed) -> None:
-    """Take a vector of another embedder, unless the memory has changed since it was made."""
+    """Take a vector of another embedder, unless the memory has changed since the vector was made."""
     facts.advance(stamp, event)
     entry = facts.entries.get(event.id)
     if entry is None or stamp.erased:
         return
-    # An older vector than the one that it was made for: of a merge that was taken apart, or what an erasure has left.
+    # A vector older than the one at ``prior`` is there if a merge was reversed, or if an erasure left it.
     is_outdated = entry.vector_seq > event.prior or (entry.vector_seq < event.prior and event.prior in facts.unmerged)
     if not is_outdated:
         facts.coming.take(stamp.seq, event)

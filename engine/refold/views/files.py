@@ -1,7 +1,7 @@
 """The files that a model keeps under ``/memories``: a tree of texts, edited piece by piece.
 
-An edit is an event with the piece that changed, so that a changed line does not store a long file once more. An erased
-event removes the files that it wrote, moved or removed, so that the text it replaced does not come back.
+An edit is an event with the changed piece, so that changing a line does not store a long file again. An erased event
+removes the files that it wrote, moved or removed, so that the text it replaced does not come back.
 """
 
 import re
@@ -19,13 +19,13 @@ from refold.limits import INLINE_BYTES_MAX
 from refold.views.base import copy_slots
 
 ROOT: Final = "/memories"
-"""The directory that is always there and holds all others."""
+"""The directory that always exists and holds all others."""
 
 PATH_BYTES_MAX: Final = 1_024
-"""A path, in UTF-8."""
+"""Bytes of a path, in UTF-8."""
 
 PATH_NAME_BYTES_MAX: Final = 255
-"""One name in a path, in UTF-8: the bound of file systems."""
+"""Bytes of one name in a path, in UTF-8: the bound of file systems."""
 
 PATH_DEPTH_MAX: Final = 32
 """Names in a path below the root."""
@@ -33,11 +33,11 @@ PATH_DEPTH_MAX: Final = 32
 assert PATH_NAME_BYTES_MAX < PATH_BYTES_MAX
 
 SUSPICIOUS: Final = re.compile(r"[\x00-\x1f\x7f\\]|%(?:2e|2f|5c|00)", re.IGNORECASE)
-"""Control characters, backslashes, and dots, slashes and zeros in the disguise of a URL."""
+"""Control characters, backslashes, and URL-encoded dots, slashes, backslashes and zeros."""
 
 
 class FileCreated(Event, frozen=True, tag=80):
-    """A file was written under a path where nothing was; directories on the way to it were made."""
+    """A file was written to a path that did not exist; missing directories on the way were created."""
 
     sentence: ClassVar[str] = "the file {path} was written: {text}"
     subject: ClassVar[tuple[str, str]] = ("file", "id")
@@ -54,7 +54,7 @@ class FileCreated(Event, frozen=True, tag=80):
 
 
 class FileEdited(Event, frozen=True, tag=81):
-    """``removed`` characters of a file from ``start`` on made way for a text; all of them begin the file anew."""
+    """A text replaced ``removed`` characters of a file from ``start`` on; replacing all of them begins the file anew."""
 
     sentence: ClassVar[str] = "{removed!s} characters of the file from {start!s} on made way for {text}"
     subject: ClassVar[tuple[str, str]] = ("file", "id")
@@ -66,7 +66,7 @@ class FileEdited(Event, frozen=True, tag=81):
 
 
 class FileDeleted(Event, frozen=True, tag=82):
-    """A file or a directory was removed, with everything under it: the ids of all that."""
+    """A file or a directory was removed, with everything under it: ``ids`` are those of all of it."""
 
     sentence: ClassVar[str] = "{path} was removed, with all under it"
 
@@ -77,12 +77,12 @@ class FileDeleted(Event, frozen=True, tag=82):
         if not is_erased:
             _check_path("path", self.path)
 
-    def removes(self, key: str) -> bool:  # noqa: ARG002 - it names one alone
+    def removes(self, key: str) -> bool:  # noqa: ARG002 - it names only one
         return True
 
 
 class FileRenamed(Event, frozen=True, tag=83):
-    """A file or a directory was moved, with everything under it; ``id`` is that of the move and its directories."""
+    """A file or a directory was moved, with everything under it; ``id`` is that of the move and of its directories."""
 
     sentence: ClassVar[str] = "{path} was moved to {new_path}"
 
@@ -103,7 +103,7 @@ class FileRenamed(Event, frozen=True, tag=83):
 class Node(Struct, frozen=True, array_like=True, gc=False):
     """A file, or a directory, which has no text.
 
-    ``chain`` are the seqs of the events that make up the text, ``named`` is that of the event that gave it its path.
+    ``chain`` holds the seqs of the events that make up the text, ``named`` the seq of the event that gave it its path.
     """
 
     id: str
@@ -124,12 +124,12 @@ class Tree:
     copy = copy_slots
 
     def under(self, path: str) -> list[str]:
-        """Return a path and the paths under it, where they exist."""
+        """Return a path and the paths under it, if they exist."""
         beginning = f"{path}/"
         return [inner for inner in self.nodes if inner == path or inner.startswith(beginning)]
 
     def put(self, path: str, node: Node, maker: str) -> None:
-        """Hold a node under a path; directories missing on the way get ids after their maker's, and its seq."""
+        """Put a node at a path; missing directories on the way get ids derived from the maker's, and the node's seq."""
         parts = path.split("/")[2:]
         for depth in range(1, len(parts)):
             parent = "/".join((ROOT, *parts[:depth]))
@@ -140,7 +140,7 @@ class Tree:
 
     def _hold(self, path: str, node: Node) -> None:
         self.drop(path)
-        self.drop_ids([node.id])  # No verb gives an id twice, an export that was changed may.
+        self.drop_ids([node.id])  # No verb assigns an id twice, but an edited export can.
         self.nodes[path] = node
         self.places[node.id] = path
 
@@ -150,14 +150,14 @@ class Tree:
                 self.places.pop(self.nodes.pop(inner).id, None)
 
     def drop_ids(self, ids: Iterable[str]) -> None:
-        """Remove the nodes of these ids, and all under them."""
+        """Remove the nodes with these ids, and everything under them."""
         for node_id in ids:
             path = self.places.get(node_id)
             if path is not None:
                 self.drop(path)
 
     def move(self, path: str, new_path: str, maker: str, seq: int) -> None:
-        """Move a path and all under it; where it is no longer there, nothing moves."""
+        """Move a path and everything under it; if it no longer exists, nothing moves."""
         moved = [(inner, self.nodes[inner]) for inner in self.under(path)]
         self.drop(path)
         for inner, node in moved:
@@ -187,7 +187,7 @@ class Tree:
         return sorted(rows, key=lambda row: str(row[0])) or None
 
     def plain(self) -> dict[str, Any]:
-        """Return the texts by path; a directory ends with a slash and has none."""
+        """Return the texts by path; a directory's path ends with a slash, and its text is empty."""
         rows = ((path, node) if node.text is not None else (f"{path}/", node) for path, node in self.nodes.items())
         return {path: node.text or "" for path, node in sorted(rows, key=lambda pair: pair[0])}
 

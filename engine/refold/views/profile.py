@@ -37,7 +37,7 @@ class ProfileDeleted(Event, frozen=True, tag=17):
         if not is_erased:
             checks.key(self.key)
 
-    def removes(self, key: str) -> bool:  # noqa: ARG002 - it names one alone
+    def removes(self, key: str) -> bool:  # noqa: ARG002 - it names only one
         return True
 
 
@@ -113,7 +113,7 @@ class Note(Struct, frozen=True, gc=False):
 
 
 class Pages:
-    """The notes by day, each day in the order of writing, with the seq of each."""
+    """The notes by day, each day in the order of writing, with the seq of each note."""
 
     __slots__ = ("days",)
 

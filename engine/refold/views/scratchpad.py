@@ -45,7 +45,7 @@ class ScratchpadDeleted(Event, frozen=True, tag=6):
     def repeat(self, chat: Any) -> None:
         chat.scratchpad.delete(self.key)
 
-    def removes(self, key: str) -> bool:  # noqa: ARG002 - it names one alone
+    def removes(self, key: str) -> bool:  # noqa: ARG002 - it names only one
         return True
 
 
@@ -62,7 +62,7 @@ class NoteAdded(Event, frozen=True, tag=7):
 
 
 class ScratchpadCleared(Event, frozen=True, tag=8):
-    """All keys and notes left the scratchpad."""
+    """All keys and notes were removed from the scratchpad."""
 
     sentence: ClassVar[str] = "the scratchpad was cleared"
     ends: ClassVar[tuple[str, ...]] = ("scratchpad", "note")
@@ -72,7 +72,7 @@ class ScratchpadCleared(Event, frozen=True, tag=8):
 
 
 class Scratch:
-    """The entries by key, and the notes in order with the seq that added each."""
+    """The entries by key, and the notes in order with the seq of the event that added each."""
 
     __slots__ = ("entries", "notes")
 
@@ -91,7 +91,7 @@ class Scratch:
         return not self.entries.values and not self.notes
 
     def pack(self) -> tuple[Any, list[int]]:
-        """Return the entries, and for each note its index in its event: 0 but in an imported state."""
+        """Return the entries, and for each note its index in its event: 0 except in an imported state."""
         rows, pointed = self.entries.pack()
         indices: list[int] = []
         last = 0

@@ -1,4 +1,4 @@
-"""The session of a conversation: its project and forks, its work, and the contexts that a model was shown."""
+"""The session of a conversation: its project and forks, its work, and the contexts shown to a model."""
 
 from typing import Any, ClassVar, Final
 
@@ -11,7 +11,7 @@ from refold.views.base import copy_slots
 
 
 class EmbeddingChanged(Event, frozen=True, tag=84):
-    """The messages of a conversation are embedded from here on, or no more."""
+    """The messages of a conversation are embedded from here on, or no longer are."""
 
     sentence: ClassVar[str] = "whether messages are embedded was set to {embed!s}"
 
@@ -29,10 +29,10 @@ class Session:
     def __init__(self) -> None:
         self.opened = False
         self.project: str | None = None
-        self.unknown = False  # Whether the name of the project, if it had one, was erased.
+        self.unknown = False  # Whether the name of the project, if there was one, was erased.
         self.depth = 0  # The number of forks between this conversation and its origin.
         self.embed = False  # Whether its messages are embedded.
-        self.based = 0  # The seq of the last event that put another state in the place of the conversation's.
+        self.based = 0  # The seq of the last event that replaced the conversation's state by another.
 
     copy = copy_slots
 
@@ -58,7 +58,7 @@ class Session:
         return {name: value for name, value in plain.items() if value is not None} if self.opened else {}
 
 
-_SESSION_COUNT_MIN: Final = 3  # Of the packed values these are always there.
+_SESSION_COUNT_MIN: Final = 3  # The packed values that are always present.
 
 SESSION = View("session", kinds=("conversation",), state=Session)
 
@@ -82,7 +82,7 @@ def _based(session: Session, stamp: Stamp, event: Event) -> None:
 
 @SESSION.on(StateImported)
 def _session_imported(session: Session, stamp: Stamp, event: StateImported) -> None:
-    """Go on as the imported state was, but in the conversation's own project."""
+    """Continue from the imported state, but in the conversation's own project."""
     session.opened = event.policy != 0
     session.unknown = stamp.erased
     session.project = event.project
@@ -102,11 +102,11 @@ def _embedding_changed(session: Session, stamp: Stamp, event: EmbeddingChanged) 
     session.embed = event.embed
 
 
-# The work so far: the task, the files that were read, the findings, the number of calls of each tool.
+# The work so far: the task, the files read, the findings, the number of calls of each tool.
 
 
 class ToolExecuted(Event, frozen=True, tag=40):
-    """A tool was called: ``arguments`` and ``result`` are JSON as the model wrote them and as the tool answered."""
+    """A tool was called: ``arguments`` and ``result`` are JSON as the model wrote it and as the tool returned it."""
 
     sentence: ClassVar[str] = "the tool {name!s} was called with {arguments!s}: {outcome!s}"
 
@@ -160,7 +160,7 @@ class FindingNoted(Event, frozen=True, tag=43):
 
 
 class MemoriesExtracted(Event, frozen=True, tag=47):
-    """A model read a session up to the event at ``origin``, 0 for none, and memories were made of it."""
+    """A model read a session up to the event at ``origin``, 0 for none, and memories were made from it."""
 
     sentence: ClassVar[str] = "{provider} made memories of the session: {ids!s}"
 
@@ -183,7 +183,7 @@ class ReadFile(Struct, frozen=True, gc=False):
 
 
 class Work:
-    """The task with its seq; the files by path and the findings by text, each with its seq; calls by tool."""
+    """The task with its seq; the files by path and the findings by text, each with its seq; counts of calls by tool."""
 
     __slots__ = ("calls", "extracted", "files", "findings", "task", "task_seq")
 
@@ -196,7 +196,7 @@ class Work:
         self.files: dict[str, tuple[int, ReadFile]] = {}
         self.findings: dict[str, int] = {}
         self.calls: dict[str, int] = {}
-        self.extracted = 0  # The seq up to which a model has read the session for memories to extract.
+        self.extracted = 0  # The seq up to which a model has read the session to extract memories.
 
     copy = copy_slots
 
@@ -257,14 +257,14 @@ def _tool_executed(work: Work, stamp: Stamp, event: ToolExecuted) -> None:
 
 @WORK.on(TaskDescribed)
 def _task_described(work: Work, stamp: Stamp, event: TaskDescribed) -> None:
-    """Take the task in the place of an earlier one; an erased one leaves that."""
+    """Set the task in place of an earlier one; an erased event leaves the earlier one."""
     if not stamp.erased:
         _hold(work, stamp, event)
 
 
 @WORK.on(FileRead)
 def _file_read(work: Work, stamp: Stamp, event: FileRead) -> None:
-    """Hold the file as it was when it was last read, in the order of last reads."""
+    """Hold the file as it was when last read; files are in the order of their last reads."""
     if not stamp.erased:
         work.files.pop(event.path, None)
         _hold(work, stamp, event)
@@ -286,7 +286,7 @@ def _work_reset(work: Work, stamp: Stamp, event: Event) -> None:
     work.reset()
 
 
-# The contexts that a model was shown: counts and ids, so that each can be built again. Its hashes are another event.
+# The contexts shown to a model: counts and ids, so that each can be built again. Their hashes are in another event.
 
 
 class ContextShown(Event, frozen=True, tag=46):
@@ -349,7 +349,7 @@ CONTEXTS = View("contexts", kinds=("conversation",), state=ContextLog)
 
 @CONTEXTS.on(ContextShown)
 def _context_shown(log: ContextLog, stamp: Stamp, event: ContextShown) -> None:
-    """Count it; that there was one is known of an erased one too."""
+    """Count the context; an erased one counts too, because it is known that there was one."""
     log.count += 1
     log.last_seq = stamp.seq
 

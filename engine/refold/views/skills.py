@@ -1,6 +1,6 @@
-"""The library of skills: those that were learned, the switches, notes, uses and selections of all.
+"""The library of skills: the learned ones, and the switches, notes, uses and selections of all.
 
-The text of skills in files is not in the log, only their names, where they were switched, noted, edited, selected or
+The text of skills in files is not in the log, only the names of those that were switched, noted, edited, selected or
 used.
 """
 
@@ -24,7 +24,8 @@ ON: Final = "on"
 OFF: Final = "off"
 
 SELECTIONS_KEPT: Final = 1_024
-"""Conversations whose last selection the state holds, the latest ones; part of the fold, so it never changes."""
+"""The number of conversations whose last selection the state holds, the latest ones; part of the fold, so it never
+changes."""
 
 
 class _SkillContent(Event, frozen=True):
@@ -58,7 +59,7 @@ class SkillLearned(_SkillContent, frozen=True, tag=56):
 
 
 class SkillRefined(_SkillContent, frozen=True, tag=57):
-    """A learned skill got another content, whole."""
+    """The whole content of a learned skill was replaced."""
 
     sentence: ClassVar[str] = "the skill {name} got another content"
     subject: ClassVar[tuple[str, str]] = ("skill", "id")
@@ -75,12 +76,12 @@ class SkillReviewed(Event, frozen=True, tag=58):
     id: str
     status: str
 
-    def check(self, *, is_erased: bool) -> None:  # noqa: ARG002 - an erased one has its status
+    def check(self, *, is_erased: bool) -> None:  # noqa: ARG002 - an erased event keeps its status
         checks.one_of(self.status, "status", STATUSES)
 
 
 class SkillToggled(Event, frozen=True, tag=59):
-    """A skill, wherever it comes from, was switched on or off."""
+    """A skill, whatever its source, was switched on or off."""
 
     sentence: ClassVar[str] = "the switch of the skill {name} was set to {enabled!s}"
     subject: ClassVar[tuple[str, str]] = ("switch", "name")
@@ -95,7 +96,7 @@ class SkillToggled(Event, frozen=True, tag=59):
 
 
 class SkillUsed(Event, frozen=True, tag=60):
-    """A skill was used; ``succeeded`` is ``None`` where that is unknown."""
+    """A skill was used; ``succeeded`` is ``None`` if unknown."""
 
     sentence: ClassVar[str] = "the skill {name} was used"
 
@@ -112,7 +113,7 @@ class SkillUsed(Event, frozen=True, tag=60):
 
 
 class SkillsSelected(Event, frozen=True, tag=61):
-    """Skills were selected for a query, in the order in which they were put before a model."""
+    """Skills were selected for a query, in the order in which they were shown to a model."""
 
     sentence: ClassVar[str] = "the skills {names!s} were selected for {query}"
 
@@ -126,7 +127,7 @@ class SkillsSelected(Event, frozen=True, tag=61):
     reasons: tuple[str, ...] = ()
     scores: tuple[float, ...] = ()
 
-    def check(self, *, is_erased: bool) -> None:  # noqa: ARG002 - an erased one has none of them
+    def check(self, *, is_erased: bool) -> None:  # noqa: ARG002 - an erased event has none of them
         counts = {len(self.names), len(self.ids), len(self.reasons), len(self.scores)}
         if len(counts) != 1:
             checks.invalid(f"{len(self.names)} skills have {len(self.scores)} scores")
@@ -143,12 +144,12 @@ class SkillDeleted(Event, frozen=True, tag=62):
 
     id: str
 
-    def removes(self, key: str) -> bool:  # noqa: ARG002 - it names one alone
+    def removes(self, key: str) -> bool:  # noqa: ARG002 - it names only one
         return True
 
 
 class SkillNoted(Event, frozen=True, tag=63):
-    """A skill, wherever it comes from, got a note of its user; an empty one removes it."""
+    """A skill, whatever its source, got a note from its user; an empty note removes the earlier one."""
 
     sentence: ClassVar[str] = "the skill {name} got the note {text}"
     subject: ClassVar[tuple[str, str]] = ("skill note", "name")
@@ -161,12 +162,12 @@ class SkillNoted(Event, frozen=True, tag=63):
         if not is_erased:
             checks.key(self.name, "name")
 
-    def removes(self, key: str) -> bool:  # noqa: ARG002 - it names one alone
+    def removes(self, key: str) -> bool:  # noqa: ARG002 - it names only one
         return not self.text
 
 
 class SkillEdited(Event, frozen=True, tag=64):
-    """The file of a skill was edited; ``before`` and ``after`` are its ids, which tell contents apart."""
+    """The file of a skill was edited; ``before`` and ``after`` are its ids, which differ if contents do."""
 
     sentence: ClassVar[str] = "the file of the skill {name} was edited"
 
@@ -180,10 +181,10 @@ class SkillEdited(Event, frozen=True, tag=64):
 
 
 class LearnedSkill(Struct, frozen=True, gc=False):
-    """A skill of the library: its content, the sessions it was made of, and its status.
+    """A skill of the library: its content, the sessions that it was made from, and its status.
 
     ``kind`` is ``generated`` or ``refined``, ``status`` one of ``active``, ``pending_review``, ``rejected`` and
-    ``archived``. ``seq`` is that of the event with its content, below 0 while its batch is open.
+    ``archived``. ``seq`` is that of the event with its content, and negative while its batch is open.
     """
 
     id: str
@@ -200,7 +201,7 @@ class LearnedSkill(Struct, frozen=True, gc=False):
 
 
 class SkillUsage(Struct, frozen=True, gc=False):
-    """The uses of a skill: their number, those that were rated, and those that succeeded."""
+    """The uses of a skill: their number, the rated ones, and the successful ones."""
 
     count: int = 0
     rated: int = 0
@@ -209,14 +210,14 @@ class SkillUsage(Struct, frozen=True, gc=False):
 
     @property
     def success_rate(self) -> float:
-        """The share of the rated uses that went well, 1.0 without any."""
+        """The share of the rated uses that succeeded, 1.0 if none was rated."""
         return self.succeeded / self.rated if self.rated else 1.0
 
 
 class Selection(Struct, frozen=True, gc=False):
-    """The skills that were selected for a conversation: for which query and phase, by which ranking, and when.
+    """The skills selected for a conversation: for which query and phase, by which ranking, and when.
 
-    ``seq`` is below 0 while its batch is open.
+    ``seq`` is negative while its batch is open.
     """
 
     conversation: str
@@ -232,14 +233,14 @@ class Selection(Struct, frozen=True, gc=False):
 
 
 class Library:
-    """Learned skills by id, switches, notes and uses by name, the last selections by conversation."""
+    """Learned skills by id; switches, notes and uses by name; and the last selections by conversation."""
 
     __slots__ = ("_ids", "learned", "notes", "selections", "toggles", "uses")
 
     def __init__(self) -> None:
         self.learned: dict[str, LearnedSkill] = {}
         self._ids: dict[str, str] | None = {}
-        """The first id of each name; ``None`` where it has to be looked for again."""
+        """The first id of each name; ``None`` if it has to be looked up again."""
         self.toggles: Keyed[str] = Keyed()
         self.notes: Keyed[str] = Keyed()
         self.uses: dict[str, SkillUsage] = {}
@@ -248,17 +249,17 @@ class Library:
     copy = copy_slots
 
     def is_enabled(self, name: str) -> bool:
-        """Return whether a skill is switched on, the default."""
+        """Return whether a skill is switched on, which is the default."""
         return self.toggles.values.get(name, ON) == ON
 
     def named(self, name: str) -> LearnedSkill | None:
-        """Return the learned skill of a name, or of an id."""
+        """Return the learned skill with a name or an id."""
         if self._ids is None:
             self._ids = {skill.name: skill.id for skill in reversed(self.learned.values())}
         return self.learned.get(name) or self.learned.get(self._ids.get(name, ""))
 
     def put(self, skill: LearnedSkill) -> None:
-        """Hold a skill, in the place of the one with its id."""
+        """Add a skill, or replace the one with its id."""
         before = self.learned.get(skill.id)
         self.learned[skill.id] = skill
         if before is not None and before.name != skill.name:
@@ -267,12 +268,12 @@ class Library:
             self._ids.setdefault(skill.name, skill.id)
 
     def drop(self, skill_id: str) -> None:
-        """Forget a skill."""
+        """Remove a skill."""
         if self.learned.pop(skill_id, None) is not None:
             self._ids = None
 
     def select(self, selection: Selection) -> None:
-        """Hold a selection as the latest one of all."""
+        """Store a selection as the latest one of all."""
         self.selections.pop(selection.conversation, None)
         self.selections[selection.conversation] = selection
         if len(self.selections) > SELECTIONS_KEPT:
@@ -366,7 +367,7 @@ def _skill_learned(library: Library, stamp: Stamp, event: SkillLearned) -> None:
 
 @SKILLS.on(SkillRefined)
 def _skill_refined(library: Library, stamp: Stamp, event: SkillRefined) -> None:
-    """Replace the content; an erased event removes the skill, so that nothing old comes back."""
+    """Replace the content; an erased event removes the skill, so that no old content comes back."""
     skill = library.learned.get(event.id)
     if stamp.erased:
         library.drop(event.id)

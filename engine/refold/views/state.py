@@ -1,7 +1,8 @@
 """State scopes: JSON values under ``temp:``, ``session:`` and ``project:`` keys.
 
-The first two live in the conversation's stream, the third in the project's, so that it outlives every conversation.
-Keys lack the prefix of their own stream's default scope: ``session:`` in a conversation, ``project:`` in a project.
+The first two live in the conversation's stream. The third lives in the project's stream, so that it outlives every
+conversation. Keys lack the prefix of their own stream's default scope: ``session:`` in a conversation, ``project:`` in
+a project.
 """
 
 from typing import Any, ClassVar, Final
@@ -43,7 +44,7 @@ class StateSet(Event, frozen=True, tag=9):
 
     @property
     def value(self) -> Any:
-        """The JSON value, fresh at each access."""
+        """The JSON value, a new object at each access."""
         return unpack_json(self.packed)
 
     def repeat(self, chat: Any) -> None:
@@ -67,7 +68,7 @@ class StateDeleted(Event, frozen=True, tag=10):
     def repeat(self, chat: Any) -> None:
         chat.state.delete(self.key)
 
-    def removes(self, key: str) -> bool:  # noqa: ARG002 - it names one alone
+    def removes(self, key: str) -> bool:  # noqa: ARG002 - it names only one
         return True
 
 

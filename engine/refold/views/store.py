@@ -1,4 +1,4 @@
-"""The store's own stream, no part of ``state_hash``: snapshots, forks, erasures, settings, counts of use, hashes."""
+"""The store's own stream, not part of ``state_hash``: snapshots, forks, erasures, settings, usage counts, hashes."""
 
 from typing import Any, ClassVar, Final
 
@@ -10,16 +10,16 @@ from refold.event import BranchForked, Erased, Event, Located, SnapshotNamed, St
 from refold.limits import HASH_BYTES
 
 ERASED_PREFIX: Final = "erased-"
-"""The prefix of the name of a branch, before its number, once its own name was erased."""
+"""The prefix of a branch's name, before its number, once its own name was erased."""
 
 
 def is_reserved(name: str) -> bool:
-    """Return whether a name is one that a branch has once its own was erased."""
+    """Return whether a name is one that a branch has once its own name was erased."""
     return name.startswith(ERASED_PREFIX) and name.removeprefix(ERASED_PREFIX).isdigit()
 
 
 class Named(Struct, frozen=True, array_like=True, gc=False):
-    """A named snapshot: the name, the number of its stream (0: the whole memory), and the seq it points at.
+    """A named snapshot: its name, the number of its stream (0: the whole memory), and the seq that it points at.
 
     ``cut`` is the seq of the whole log at which it was taken.
     """
@@ -31,7 +31,7 @@ class Named(Struct, frozen=True, array_like=True, gc=False):
 
 
 class Branch(Struct, frozen=True, array_like=True, gc=False):
-    """A fork of a whole memory: its name, the branch it was forked from, and the last seq that both have."""
+    """A fork of a whole memory: its name, the branch that it was forked from, and the last seq that both share."""
 
     name: str
     parent: int
@@ -47,11 +47,11 @@ class StoreSettings:
         self.snapshots: dict[tuple[int, str], Named] = {}
         self.erased: list[int] = []
         self.branches: list[Branch] = []
-        """In the order of their forking: the first is branch 1. All of them are known in the main line alone."""
+        """In the order of forking: the first is branch 1. Only the main line knows all of them."""
         self.numbers: dict[str, int] = {}  # Name -> number of the branch.
 
     def add(self, branch: Branch) -> None:
-        """Give a branch the next number; it was forked from one that was there before."""
+        """Give a branch the next number; the branch that it was forked from must exist."""
         assert 0 <= branch.parent <= len(self.branches), f"branch {branch.name!r} has no parent {branch.parent}"
         self.branches.append(branch)
         self.numbers[branch.name] = len(self.branches)
@@ -80,7 +80,7 @@ class StoreSettings:
 
 
 def _some(branches: list[Branch]) -> list[list[Branch]]:
-    """Return the branches if there are any: rows of stores without them stay as they always were."""
+    """Return the branches if there are any, so that the rows of stores without branches stay as they always were."""
     return [branches] if branches else []
 
 
@@ -102,16 +102,16 @@ def _erased(settings: StoreSettings, stamp: Stamp, event: Erased) -> None:
 
 @SETTINGS.on(BranchForked)
 def _branch_forked(settings: StoreSettings, stamp: Stamp, event: BranchForked) -> None:
-    """Give the branch the next number; one whose name was erased is called by it."""
+    """Give the branch the next number, which also names it if its own name was erased."""
     name = f"{ERASED_PREFIX}{len(settings.branches) + 1}" if stamp.erased else event.name
     settings.add(Branch(name, event.base_branch, event.base_seq))
 
 
 class ContextHashed(Event, frozen=True, tag=51):
-    """The parts of a context that was shown were hashed; its only source is the event that says so.
+    """The parts of a shown context were hashed; the only source is the event that records the context.
 
-    Whoever has the file can test guesses of a part against its hash. So an erasure reaches the hashes of every context
-    that may have shown what is erased, and nothing else of that context: it can still be built again.
+    Anyone who has the file can test guesses of a part against its hash. So an erasure reaches the hashes of every
+    context that may have shown the erased content, and nothing else of that context: it can still be built again.
     """
 
     sentence: ClassVar[str] = "the parts of a context were hashed"
@@ -119,7 +119,7 @@ class ContextHashed(Event, frozen=True, tag=51):
     is_visible: ClassVar[bool] = False
 
     digests: tuple[bytes, ...] = ()
-    """The SHA-256 of each part, in the order of the names that ``ContextShown`` has."""
+    """The SHA-256 of each part, in the order of ``ContextShown.names``."""
 
     def check(self, *, is_erased: bool) -> None:
         if len(self.sources) != 1:
@@ -130,10 +130,10 @@ class ContextHashed(Event, frozen=True, tag=51):
 
 @SETTINGS.on(ContextHashed)
 def _context_hashed(settings: StoreSettings, stamp: Stamp, event: ContextHashed) -> None:
-    """Keep nothing of it: it is found next to its context."""
+    """Keep nothing of it: the hashes are found next to their context."""
 
 
-# The settings that an owner changed, and the counts of use of hooks and skills.
+# The settings that an owner changed, and the usage counts of hooks and skills.
 
 
 DEFAULTS: Final[dict[str, bool | int]] = {
@@ -146,7 +146,7 @@ DEFAULTS: Final[dict[str, bool | int]] = {
     "skills_auto_generate": False,
     "skills_max_injected_chars": 4_000,
 }
-"""Every setting with the value that it has until somebody changes it."""
+"""Every setting with its default value."""
 
 _NUMBER_MAX: Final = 1_000_000
 _SCORE_MAX: Final = 1e12
@@ -154,21 +154,21 @@ USAGES: Final = ("memory_extracted", "memory_injected", "skill_matched", "skill_
 
 
 def default_of(name: object) -> bool | int:
-    """Return the value that a setting has until somebody changes it; ``InvalidInput`` for a name that is none."""
+    """Return the default value of a setting; raises ``InvalidInput`` for an unknown name."""
     if not isinstance(name, str) or name not in DEFAULTS:
         checks.invalid(f"there is no setting {checks.shown(name)}; there are {', '.join(DEFAULTS)}")
     return DEFAULTS[name]
 
 
 def checked_setting(name: str, value: object) -> bool | int:
-    """Return the value of a setting; ``InvalidInput`` for one of another type."""
+    """Return the value of a setting; raises ``InvalidInput`` for a value of another type."""
     if isinstance(default_of(name), bool):
         return checks.flag(value, name)
     return checks.integer(value, name, 0, _NUMBER_MAX, "the most of a setting")
 
 
 def checked_usage(kind: object, count: object, score: object) -> tuple[str, int, float]:
-    """Return a kind of use, how often it happened, and its score."""
+    """Return a kind of use, its count, and its score."""
     known = checks.one_of(kind, "kind", USAGES)
     counted = checks.integer(count, "count", 0, _NUMBER_MAX, "the most of a count")
     if not isinstance(score, (int, float)) or isinstance(score, bool) or not abs(score) <= _SCORE_MAX:
@@ -177,7 +177,7 @@ def checked_usage(kind: object, count: object, score: object) -> tuple[str, int,
 
 
 class SettingChanged(Event, frozen=True, tag=44):
-    """A setting got another value; ``packed`` is msgpack of it."""
+    """A setting got another value; ``packed`` is the value as msgpack."""
 
     sentence: ClassVar[str] = "the setting {key} got the value {packed!s}"
     subject: ClassVar[tuple[str, str]] = ("setting", "key")
@@ -191,7 +191,7 @@ class SettingChanged(Event, frozen=True, tag=44):
 
 
 class UsageCounted(Event, frozen=True, tag=45):
-    """Something was of use: memories were extracted or injected, a skill was matched or used."""
+    """Something was used: memories were extracted or injected, or a skill was matched or used."""
 
     sentence: ClassVar[str] = "{count!s} uses were counted: {kind!s}"
 
@@ -202,7 +202,7 @@ class UsageCounted(Event, frozen=True, tag=45):
     conversation: str = ""
     project: str = ""
 
-    def check(self, *, is_erased: bool) -> None:  # noqa: ARG002 - an erased one has its kind and count
+    def check(self, *, is_erased: bool) -> None:  # noqa: ARG002 - an erased event keeps its kind and count
         checked_usage(self.kind, self.count, self.score)
 
     def mentions(self) -> tuple[str, ...]:
@@ -243,12 +243,12 @@ SWITCHES = View("switches", kinds=("store",), state=Switches)
 
 @SWITCHES.on(SettingChanged)
 def _setting_changed(switches: Switches, stamp: Stamp, event: SettingChanged) -> None:
-    """Take the value; an erased change leaves the one before."""
+    """Set the value; an erased change leaves the previous one."""
     if not stamp.erased:
         switches.values[event.key] = event.packed
 
 
 @SWITCHES.on(UsageCounted)
 def _usage_counted(switches: Switches, stamp: Stamp, event: UsageCounted) -> None:
-    """Add to the total; the number is no secret, so that an erased event counts too."""
+    """Add to the total; the number is not secret, so an erased event counts too."""
     switches.usage[event.kind] = switches.usage.get(event.kind, 0) + event.count

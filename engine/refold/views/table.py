@@ -1,6 +1,6 @@
-"""Tables: items under keys, of which a state holds where they are in the log, and never the values.
+"""Tables: items under keys, of which a state holds the positions in the log, and never the values.
 
-A key is one text, or several joined by NUL, which sorts as the tuple of them does. A state holds the seq of the event
+A key is one text, or several joined by NUL, which sorts like the tuple of its parts. A state holds the seq of the event
 that put an item, so that large values take no RAM.
 """
 
@@ -16,14 +16,14 @@ from refold.event import Event, Located, Stamp, View, decode_json
 from refold.views.base import copy_slots
 
 SEPARATOR: Final = "\0"
-"""What joins the parts of a key: the lowest character, so that joined keys sort as tuples of their parts."""
+"""The separator of the parts of a key: the lowest character, so that joined keys sort like tuples of their parts."""
 
 _LAST_CHARACTER: Final = 0x10FFFF
 _SURROGATES: Final = range(0xD800, 0xE000)
 
 
 class ItemPut(Event, frozen=True, tag=93):
-    """A key of a table got a value, until a time if ``expires_ns`` is not 0."""
+    """A key of a table got a value, which expires at ``expires_ns`` unless that is 0."""
 
     sentence: ClassVar[str] = "item {key} was put into the table"
     subject: ClassVar[tuple[str, str]] = ("item", "key")
@@ -32,7 +32,7 @@ class ItemPut(Event, frozen=True, tag=93):
     expires_ns: int
     key: str = ""
     item: bytes = b"\xc0"
-    """The value as msgpack: JSON, and bytes anywhere in it."""
+    """The value as msgpack: JSON, with bytes anywhere in it."""
 
     def check(self, *, is_erased: bool) -> None:
         if not is_erased:
@@ -53,12 +53,12 @@ class ItemDeleted(Event, frozen=True, tag=94):
         if not is_erased:
             check_key(self.key)
 
-    def removes(self, key: str) -> bool:  # noqa: ARG002 - it names one alone
+    def removes(self, key: str) -> bool:  # noqa: ARG002 - it names only one
         return True
 
 
 class ItemsDeleted(Event, frozen=True, tag=95):
-    """Several items were removed from a table at once: the seqs that put them, and their keys."""
+    """Several items were removed from a table at once, named by the seqs that put them and by their keys."""
 
     sentence: ClassVar[str] = "items {keys} of the table were deleted"
 
@@ -75,7 +75,7 @@ class ItemsDeleted(Event, frozen=True, tag=95):
 
 
 class ItemEndSet(Event, frozen=True, tag=96):
-    """An item of a table, put at ``prior``, got another end; 0 for none."""
+    """An item of a table, put at ``prior``, got another expiry time, 0 for none."""
 
     sentence: ClassVar[str] = "item {key} of the table got another end"
     subject: ClassVar[tuple[str, str]] = ("item", "key")
@@ -90,7 +90,7 @@ class ItemEndSet(Event, frozen=True, tag=96):
 
 
 def check_key(joined: str) -> str:
-    """Return a joined key; ``InvalidInput`` for one with an empty part, ``LimitExceeded`` for one that is too long."""
+    """Return a joined key; raises ``InvalidInput`` for an empty part, ``LimitExceeded`` for a key that is too long."""
     checks.key(joined)
     if "" in joined.split(SEPARATOR):
         checks.invalid(f"key {checks.shown(joined)} has an empty part; give each part at least one character")
@@ -98,14 +98,14 @@ def check_key(joined: str) -> str:
 
 
 class Pointer(Struct, frozen=True, gc=False):
-    """Where a value is, and when its item ends (0: never): a ``diff`` shows the value itself."""
+    """The position of a value, and when its item expires (0: never); a ``diff`` shows the value itself."""
 
     seq: int
     expires_ns: int
 
 
 class Items:
-    """The seq of each item by key, and when those end that do."""
+    """The seq of each item by key, and the expiry times of the items that expire."""
 
     __slots__ = ("_keys", "_order", "expires", "seqs")
 
@@ -113,24 +113,24 @@ class Items:
         self.seqs: dict[str, int] = {}
         self.expires: dict[str, int] = {}
         self._order: list[str] | None = None
-        """The keys, sorted, once somebody needed them."""
+        """The sorted keys, once they are needed."""
         self._keys: dict[int, str] | None = None
-        """The keys by the seqs of their values, once somebody needed them."""
+        """The keys by the seqs of their values, once they are needed."""
 
     copy = copy_slots
 
     @property
     def values(self) -> dict[str, int]:
-        """The seqs by key: what stands for the values here."""
+        """The seqs by key, which stand for the values here."""
         return self.seqs
 
     @property
     def entries(self) -> "Items":
-        """The items as what decisions on a key look at."""
+        """The items, in the form that decisions on a key read."""
         return self
 
     def prior(self, key: str) -> tuple[int, int]:
-        """Return the seq that holds a key's value and when it ends: another end is a change of the key, too."""
+        """Return the seq of a key's value and its expiry time, since a new expiry time is a change of the key, too."""
         return self.seqs.get(key, 0), self.expires.get(key, 0)
 
     def put(self, key: str, seq: int, expires_ns: int) -> None:
@@ -150,7 +150,7 @@ class Items:
             self.expires.pop(key, None)
 
     def end_at(self, seq: int, expires_ns: int) -> None:
-        """Let the item that was put at a seq, if it still is there, end at a time; 0 for never."""
+        """Set the expiry time of the item that was put at a seq, if it still exists; 0 for never."""
         key = self._key_at(seq)
         if key is not None:
             self._end(key, expires_ns)
@@ -166,7 +166,7 @@ class Items:
         self.expires.pop(key, None)
 
     def drop_at(self, seq: int) -> None:
-        """Remove the item that was put at a seq, if it still is there."""
+        """Remove the item that was put at a seq, if it still exists."""
         key = self._key_at(seq)
         if key is not None:
             self.drop(key)
@@ -177,7 +177,7 @@ class Items:
         return self._keys.get(seq)
 
     def between(self, first: str, end: str | None, *, reverse: bool) -> Iterator[str]:
-        """Yield the keys from ``first`` up to ``end``, which is not among them, in order or from the last one down."""
+        """Yield the keys from ``first`` up to ``end``, exclusive, in order or in reverse order."""
         if self._order is None:
             self._order = sorted(self.seqs)
         low = bisect_left(self._order, first)
@@ -206,7 +206,7 @@ class Items:
 
 
 def behind(prefix: str) -> str | None:
-    """Return the least key behind all those that begin with a prefix, ``None`` where there is none."""
+    """Return the least key after all keys with a prefix, ``None`` if there is none."""
     for place in range(len(prefix) - 1, -1, -1):
         code = ord(prefix[place]) + 1
         if code <= _LAST_CHARACTER:

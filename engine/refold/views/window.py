@@ -1,9 +1,9 @@
-"""The token-bounded window: the messages of a conversation that fit its budget, by a policy the newest ones.
+"""The token-bounded window: the messages of a conversation that fit its budget, by default policy the newest ones.
 
-Eviction takes whole groups while the sum is over the budget, and nothing more; policy 1 takes them from the front. An
-assistant message with tool calls and the messages that answer them are one group, at the place of its first member; a
-group with a pinned member is passed over and leaves only when the window is cleared. The fold recomputes evictions
-from structural fields alone, so neither erasure nor a constructor argument can move one.
+Eviction removes whole groups while the sum is over the budget, and nothing more; policy 1 removes them from the front.
+An assistant message with tool calls and the messages that answer them are one group, at the place of its first member.
+A group with a pinned member is skipped, and leaves only when the window is cleared. The fold recomputes evictions from
+structural fields alone, so neither erasure nor a constructor argument can change one.
 """
 
 from collections import deque
@@ -30,22 +30,23 @@ from refold.message import (
 from refold.views.base import copy_slots
 
 POLICY: Final = 1
-"""The eviction policy of conversations that ask for none. A released policy is never changed; a new one is numbered."""
+"""The eviction policy of conversations that request none. A released policy never changes; a new one gets a new
+number."""
 
 POLICIES: Final = {"fifo": POLICY, "least-recalled": 2, "least-important": 3, "fifo-recall": 4, "summary": 5}
 """The numbers of the policies that a conversation can be opened with.
 
 - ``"fifo"``: the oldest group leaves first.
-- ``"least-recalled"``: the group that was neither said nor recalled for the longest time.
+- ``"least-recalled"``: the group that was neither written nor recalled for the longest time leaves first.
 - ``"least-important"``: as ``"fifo"``, but a group of importance 1 counts as newer by the whole budget, others by less;
   the newest group leaves last.
 - ``"fifo-recall"``: ``"fifo"`` within half of the budget; the rest is left to earlier messages that a context finds.
-- ``"summary"``: ``"fifo"`` beside a summary of what has left, which the caller has written.
+- ``"summary"``: ``"fifo"`` beside a summary, written by the caller, of the messages that have left.
 """
 
 NAMES: Final = {number: name for name, number in POLICIES.items()}
 IMPORTANCE_UNIT: Final = 1_000
-"""Importance is recorded in thousandths: the order of evictions is one of integers, the same on every machine."""
+"""Importance is recorded in thousandths, so that evictions are ordered by integers, the same on every machine."""
 
 
 class WindowCleared(Event, frozen=True, tag=3):
@@ -65,7 +66,7 @@ class WindowResized(Event, frozen=True, tag=4):
 
     window_tokens: int
 
-    def check(self, *, is_erased: bool) -> None:  # noqa: ARG002 - an erased one has its budget
+    def check(self, *, is_erased: bool) -> None:  # noqa: ARG002 - an erased event keeps its budget
         checks.window_tokens(self.window_tokens)
 
     def repeat(self, chat: Any) -> None:
@@ -81,7 +82,7 @@ class MessageRemoved(Event, frozen=True, tag=48):
 
 
 class MessagePinned(Event, frozen=True, tag=49):
-    """A message in the window was pinned, or its pin was taken off."""
+    """A message in the window was pinned or unpinned."""
 
     sentence: ClassVar[str] = "the pin of message {id!s} was set to {pinned!s}"
 
@@ -111,12 +112,12 @@ class MessageRated(Event, frozen=True, tag=89):
     id: str
     importance: int
 
-    def check(self, *, is_erased: bool) -> None:  # noqa: ARG002 - an erased one has its importance
+    def check(self, *, is_erased: bool) -> None:  # noqa: ARG002 - an erased event keeps its importance
         checks.integer(self.importance, "importance", 0, IMPORTANCE_UNIT, "IMPORTANCE_UNIT")
 
 
 class WindowSummarized(Event, frozen=True, tag=90):
-    """A summary took the place of an earlier one: of what had left the window up to the event at ``origin``."""
+    """A summary of the messages that had left the window up to the event at ``origin`` replaced an earlier summary."""
 
     sentence: ClassVar[str] = "a summary of what had left came into the window: {text}"
     subject: ClassVar[tuple[str, str]] = ("message", "id")
@@ -126,15 +127,15 @@ class WindowSummarized(Event, frozen=True, tag=90):
     origin: int
     text: str = ""
 
-    def check(self, *, is_erased: bool) -> None:  # noqa: ARG002 - an erased one has its tokens
+    def check(self, *, is_erased: bool) -> None:  # noqa: ARG002 - an erased event keeps its tokens
         checks.tokens(self.tokens)
 
 
 class Ranks:
-    """The order in which groups leave by other policies than the oldest first: the one of the lowest key.
+    """The order in which groups leave under policies other than oldest first: the group with the lowest key.
 
-    A key is ``base`` thousandths and the importance times the budget, in integers; ties go to the older group. Where
-    none has an importance, the order of the keys is that of ``bases``, and no heap is needed.
+    A key is ``base`` in thousandths plus the importance times the budget, in integers; ties go to the older group. If
+    no group has an importance, the order of the keys is that of ``bases``, and no heap is needed.
     """
 
     __slots__ = ("arrived", "bases", "heap", "weights")
@@ -142,13 +143,14 @@ class Ranks:
     def __init__(self) -> None:
         self.arrived = 0  # The tokens of all messages that have entered.
         self.bases: dict[str, tuple[int, Message]] = {}
-        """Id of a group's first member -> the seq of its last use, or the tokens that had arrived with it; the member.
+        """Id of a group's first member -> the seq of its last use, or the tokens that had arrived with it; and the
+        member.
 
         The lowest comes first.
         """
-        self.weights: dict[str, int] = {}  # Id -> the importance that was given, in thousandths, where it is not 0.
+        self.weights: dict[str, int] = {}  # Id -> the importance that was set, in thousandths, if it is not 0.
         self.heap: list[tuple[int, int, str]] = []
-        """Key, seq and id of each group once one has an importance, among entries whose key is another by now."""
+        """Key, seq and id of each group once any group has an importance, among entries whose key is outdated."""
 
     copy = copy_slots
 
@@ -162,8 +164,8 @@ class Ranks:
 class Window:
     """The live messages with their running token sum; group bookkeeping exists only once there are tool calls.
 
-    Eviction costs time only for what it evicts: pinned groups that it has passed over are in a list of their own, and
-    members of an evicted group that are not at the front stay in place, marked, until they get there.
+    Eviction takes time only for the messages that it evicts: the pinned groups that it has skipped are in a list of
+    their own, and members of an evicted group that are not at the front stay in place, marked, until they get there.
     """
 
     __slots__ = (
@@ -190,18 +192,18 @@ class Window:
 
     def __init__(self) -> None:
         self.passed: list[Message] = []
-        """Messages of pinned groups that eviction has passed over: older than all that is in the queue."""
+        """Messages of pinned groups that eviction has skipped: older than everything in the queue."""
         self.queue: deque[Message] = deque()
-        """The other messages, oldest first, with those among them that are ``gone``."""
+        """The other messages, oldest first, including those that are ``gone``."""
         self.gone: set[str] = set()  # Ids of messages in the queue that were evicted with their group.
         self.tokens = 0
         self.window_tokens = 0
-        self.limit = 0  # The tokens that the messages may have: the budget, or the part of it that a policy fills.
+        self.limit = 0  # The tokens that the messages can take: the budget, or the part of it that a policy fills.
         self.counter = ""
         self.policy = 0
-        self.ranks: Ranks | None = None  # Of a policy that does not go by age alone.
+        self.ranks: Ranks | None = None  # For policies that do not go by age alone.
         self.summary = ""  # The id of the last summary.
-        self.summarized = 0  # The seq up to which a summary tells what has left, or has not to.
+        self.summarized = 0  # The seq up to which a summary covers the messages that have left, or need not cover them.
         self.origin = 0  # The seq of the imported state whose messages may still be live; those carry this seq.
         self.calls: dict[str, tuple[str, ...]] = {}
         """Call id -> ids of the live messages that made a call with this id; an answer belongs to the last of them."""
@@ -211,12 +213,12 @@ class Window:
         self.pinned: set[str] = set()  # Ids of the first members of pinned groups.
         self.pinned_tokens = 0
         self.repinned: set[str] = set()
-        """Ids of the live messages that are pinned and were not when they were appended, or the other way round."""
+        """Ids of the live messages whose pin was changed since they were appended."""
         self.replaced: dict[str, int] = {}
-        """Id of a message, live or not -> the seq of the event by which it got the content that it has."""
+        """Id of a message, live or not -> the seq of the event that gave it its current content."""
 
     def copy(self) -> "Window":
-        other = copy_slots(self)  # That of the ranks goes on by itself too: they have a copy of their own.
+        other = copy_slots(self)  # This copies the ranks, too, since they have a ``copy``.
         other.members = {leader: members.copy() for leader, members in self.members.items()}
         return other
 
@@ -229,7 +231,7 @@ class Window:
         return len(self.passed) + len(self.queue) - len(self.gone)
 
     def enter(self, message: Message) -> bool:
-        """Add a message at the end; an answer to a call that is not in the window stays out (``False``)."""
+        """Add a message at the end; an answer to a call that is not in the window stays out (return ``False``)."""
         event = message.event
         if event.answers is not None:
             makers = self.calls.get(event.answers)
@@ -250,7 +252,7 @@ class Window:
         return True
 
     def govern(self, policy: int, window_tokens: int) -> None:
-        """Set the policy and the budget that evictions go by."""
+        """Set the policy and the budget that eviction follows."""
         self.policy, self.window_tokens = policy, window_tokens
         self.limit = window_tokens // 2 if policy == POLICIES["fifo-recall"] else window_tokens
         if policy not in _RANKED:
@@ -258,7 +260,7 @@ class Window:
         elif self.ranks is None:
             self.ranks = Ranks()
         else:
-            self._rerank(self.ranks)  # Keys count importance in budgets.
+            self._rerank(self.ranks)  # Keys count importance in units of the budget.
 
     def _account_pinned(self, message: Message) -> None:
         event = message.event
@@ -270,10 +272,10 @@ class Window:
             self.pinned_tokens += sum(member.event.tokens for member in self.members.get(leader, (message,)))
 
     def evict(self) -> None:
-        """Take groups from the front while the sum is over the limit."""
+        """Evict groups from the front while the sum is over the limit."""
         queue = self.queue
         if not (self.members or self.pinned or self.gone):
-            # What everything below comes down to where there are no groups.
+            # A shortcut for the code below if there are no groups.
             tokens, limit, pop = self.tokens, self.limit, queue.popleft
             while tokens > limit and queue:
                 tokens -= pop().event.tokens
@@ -287,7 +289,7 @@ class Window:
                 self.tokens -= message.event.tokens
 
     def _evict_one(self, message: Message) -> None:
-        """Evict the group of the message that was at the front, unless it is gone already or pinned.
+        """Evict the group of the message that was at the front, unless it is already gone or pinned.
 
         An answer is never at the front of an unpinned group: the message that it answers comes before it.
         """
@@ -312,10 +314,10 @@ class Window:
             else:
                 del self.calls[call_id]
 
-    # Eviction by ranks: the lowest key leaves first, wherever it stands.
+    # Eviction by ranks: the lowest key leaves first, wherever it is.
 
     def _rank(self, message: Message, ranks: Ranks) -> None:
-        """Give the group of a message that has entered its place in the order."""
+        """Rank the group of a message that has entered."""
         event = message.event
         ranks.arrived += event.tokens
         if event.id not in self.owners:
@@ -340,27 +342,27 @@ class Window:
         heapify(ranks.heap)
 
     def _leaders(self, ranks: Ranks) -> list[str]:
-        """Return the ids of the groups, by age."""
+        """Return the ids of the groups, oldest first."""
         return [message.event.id for message in self.live() if message.event.id in ranks.bases]
 
     def _rank_rows(self, ranks: Ranks) -> list[Any]:
-        """Return the ranks in plain values, groups by age."""
+        """Return the ranks as plain values, oldest group first."""
         leaders = self._leaders(ranks)
         weights = [ranks.weights.get(leader_id, 0) for leader_id in leaders] if ranks.weights else []
         return [ranks.arrived, [ranks.bases[leader_id][0] for leader_id in leaders], weights]
 
     def _restore_ranks(self, ranks: Ranks, rows: Any) -> None:
-        """Take the inverse of the rows for the groups that have entered."""
+        """Restore the ranks of the groups that have entered from such rows."""
         leaders = self._leaders(ranks)
         ranks.arrived, bases, weights = msgspec.convert(rows, _RANK_ROWS)
-        pairs = sorted(zip(bases, leaders, strict=True), key=itemgetter(0))  # Of one base, the older first.
+        pairs = sorted(zip(bases, leaders, strict=True), key=itemgetter(0))  # With equal bases, the older group first.
         ranks.bases = {leader_id: (base, ranks.bases[leader_id][1]) for base, leader_id in pairs}
         ranks.weights = dict(zip(leaders, weights, strict=True)) if weights else {}
         ranks.weights = {leader_id: weight for leader_id, weight in ranks.weights.items() if weight}
         self._rerank(ranks)
 
     def recall(self, message_ids: Iterable[str], seq: int) -> None:
-        """Count the groups of messages as used at a seq, where the policy goes by that."""
+        """Count the groups of messages as used at a seq, if the policy depends on use."""
         ranks = self.ranks
         if ranks is None or self.policy != POLICIES["least-recalled"]:
             return
@@ -370,7 +372,7 @@ class Window:
             ranks.bases[leader_id] = (seq, leader)
 
     def rate(self, message_id: str, importance: int) -> None:
-        """Give the group of a message an importance, where the policy goes by that."""
+        """Set the importance of a message's group, if the policy depends on importance."""
         ranks, leader_id = self.ranks, self.owners.get(message_id, message_id)
         if ranks is None or self.policy != POLICIES["least-important"] or leader_id not in ranks.bases:
             return
@@ -384,13 +386,13 @@ class Window:
             self._rerank(ranks)
 
     def importance(self, message_id: str) -> int | None:
-        """Return the rating of the group of a message; ``None`` where the policy does not go by ratings."""
+        """Return the importance of a message's group, ``None`` if the policy does not depend on importance."""
         if self.ranks is None or self.policy != POLICIES["least-important"]:
             return None
         return self.ranks.weights.get(self.owners.get(message_id, message_id), 0)
 
     def evict_lowest(self) -> None:
-        """Take the groups of the lowest keys while the sum is over the limit, the newest group last."""
+        """Evict the groups with the lowest keys while the sum is over the limit, the newest group last."""
         ranks = self.ranks
         assert ranks is not None, f"policy {self.policy} has ranks"
         newest = self.owners.get(self.queue[-1].event.id, self.queue[-1].event.id) if self.queue else ""
@@ -434,7 +436,7 @@ class Window:
             self.tokens -= leader.event.tokens
 
     def _compact(self) -> None:
-        """Take messages that have left out of the queue: at its ends, and wherever they are once they are many."""
+        """Remove messages that have left from the ends of the queue, and from all of it once they are many."""
         queue, gone = self.queue, self.gone
         if not gone:
             return
@@ -466,28 +468,28 @@ class Window:
             self._rerank(ranks)
 
     def summarize(self, summary: Message, origin: int) -> None:
-        """Put a summary in front of the messages behind ``origin``, in the place of the last one."""
+        """Put a summary in front of the messages after ``origin``, in place of the last summary."""
         live = [message for message in self.live() if message.id != self.summary]
         place = next((place for place, message in enumerate(live) if message.stamp.seq > origin), len(live))
         self.summary, self.summarized = summary.id, origin
         self._fill([*live[:place], summary, *live[place:]])
 
     def find(self, key: str | int) -> Message | None:
-        """Return the live message with an id or a seq, ``None`` where there is none.
+        """Return the live message with an id or a seq, ``None`` if there is none.
 
-        Messages of an imported state all have its seq, so only their ids name them.
+        Messages of an imported state all have its seq, so they can be found only by id.
         """
         if isinstance(key, str):
             return next((message for message in self.live() if message.id == key), None)
         return next((message for message in self.live() if message.seq == key != self.origin), None)
 
     def newest(self) -> Message | None:
-        """Return the newest live message, ``None`` where there is none."""
+        """Return the newest live message, ``None`` if there is none."""
         queued = (message for message in reversed(self.queue) if message.event.id not in self.gone)
         return next(queued, self.passed[-1] if self.passed else None)
 
     def remove(self, message_id: str) -> None:
-        """Drop the group of a live message; without a walk of the window where that is at an end, and not pinned."""
+        """Drop the group of a live message, without walking the window if the message is at an end and not pinned."""
         leader_id = self.owners.get(message_id, message_id)
         ends = (self.queue[0], self.newest()) if self.queue else ()
         message = next((end for end in ends if end is not None and end.event.id == message_id), None)
@@ -502,19 +504,19 @@ class Window:
         self._compact()
 
     def pin(self, message_id: str, *, pinned: bool) -> None:
-        """Pin a live message, or take its pin off."""
+        """Pin or unpin a live message."""
         self.repinned ^= {message_id}
         self._fill([_repinned(message, pinned) if message.id == message_id else message for message in self.live()])
 
     def replace(self, event: MessageReplaced, stamp: Stamp) -> None:
-        """Give a message another content in its place; answers to calls that it makes no more leave."""
+        """Replace the content of a message in place; answers to calls that it no longer makes leave."""
         self.replaced[event.id] = stamp.seq
         live = self.live()
         if any(message.id == event.id for message in live):
             self._fill([replaced(each, event, stamp) if each.id == event.id else each for each in live])
 
     def pinned_with(self, event: MessageAppended) -> int:
-        """Return the tokens of the pinned groups after an append of the event."""
+        """Return the tokens of the pinned groups as they would be after appending the event."""
         leader = event.id
         if event.answers is not None:
             makers = self.calls.get(event.answers)
@@ -528,9 +530,9 @@ class Window:
         return self.pinned_tokens + event.tokens + sum(member.event.tokens for member in self.members.get(leader, ()))
 
     def pack(self) -> tuple[Any, list[int]]:
-        """Return budget and seqs; messages of an imported state, always the oldest, by its seq and their ids.
+        """Return the budget and the seqs; messages of an imported state, always the oldest, as its seq and their ids.
 
-        The seqs of the contents of live messages that were replaced come last.
+        The seqs of the events that replaced contents of live messages come last.
         """
         live = self.live()
         imported = [message.event.id for message in live if message.stamp.seq == self.origin]
@@ -577,7 +579,7 @@ class Window:
             assert isinstance(event, MessageAppended), f"seq {stamp.seq} was packed as a message"
             message = Message(event, stamp)
             if is_plain and event.answers is None and not event.call_ids and not event.pinned:
-                queue.append(message)  # What enter comes down to for a message that belongs to no group.
+                queue.append(message)  # A shortcut for ``enter`` if the message belongs to no group.
                 tokens += event.tokens
             else:
                 window._enter_packed(message, contents)
@@ -589,7 +591,7 @@ class Window:
         return window
 
     def _more(self) -> list[Any]:
-        """Return the state of the policy beside the messages; empty where it has none."""
+        """Return the policy's state besides the messages; empty if it has none."""
         if self.ranks is not None:
             return [self._rank_rows(self.ranks)]
         return [[self.summary, self.summarized]] if self.policy == POLICIES["summary"] else []
@@ -624,7 +626,7 @@ class Window:
 
 
 class _Policies(dict[int, Callable[[Window], None]]):
-    """The evictions by policy number; a number of a later refold is refused, not guessed."""
+    """The eviction functions by policy number; a number from a later refold is refused, not guessed."""
 
     def __missing__(self, policy: int) -> NoReturn:
         raise StoreVersion(f"a window is to be evicted by policy {policy}, which this refold does not know; upgrade it")
@@ -638,7 +640,7 @@ EVICTION: Final = _Policies(
 """Eviction by the policy number that a conversation recorded when it was opened."""
 
 _STALE_PARTS: Final = 2
-"""A heap or a queue is made anew where so many times more of it is stale than not."""
+"""A heap or a queue is rebuilt once more than one part in so many of it is stale."""
 
 _RANK_ROWS: Final[Any] = tuple[int, list[int], list[int]]
 
@@ -651,10 +653,10 @@ def summary_message(event: WindowSummarized, stamp: Stamp) -> Message:
 
 _INLINE: TypeAlias = tuple[int, str, int, int, list[str]]
 _INLINE_COUNT: Final = 5
-"""How many of the packed values every window has."""
+"""The number of packed values that every window has."""
 
 _REST: Final[Any] = tuple[list[str], Any, dict[str, int]]
-"""The others: what was pinned or unpinned later, the state of the policy, what was replaced."""
+"""The other packed values: pins that changed later, the state of the policy, and the replaced contents."""
 
 
 def _repinned(message: Message, pinned: bool) -> Message:  # noqa: FBT001 - the value of the field
@@ -674,7 +676,7 @@ def _conversation_opened(window: Window, stamp: Stamp, event: ConversationOpened
 def _message_appended(window: Window, stamp: Stamp, event: MessageAppended) -> None:
     message = Message(event, stamp)
     if event.answers is None and not event.call_ids and not event.pinned and window.ranks is None:
-        window.queue.append(message)  # What enter comes down to for a message that belongs to no group.
+        window.queue.append(message)  # A shortcut for ``enter`` if the message belongs to no group.
         window.tokens += event.tokens
     else:
         window.enter(message)
@@ -684,7 +686,8 @@ def _message_appended(window: Window, stamp: Stamp, event: MessageAppended) -> N
 
 @WINDOW.on_run(MessageAppended)
 def _messages_appended(window: Window, stamps: Sequence[Stamp], events: Sequence[MessageAppended]) -> None:
-    # Of messages without groups the same ones are left, whether the first in order leave after each or after the last.
+    # For messages without groups, the same ones are left whether the first ones leave after each append or after the
+    # last.
     tokens, ranks = 0, window.ranks
     is_plain = ranks is None or not (ranks.weights or window.pinned)
     for event in events:
@@ -699,7 +702,7 @@ def _messages_appended(window: Window, stamps: Sequence[Stamp], events: Sequence
     if ranks is None:
         window.queue.extend(map(Message, events, stamps))
         window.tokens += tokens
-    else:  # Without ratings and pins, the order is that of coming and of recalls, none of which comes in between.
+    else:  # Without ratings and pins, the order is that of arrival and recalls, and no recall comes in between.
         for message in map(Message, events, stamps):
             window.enter(message)
     if window.tokens > window.limit:

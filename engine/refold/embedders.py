@@ -381,8 +381,8 @@ def packed(row: "NDArray[Any]") -> bytes:
 # The built-in embedder: words and pieces of words, hashed into a table of 512 numbers.
 #
 # It knows no language and loads no model: two texts are as similar as the words, word beginnings and word endings that
-# they share. On chat its cosine search finds as much as a small neural model, but nothing that says the same in other
-# words.
+# they share. On chat its cosine search finds as much as a small neural model, but it finds no text that says the same
+# in other words.
 
 _DIMENSIONS: Final = 512  # Doubling this gains two points of recall and doubles RAM.
 

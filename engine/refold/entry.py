@@ -225,8 +225,8 @@ class MemoriesCleared(Event, frozen=True, tag=26):
 class MemoryMerged(Event, frozen=True, tag=27):
     """A memory absorbed another one, or a text that was to be added; both texts are recorded, so it can be reversed.
 
-    For a text that was to be added, ``incoming`` holds the rest of its memory and ``other_vector`` its vector; for an
-    existing memory both are empty.
+    For a text that was to be added, ``incoming`` holds its memory as ``carried`` packs it, and ``other_vector`` its
+    vector; for an existing memory both are empty.
     """
 
     sentence: ClassVar[str] = "memory {id!s} took {other_text} in at a cosine of {cosine!s}; it says {content}"
@@ -470,7 +470,7 @@ def when(time_ns: int, stamp: Stamp) -> int | None:
 
 
 def settle_entry(entry: Entry, seq_of: Callable[[int], int], time_ns: int) -> None:
-    """Set the seqs and the time that the events got in a memory that a batch returned before."""
+    """Fill in the final seqs and the time of a memory that a batch returned before they were known."""
     for field in ("origin", "body_seq", "vector_seq"):
         if getattr(entry, field) < 0:
             force_setattr(entry, field, seq_of(getattr(entry, field)))

@@ -27,8 +27,8 @@ class Cut(Generic[T]):
     """The packed form of a state at one moment; events that are folded afterwards do not change it.
 
     It is one array. All of it is encoded at once, except the table between ``before`` and ``after``, whose rows are
-    encoded slice by slice. The rows are copied to a list of its own; their values must not be changed in place.
-    ``row_of`` returns the part of a row that is packed, and ``seq_of`` the seq of the event that holds the rest.
+    encoded slice by slice. The cut has its own list of the rows, whose values must not be changed in place. ``row_of``
+    returns the part of a row that is packed, and ``seq_of`` the seq of the event that holds the rest.
     """
 
     def __init__(
@@ -413,7 +413,7 @@ class View(Generic[S]):
         return register
 
     def on_run(self, kind: type[E]) -> Callable[[RunHandler], RunHandler]:
-        """Return a decorator that registers a handler for many events at once, equal to the handler of each."""
+        """Return a decorator that registers a handler for a run of events, equivalent to the handler of each."""
 
         def register(handler: RunHandler) -> RunHandler:
             self.runs[kind] = handler

@@ -202,7 +202,7 @@ number."""
 
 
 def check_size(event: Event) -> None:
-    """Raise ``LimitExceeded`` for an event that is too large, before encoding it takes as much memory again."""
+    """Raise ``LimitExceeded`` for an event that is too large, before encoding, which takes as much memory again."""
     size = _size(event)
     if size > EVENT_BYTES_MAX:
         raise LimitExceeded(

@@ -5,7 +5,7 @@ Each bound is defined only here, so that error messages, documents and tests can
 
 from typing import Final
 
-# What a caller may pass.
+# Bounds on the arguments of callers.
 
 # A conversation id, project, profile or journal name, in UTF-8: it is part of an LMDB key, which holds 511 bytes.
 NAME_BYTES_MAX: Final = 400
@@ -50,8 +50,8 @@ PAGE_EVENTS: Final = 256
 # RAM that the loaded streams of one memory and the vectors that are searched can take together.
 MEMORY_BYTES_DEFAULT: Final = 512 * 1024 * 1024
 MEMORY_BYTES_MIN: Final = 1024 * 1024
-# Verification: the states that it folds again, in addition to the loaded ones, take one part in ``VERIFY_PARTS_COUNT``
-# of ``memory_bytes``. A repeated event is recognized among the ``RECENT_EVENTS_COUNT`` events after it. Up to
+# Verification: the states that it folds again, in addition to the loaded ones, take at most ``memory_bytes`` divided by
+# ``VERIFY_PARTS_COUNT``. A repeated event is recognized among the ``RECENT_EVENTS_COUNT`` events after it. Up to
 # ``STALE_LINKS_COUNT`` earlier links are tried to find the one that a stale link continues from.
 VERIFY_PARTS_COUNT: Final = 4
 RECENT_EVENTS_COUNT: Final = 65_536
@@ -84,14 +84,14 @@ LINGER_LATE_COUNT_MAX: Final = 256
 AIO_QUEUE_COUNT_MAX: Final = 100_000  # Mutations of one event loop that can wait to be written.
 TURN_SECONDS_MAX: Final = 20  # How long to retry for a turn at the log that other writers took first.
 TURNS_COUNT_MIN: Final = 16  # Minimum number of attempts, because a stalled server can use up all the time in one.
-# How long a caller waits for its turn to be written before it is refused because the store is busy.
+# How long a caller waits for its mutation to be written before it is refused because the store is busy.
 COMMIT_WAIT_SECONDS_MAX: Final = 30
 BELL_SECONDS: Final = 0.05  # How long a caller sleeps at most before it checks whether its mutation was written.
 # How long an event that another process wrote can wait for the subscribers of this process, if nothing wakes them.
 POLL_MS: Final = 20
 # How often a decision that involves a whole memory is retried because other writers changed the memory meanwhile.
 REDO_COUNT_MAX: Final = 64
-ATTEMPTS_COUNT_MAX: Final = 1_000_000  # The same, as the caller of a transaction can choose it.
+ATTEMPTS_COUNT_MAX: Final = 1_000_000  # The same bound, as the caller of a transaction can choose it.
 # How often a witness receives the position of the log; including the time of a flush, it lags less than a second.
 WITNESS_MS: Final = 500
 # How long a process that writes a witness waits for another that does: a millisecond, unless that process is stopped.
@@ -149,7 +149,7 @@ BALLAST_BYTES_MIN: Final = 1024**2
 # The reserve of the largest store; a store of up to half this size can be rewritten and copied whole.
 BALLAST_BYTES_MAX: Final = 16 * 1024**2
 
-# What `refold doctor` warns of.
+# Warning thresholds of `refold doctor`.
 
 # Free disk space; below VALUE_BYTES_MAX, where one value may not fit, it is more than a warning.
 DISK_BYTES_MIN: Final = 1024**3
@@ -228,16 +228,16 @@ PACKED_ROWS_BYTES_MAX: Final = 64 * 1024**2
 KNOWN_EVENTS_COUNT: Final = 256  # Events whose messages are kept, split into terms, in one row.
 KNOWN_ROWS_COUNT: Final = 8  # Such rows that are built at once, while other threads wait.
 CHANGED_EVENTS_COUNT: Final = 4_096  # Events after packed rows that are read to bring them up to date.
-# The vectors of projects with their memories, and those of episodes, can each take one part in so many of
-# ``memory_bytes``; one part in so many stays for loaded streams in any case.
+# The divisors of the shares of ``memory_bytes`` that the vectors of projects, with their memories, and those of
+# episodes can take, and of the share that is always left for loaded streams.
 INDEX_PARTS_COUNT: Final = 2
 EPISODES_PARTS_COUNT: Final = 8
 LOADED_PARTS_COUNT: Final = 4
 SCENARIO_PARTS_COUNT: Final = 4
-"""Each scenario can take one part in so many of ``memory_bytes``."""
+"""The divisor of the share of ``memory_bytes`` that each scenario can take."""
 
 FROZEN_PARTS_COUNT: Final = (
-    8  # States at earlier seqs can take one part in so many of ``memory_bytes``; the last one is always kept.
+    8  # The divisor of the share of ``memory_bytes`` for states at earlier seqs; the last one is always kept.
 )
 
 assert 1 / INDEX_PARTS_COUNT + 1 / EPISODES_PARTS_COUNT + 1 / LOADED_PARTS_COUNT + 1 / FROZEN_PARTS_COUNT <= 1
@@ -288,7 +288,7 @@ EARLIER_EVENTS_COUNT: Final = 20_000
 EPISODES_COUNT_DEFAULT: Final = 2
 EPISODES_RECENT_COUNT: Final = 256  # The newest sessions in which a context looks for ones like a query.
 INJECTED_CHARS_DEFAULT: Final = 4_000
-INJECTED_MEMORIES_COUNT_MAX: Final = 1_000  # Memories recalled by a command, beside one message.
+INJECTED_MEMORIES_COUNT_MAX: Final = 1_000  # Memories that a command recalled, beside one message.
 SCRATCHPAD_CHARS_DEFAULT: Final = 8_000
 BOARD_CHARS_DEFAULT: Final = 8_000
 
@@ -416,7 +416,7 @@ PAGE_BYTES_MAX: Final = 4 * 1024 * 1024  # Events or memories as JSON on one pag
 RECENT_DAYS: Final = 30  # Days whose notes are listed and completed.
 RECALL_COUNT_DEFAULT: Final = 10  # Memories that the prompt ``recall`` shows.
 LINE_BYTES_MAX: Final = VALUE_BYTES_MAX  # One message over stdio; a longer one is skipped and answered with an error.
-LINES_COUNT_MAX: Final = 16  # Messages that were read and wait; when it is reached, the client waits.
+LINES_COUNT_MAX: Final = 16  # Messages that were read and wait; beyond these, the client waits.
 # Requests over stdio without an answer yet, each counted as at least ``REQUEST_BYTES_MIN``; further ones wait unread.
 OPEN_BYTES_MAX: Final = 64 * 1024 * 1024
 REQUEST_BYTES_MIN: Final = 16 * 1024  # About what a small request takes in RAM until it is answered.

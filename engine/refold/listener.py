@@ -54,7 +54,7 @@ def listening_on(port: int, host: str = HOST) -> socket.socket:
 class _ListeningSocket(socket.socket):
     """A socket that answers a connection with 503 and closes it if the process has no descriptor left for it.
 
-    Without it, asyncio would log a traceback for each of up to 2,048 attempts, and make them again every second. One
+    Without it, asyncio would log a traceback for each of up to 2,048 attempts, and repeat them every second. One
     descriptor is reserved for the answer: it is closed, the connection takes its number, and then it is opened again.
     """
 

@@ -93,8 +93,8 @@ class MessageAppended(Event, frozen=True, tag=2):
 class MessageReplaced(Event, frozen=True, tag=91):
     """A message in the window got new content; the message came by the event at ``origin``.
 
-    ``place`` is its place among the messages of that event. Everything else stays: its id, its role, the call that it
-    answers, and whether it is pinned.
+    ``place`` is its place among the messages of that event. Otherwise it stays the same: its id, its role, the call
+    that it answers, and whether it is pinned.
     """
 
     sentence: ClassVar[str] = "message {id!s} of {role!s} became {text}"

@@ -46,7 +46,7 @@ P = ParamSpec("P")
 def _harmless(note: Callable[Concatenate["_Telemetry", P], None]) -> Callable[Concatenate["_Telemetry", P], None]:
     """Return a callback that never raises, even if code of the host does.
 
-    A processor or a sampler of the host may raise, and a commit is written by then.
+    A processor or a sampler of the host can raise, but a commit is written by then.
     """
 
     @wraps(note)
@@ -170,7 +170,7 @@ class _Telemetry:
 _Copies = list[ref[_Telemetry]]
 _copies: Final[dict[MeterProvider | None, _Copies]] = {}
 """By provider, the observers of copies of logs on servers, because a gauge of OpenTelemetry is created once for all of
-them. The lists have no lock, which a forked child could find held; each step on them is one call of C."""
+them. The lists have no lock, which a forked child could find held; each step on them is one C call."""
 
 
 def _watch_lag(telemetry: _Telemetry, meter_provider: MeterProvider | None) -> None:

@@ -128,13 +128,13 @@ class Receipt(Struct, frozen=True):
     """The reach of an erasure: the given seqs and those derived from them, new names of streams, removed cached rows.
 
     ``naming`` are the seqs of the events that ``derived="keep"`` kept and that name the erased conversation, including
-    those of its board. Afterwards the ``files`` of the store were searched, as they are and in base64, for erased names
-    and for ``markers`` texts and values of the erased bodies. ``markers_too_short`` of them were not searched for, and
-    neither was the data that refold records beside them, such as the hashes of a context. ``occurrences`` is how often
-    one was found: 0, unless something that was not erased has the same text, such as the name of a tool. ``named`` are
-    the streams whose names contain the given text; erase these themselves, for example with ``chat.erase()``.
-    ``beyond_reach`` names places that no store can reach and where copies may be: a model was shown the erased content
-    in ``turns`` turns of ``conversations`` conversations.
+    those of its board. Afterwards the ``files`` of the store were searched for erased names and for ``markers`` texts
+    and values of the erased bodies, both as they are and in base64. ``markers_too_short`` of them were not searched
+    for, and neither was the data that refold records beside them, such as the hashes of a context. ``occurrences`` is
+    how often one was found: 0, unless something that was not erased has the same text, such as the name of a tool.
+    ``named`` are the streams whose names contain the given text; erase these themselves, for example with
+    ``chat.erase()``. ``beyond_reach`` names places that no store can reach and where copies may be: a model was shown
+    the erased content in ``turns`` turns of ``conversations`` conversations.
     """
 
     seqs: tuple[int, ...]
@@ -181,7 +181,7 @@ class Outcome(Struct, frozen=True):
 
 
 class Reembedded(Struct, frozen=True):
-    """The result of ``reembed``: the embedder and its dimension, and the number of projects switched and vectors made."""
+    """The result of ``reembed``: the embedder, its dimension, and the numbers of switched projects and new vectors."""
 
     model: str
     dim: int

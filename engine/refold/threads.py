@@ -98,7 +98,7 @@ class Bell:
             pass  # It has rung already.
 
     def wait(self, seconds: float) -> bool:
-        """Wait for a ring, at most for so many seconds; return whether there was one."""
+        """Wait up to ``seconds`` for a ring; return whether there was one."""
         return self._lock.acquire(timeout=seconds)
 
 

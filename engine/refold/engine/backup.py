@@ -77,8 +77,8 @@ def backup(engine: Engine, path: str, store_path: str, progress: Progress | None
 
 
 def _vetted(engine: Engine, made: str, time_ns: int, progress: Progress | None) -> Manifest:
-    """Verify a copy, delete everything but its data file, and return its manifest."""
-    from refold.log.lmdb_file import DATA_FILE  # noqa: PLC0415 - as above
+    """Verify a copy, delete everything except its data file, and return its manifest."""
+    from refold.log.lmdb_file import DATA_FILE  # noqa: PLC0415 - used only here
 
     try:
         with opened(

@@ -39,7 +39,7 @@ class Batch:
         self.transaction = Transaction(engine.reader)
         self.was_entered = self.is_over = False
         self.held: ref[Callable[..., None]] | None = None
-        """A reference to the exit held only by the ``with`` statement; ``None`` if the methods are called directly."""
+        """A weak reference to the exit held by the ``with`` statement; ``None`` if the methods are called directly."""
 
     def __enter__(self) -> Self:
         """Start collecting the mutations of this context."""

@@ -111,7 +111,7 @@ class CheckpointPacker:
         self._checkpoints = checkpoints
         self._loader = loader
         self.underway: dict[int, _PendingRow] = {}
-        """Rows being packed, by stream number; each commit packs a slice more."""
+        """Rows being packed, by stream number; each commit packs another slice."""
         self.tail_due = 0
         """The seq up to which the tail is certainly within its bound."""
 
@@ -269,7 +269,7 @@ class LazyIndex:
     def whole(self, use: Callable[[], T]) -> T:
         """Call `use`, which reads or changes rows, and return its result.
 
-        Any exception but a ``RefoldError`` marks the rows as torn.
+        Any exception except ``RefoldError`` marks the rows as torn.
         """
         try:
             return use()
@@ -336,7 +336,7 @@ class FrozenStates:
 
 
 class StreamEviction:
-    """Eviction by a clock hand that goes round the streams in RAM and evicts those not used since it last passed.
+    """Eviction by a clock hand that cycles through the streams in RAM and evicts those not used since its last pass.
 
     This is second chance instead of an LRU list: a touch sets one attribute and takes no lock.
 
@@ -366,7 +366,7 @@ class StreamEviction:
         self._index = index
         self._bytes_max = bytes_max
         self.share_bytes = bytes_max // LOADED_PARTS_COUNT
-        """The bytes that streams can always take; below that, none is evicted."""
+        """The bytes that streams can always take; below that, nothing is evicted."""
 
     @property
     def is_over(self) -> bool:

@@ -72,7 +72,7 @@ class Engine:
         self.shared: ReplicaLog | None = None
         """The log, if it is a copy of one on a server."""
         self.is_durable = False
-        """Whether what a commit wrote survives a power loss once the commit has returned."""
+        """Whether a commit survives a power loss once it has returned."""
         self.witness: Witness | None = None
         """The file away from the store that records how far the log has come, if there is one."""
         watch(self)
@@ -118,7 +118,7 @@ class Engine:
         return self.writer.exclusive()
 
     def subscribe(self, function: "Subscriber", after: int | None, branch: int) -> "Subscription":
-        """Call a function with a branch's events after ``after``, or only new ones for ``None``, until it is closed."""
+        """Subscribe a function to a branch's events after ``after``, or to new ones for ``None``, until closed."""
         from refold.engine.subscriptions import Subscriptions  # noqa: PLC0415 - loaded only for subscribers
 
         with self.reader.state_lock:
@@ -150,13 +150,13 @@ class Engine:
                 try:
                     caches = [*reader.index.graph_rows(), *reader.more_rows(), *reader.head_digests.take()]
                     for rows in reader.packer.rest(reader.head, caches):
-                        # The rows may hold data that another machine has erased meanwhile; then everything was read
-                        # again.
+                        # The rows may hold data that another machine has erased meanwhile. In that case everything was
+                        # read again, and they are not stored.
                         put = partial(self.writer.put, rows, is_current=lambda: reader.streams is begun)
                         if not reader.log.in_turn(put):
                             break
                 except TurnLost:
-                    pass  # RAM is from before an erasure by another process, and nothing depends on it.
+                    pass  # RAM predates an erasure by another process, and nothing depends on it.
                 except BaseException:
                     reader.is_torn = True
                     raise
@@ -196,8 +196,8 @@ class Engine:
     def _finish(self) -> None:
         """Store the caches and advance the witness.
 
-        If everything is durable, checkpoint rows that cannot be stored raise no error: for lack of space or of a turn,
-        because the store is no longer at its path, or because the disk failed.
+        If all events are durable, a failure to store checkpoint rows is no error: there may be no space or no turn, the
+        store may no longer be at its path, or the disk may have failed.
         """
         log = self.reader.log
         head = log.head()

@@ -212,7 +212,7 @@ def _hashes_in(engine: Engine, page: Sequence[int], begins: Mapping[int, int]) -
     shown = {each.stamp.seq: each for each in engine.reader.loader.recorded(sorted(owners.values()))}
     for seq, owner in owners.items():
         event, stamp = shown[owner]
-        # If the source is no context, or was erased, nothing tells what it showed, nor can it be rebuilt.
+        # If the source is no context or was erased, there is no record of what it showed, and it cannot be rebuilt.
         if not isinstance(event, ContextShown) or stamp.erased:
             yield seq
             continue
@@ -414,7 +414,7 @@ BEYOND_REACH: Final = (
 
 
 ON_A_SERVER: Final = "the server's own logs of writes, its replicas' included, and its backups, until they are gone"
-"""What else is beyond reach for a log on a server."""
+"""Also beyond reach, for a log on a server."""
 
 
 def erase_seqs(engine: Engine, seqs: Collection[int], *, derived: bool) -> Receipt:
@@ -538,9 +538,9 @@ def _erase_alone(engine: Engine, plan: Callable[[Sequence[Base]], Plan]) -> Rece
 
 
 def _finish(engine: Engine) -> None:
-    """Store what the erasure packed again, and make a server drop what it keeps."""
+    """Store the rows that the erasure packed again, and make a server drop the erased bytes."""
     if not engine.is_unswept:
-        with suppress(StoreError):  # The erasure is complete; anything missing from what this stores is computed again.
+        with suppress(StoreError):  # The erasure is complete; rows that this cannot store are computed again.
             engine.settle()
         return
     try:
@@ -600,8 +600,8 @@ def _take_turn(engine: Engine, plan: Callable[[Sequence[Base]], Plan], turn: Log
 def _group(engine: Engine, seqs: Sequence[int], left: Sequence[Sealed], emptied: Iterable[str]) -> Group:
     """Return the events that record the erasure, with the digest of what is left of each record.
 
-    A stream that is erased whole and continued from another one is emptied, because what it holds of that one is not
-    erased.
+    A stream that is erased whole and continued from another one is emptied, because the data that it took from that one
+    is not erased.
     """
     digests = {last: digest_of(record[HASH_BYTES:]) for last, record in left}
     group = Group(engine.reader)

@@ -208,9 +208,7 @@ class FoldCheck:
             del self._streams[number]
 
     def _compare_row(self, number: int, stream: _Stream, seq: int, version: int) -> None:
-        """Record a checkpoint row as correct if it is the state at its seq and names the events since the last kept
-        row.
-        """
+        """Record a checkpoint row as correct if it is the state at its seq and names the events since a kept one."""
         stream.rows -= 1
         stream.row = seq
         key = number_key(number) + SEQ.pack(seq)
@@ -259,7 +257,7 @@ class FoldCheck:
             self._weight -= weight
             del self._streams[number]
             self._postponed.add(number)
-        # A single stream may take what it needs.
+        # A single stream can take as much as it needs.
         self._weight = min(self._weight, self._memory_bytes // 2)
 
     def finish(self, heads: Mapping[int, tuple[int, int]]) -> Iterator[Finding]:

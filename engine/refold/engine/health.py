@@ -42,7 +42,7 @@ _CHECKS: Final[dict[str, Callable[["Engine", float], None]]] = {
 
 
 def health(engine: "Engine", max_lag_seconds: float) -> Health:
-    """Return the health of an engine; its copy of a log on a server may be up to ``max_lag_seconds`` behind."""
+    """Return the health of an engine, whose copy of a log on a server can lag by up to ``max_lag_seconds``."""
     problem = message = ""
     for name, check in _CHECKS.items():
         try:

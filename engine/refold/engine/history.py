@@ -56,8 +56,7 @@ def _differences(
 
 
 def _same(before: object, after: object) -> bool:
-    """Return whether two values are the same JSON; ``1``, ``1.0`` and ``true`` differ, and so do ``0.0`` and ``-0.0``.
-    """
+    """Return whether two values are the same JSON; ``1``, ``1.0`` and ``true`` differ, as do ``0.0`` and ``-0.0``."""
     return type(before) is type(after) and before == after and (type(before) is not float or str(before) == str(after))
 
 
@@ -186,8 +185,7 @@ def _valued(engine: Engine, *sides: dict[str, Any]) -> tuple[dict[str, Any], ...
 
 
 def stats(engine: Engine, branch: int, path: str | None, at: int | None) -> Stats:
-    """Return the counts of events, of a branch's streams by kind, and of its named snapshots, and the sizes in bytes.
-    """
+    """Return the counts of events, of a branch's streams by kind and of its named snapshots, and sizes in bytes."""
     from refold.log.ballast import reserved_bytes  # noqa: PLC0415 - loaded only for statistics
 
     counts = {kind: len(ids(engine, branch, kind, at=at, after=None, limit=None)) for kind in fold.KINDS}

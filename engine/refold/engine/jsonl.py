@@ -1,7 +1,7 @@
 """Lines of an export: an event with its stamp as JSON and back, and whether a line fits those before it.
 
-Values that events hold as msgpack appear as plain JSON, and numbers of streams as names, so that the file can be read
-by a person and loaded by another store. Pure.
+Values that events hold as msgpack appear as plain JSON, and numbers of streams as names, so that a person can read the
+file and another store can load it. Pure.
 """
 
 from array import array
@@ -43,7 +43,7 @@ from refold.views.window import EVICTION
 
 JSONL_FORMAT: Final = 1
 _MESSAGES: Final = (MessageAppended, MessageReplaced)
-"""The events that show their content under one name, whatever it is."""
+"""The events that show their content under one name, whatever its type."""
 
 _PACKED: Final = {
     "calls": "tool_calls",
@@ -59,11 +59,11 @@ _BINARY: Final = "item"
 
 _BYTES: Final = "$bytes"
 _DICT: Final = "$dict"
-"""The keys under which bytes are shown, in base64, and a dict that would be taken for one of the two."""
+"""The keys under which bytes are shown, in base64, and a dict that could be mistaken for one of the two."""
 
 
 def shown_value(value: object) -> Any:
-    """Return a value of JSON and bytes as JSON alone."""
+    """Return a value of JSON and bytes as JSON only."""
     if isinstance(value, bytes):
         return {_BYTES: b64encode(value).decode()}
     if isinstance(value, list):
@@ -75,7 +75,7 @@ def shown_value(value: object) -> Any:
 
 
 def meant_value(shown: object) -> Any:
-    """Return the value that is shown; ``msgspec.ValidationError`` for bytes that are no base64."""
+    """Return the value that ``shown`` stands for; ``msgspec.ValidationError`` for bytes that are not base64."""
     if isinstance(shown, list):
         return list(map(meant_value, cast("list[object]", shown)))
     if not isinstance(shown, dict):
@@ -117,10 +117,10 @@ class Line(Struct, frozen=True, omit_defaults=True):
 
 
 class Numbers(NamedTuple):
-    """The numbers of the names in lines; an unknown name is a ``KeyError``."""
+    """Lookups from the names in lines to numbers; an unknown name raises ``KeyError``."""
 
     stream: Callable[[str, str], int]
-    """By the name of the branch and that of the stream."""
+    """By the names of the branch and the stream."""
     branches: dict[str, int]
 
 
@@ -129,7 +129,7 @@ _HEAD: Final = msgspec.json.Decoder(Head)
 
 
 def head_of(line: bytes) -> Head:
-    """Return the head of an export; ``InvalidInput`` if it is none, or of a newer format."""
+    """Return the head of an export; ``InvalidInput`` if the line is not a head, or is of a newer format."""
     try:
         head = _HEAD.decode(line)
     except checks.UNDECODABLE as error:
@@ -154,9 +154,9 @@ def line_of(line: bytes, number: int) -> Line:
 
 
 def event_to_json(event: Event, names: Names, *, erased: bool) -> dict[str, Any]:
-    """Return an event's fields by their public names, those that were not given left out; no body once erased.
+    """Return an event's fields by their public names, without unset ones; an erased event has no body.
 
-    Nor that of an ``Erased`` event: another store has other records.
+    The body of an ``Erased`` event is left out too, because another store has other records.
     """
     fields = fold.STRUCTURAL[type(event)] if erased or isinstance(event, Erased) else event.__struct_fields__
     shown: dict[str, Any] = {}
@@ -180,7 +180,7 @@ def event_to_json(event: Event, names: Names, *, erased: bool) -> dict[str, Any]
 
 
 def _base(number: int, names: Names) -> dict[str, str]:
-    """Return the stream that an event goes on from, and the branch of it where that is not the main line."""
+    """Return the stream that an event continues from, and its branch unless that is the main line."""
     if not number:
         return {"base_stream": ""}
     branch = names.branch_of(number)
@@ -221,7 +221,7 @@ def _refuse_surplus(shown: dict[str, Any], event_type: type[Event]) -> None:
 def _field(shown: dict[str, Any], field: msgspec.structs.FieldInfo, numbers: Numbers) -> Any:
     name = _PACKED.get(field.name, field.name)
     if name not in shown:
-        # The empty tuple and None are left out of the line; nothing else may be missing.
+        # Empty tuples and None are left out of a line; nothing else can be missing.
         return msgspec.convert(() if "tuple" in str(field.type) else None, field.type)
     value = shown[name]
     if field.name == "base_stream":
@@ -235,7 +235,7 @@ def _field(shown: dict[str, Any], field: msgspec.structs.FieldInfo, numbers: Num
     return msgspec.convert(value, field.type, strict=True)
 
 
-# The position of every stream of every branch, line by line of an export, before any of it is in a store.
+# The positions of all streams of all branches, line by line of an export, before any of it is in a store.
 
 _END = 2**64
 
@@ -258,7 +258,7 @@ class Positions:
         """The version that a branch's stream continues from."""
 
     def __len__(self) -> int:
-        """Return how many streams have events, those of all branches together."""
+        """Return the number of streams that have events, over all branches."""
         return len(self._seqs)
 
     def has(self, branch: int, stream: str) -> bool:
@@ -278,12 +278,12 @@ class Positions:
             branch, until = self.elder(branch, until)
 
     def elder(self, branch: int, until: int) -> tuple[int, int]:
-        """Return the branch that one was forked from, and up to which seq it inherits."""
+        """Return the parent of a branch, and the seq up to which the branch inherits from it."""
         fork = self.forks[branch - 1]
         return fork.parent, min(until, fork.seq)
 
     def note(self, branch: int, stream: str, seq: int) -> None:
-        """Take note of a stream's next event."""
+        """Record a stream's next event."""
         key = key_of(branch, stream)
         if key not in self._seqs:
             self._inherited[key] = self.at(branch, stream).version
@@ -301,27 +301,27 @@ class ExportState:
         self._actors: dict[str, int] = dict(ACTOR_NUMBERS)
         self._positions = Positions()
         self._opened: dict[str, list[tuple[int, bool]]] = {}
-        """From which seq on a conversation was open, or was not any more."""
+        """Conversation -> the seqs at which it was opened or closed, each with whether it was open from then on."""
         self._erased: set[int] = set()
         self._explained: set[int] = set()
-        """The seqs that events of erasures name."""
+        """The seqs that ``Erased`` events name."""
 
     @property
     def streams(self) -> int:
-        """How many streams have events, those of all branches together."""
+        """Number of streams that have events, over all branches."""
         return len(self._positions)
 
     @property
     def unexplained(self) -> tuple[int, ...]:
-        """The seqs of erased events that no event of an erasure names: the export ends before that one."""
+        """The seqs of erased events that no ``Erased`` event names, because the export ends before it."""
         return tuple(sorted(self._erased - self._explained))
 
     def number(self, fork: str, stream: str) -> int:
-        """Return the number of a stream in the order in which lines name them: the same in every pass."""
+        """Return the number of a stream, in the order in which lines name streams: the same in every pass."""
         return self._numbers.setdefault(key_of(self.branches[fork], stream), len(self._numbers) + 1)
 
     def actor(self, line: Line) -> int:
-        """Return the number of a line's actor; ``InvalidInput`` for one that no line before it named."""
+        """Return the number of a line's actor; ``InvalidInput`` if no earlier line named the actor."""
         number = self._actors.get(line.actor)
         if number is None:
             raise InvalidInput(
@@ -353,7 +353,7 @@ class ExportState:
             branch, until = self._positions.elder(branch, until)
 
     def note(self, line: Line, event: Event) -> None:
-        """Take note of a line."""
+        """Record a line."""
         branch = self.branches[line.branch]
         self._positions.note(branch, line.stream, line.seq)
         if line.erased:
@@ -374,7 +374,7 @@ class ExportState:
 
 
 def _opens(event: Event) -> bool | None:
-    """Return whether an event leaves its conversation open or closed, ``None`` where it says nothing of that."""
+    """Return whether an event leaves its conversation open or closed, or ``None`` if it does neither."""
     if isinstance(event, ForkDropped):
         return False
     if isinstance(event, StateImported):
@@ -384,17 +384,17 @@ def _opens(event: Event) -> bool | None:
     return True if isinstance(event, ConversationOpened) else None
 
 
-# Checks on the lines of an export: each must fit what came before it, and hold nothing that no verb could have written.
+# Checks on the lines of an export: each must fit those before it, and hold nothing that no verb could have written.
 #
-# An export is a text file that people keep, mend and hand on. Everything that a fold relies on is checked here,
-# before the first event of a load is written.
+# An export is a text file that people keep, edit and pass on. Everything that a fold relies on is checked here, before
+# a load writes its first event.
 
 _SIGNED_MAX: Final = 2**63
 _POINTERS: Final = frozenset((*fold.SCALAR_SEQS, "base_seq"))
 
 
 class ExportCheck:
-    """The state of an export so far."""
+    """The checks of an export's lines, in order."""
 
     def __init__(self, state: ExportState) -> None:
         self.events = 0
@@ -403,7 +403,7 @@ class ExportCheck:
         self._command = 0
 
     def vet(self, line: Line, event: Event) -> None:
-        """Take note of the next line; ``InvalidInput`` with its seq if it cannot be what was exported."""
+        """Check the next line; ``InvalidInput`` with its seq if it cannot have been exported."""
         problem = _first(self._problems(line, event))
         if problem is not None:
             raise InvalidInput(f"seq {line.seq}: {problem}; export again, the file was changed")
@@ -443,7 +443,7 @@ class ExportCheck:
             yield "its command or cause is out of order"
 
     def _pointers(self, line: Line, event: Event) -> Iterator[str]:
-        """Check that what an event names came before it."""
+        """Check that everything an event names came before it."""
         named = [*event.sources, *getattr(event, "seqs", ())]
         if not all(1 <= seq < line.seq for seq in named):
             yield "it names a seq that does not come before it"
@@ -457,7 +457,7 @@ class ExportCheck:
             yield f"{line.stream} is not open"
 
     def _base(self, line: Line, event: Event) -> Iterator[str]:
-        """Check that the stream that an event goes on from, or names, is there, and of its own kind."""
+        """Check that the base stream of an event exists and, for a fork or a restore, is of the same kind."""
         base = line.event.get("base_stream")
         if isinstance(event, SnapshotNamed) and base == "":
             return  # A snapshot of the whole memory.
@@ -467,7 +467,7 @@ class ExportCheck:
             yield f"its base {base} is of another kind than {line.stream}"
 
     def _erasing(self, line: Line, event: Erased) -> Iterator[str]:
-        """Check that what an erasure names has lost its body, and that the erasure itself is kept."""
+        """Check that the events that an erasure names are marked as erased, and that the erasure itself is not."""
         if line.erased:
             yield "an erasure is never erased"
         kept = next((seq for seq in event.seqs if not self._state.is_erased(seq)), None)
@@ -475,7 +475,7 @@ class ExportCheck:
             yield f"it says that seq {kept} was erased, and the line of seq {kept} is not marked so"
 
     def _forking(self, line: Line, event: BranchForked) -> Iterator[str]:
-        """Check what the lines behind a fork of the memory rely on."""
+        """Check the properties of a fork of the memory that later lines rely on."""
         if line.branch or line.stream != STORE_STREAM:
             yield f"a fork of the memory belongs in {STORE_STREAM} of the main line alone"
         if not line.erased:
@@ -485,7 +485,7 @@ class ExportCheck:
 
 
 def problem_in(event: Event) -> str | None:
-    """Return the first flaw of an event from outside that no verb could have written, ``None`` without one."""
+    """Return the first flaw in an event from outside that no verb could have written, or ``None``."""
     return _first(_contents(event, is_erased=False))
 
 
@@ -504,7 +504,7 @@ def _contents(event: Event, *, is_erased: bool) -> Iterator[str]:
 
 
 def _fields(event: Event) -> Iterator[str]:
-    """Check what holds for every field: no number is negative, infinite or too large, no text too long."""
+    """Check every field: numbers are finite, in range and, except in times, not negative; texts are not too long."""
     rows: list[Struct] = [event]
     if isinstance(event, StateImported):
         rows += [*event.messages, *event.bodies]
@@ -526,7 +526,7 @@ def _scalar(field: str, value: object) -> Iterator[str]:
 
 
 def _values(event: Event) -> Iterator[str]:
-    """Check budgets, policies and names, and what an imported state holds of several views."""
+    """Check budgets, policies and names, and the values that an imported state has for several views."""
     if isinstance(event, ConversationOpened):
         checks.window_tokens(event.window_tokens)
         checks.name(event.counter, "counter")

@@ -368,7 +368,7 @@ class Loader:
         return fold.decode_all([found.array for found in self._log.events_at(seqs)])
 
     def _weigh(self, seqs: Sequence[int]) -> None:
-        """Count events that may be read later as read, each with the size of the last one."""
+        """Count events that may be read later as already read, each with the size of the last one."""
         if seqs:
             self.events_read += len(seqs)
             self.bytes_read += len(seqs) * len(self._log.events_at(seqs[-1:])[0].array)

@@ -1,8 +1,8 @@
-"""A memory moved: from a directory to a server, from there to a directory, or to another server, while others write.
+"""Moving a memory while it is written to: from a directory to a server, from there to a directory or another server.
 
-Records go first, in the order of the log, as often as others have written more. Then the old side is marked, so that it
-takes no more writes, and the rest follows. The new side can be opened once it is whole and has the state of the
-old one; who runs a move that was cut off again goes on with it.
+Records go first, in the order of the log, and again while writers add more. Then the old side is marked, so that it
+takes no more writes, and the rest follows. The new side can be opened once it is whole and has the state of the old
+one. Running an interrupted move again resumes it.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,18 +24,18 @@ from refold.log.replica import CACHES, connect, is_local, replace_stale
 from refold.results import Moved
 
 _COMMIT_BYTES: Final = 512 * 1024
-"""What one commit holds of records or rows, about."""
+"""The approximate size of the records or rows in one commit."""
 _REST_EVENTS: Final = 1_000
-"""So few events are left to the time without writes."""
+"""The number of events that can be left for the time without writes."""
 
 Progress = Callable[[int, int], None]
 
 
 def move(source: str, target: str, opened: Callable[..., AbstractContextManager[Engine]], progress: Progress) -> Moved:
-    """Move a memory to an address or to a new directory, and return what was moved; ``opened`` opens a side.
+    """Move a memory to an address or to a new directory, and return a summary; ``opened`` opens a side.
 
-    Raises ``InvalidInput`` where the target holds something else, ``StoreCorrupt`` where the new side does not have the
-    state of the old one: then the old side can be written to as before.
+    Raises ``InvalidInput`` if the target holds something else, and ``StoreCorrupt`` if the new side does not have the
+    state of the old one; the old side can then be written to as before.
     """
     with opened(source, readonly=False) as old:
         _carry(old, target, progress)
@@ -51,7 +51,7 @@ def move(source: str, target: str, opened: Callable[..., AbstractContextManager[
 
 
 def _carry(source: Engine, target: str, progress: Progress) -> None:
-    """Put all of a memory on the new side, and let the old one take no more writes."""
+    """Copy all of a memory to the new side, and keep the old one from taking more writes."""
     source.refresh()
     mark = source.reader.log.row("meta", MOVED_KEY)
     if mark is not None and mark.decode() != shown_address(target):
@@ -72,7 +72,7 @@ def _state(engine: Engine) -> Moved:
 
 
 def _mark(source: Engine, target: str) -> None:
-    """Let the old side take no writes from here on, and take in what was written before."""
+    """Mark the old side, so that it takes no more writes, and catch up with earlier ones."""
     _write_mark(source, shown_address(target).encode())
     source.refresh()
     with source.reader.state_lock:
@@ -85,7 +85,7 @@ def _write_mark(source: Engine, mark: bytes | None) -> None:
 
 
 def _to_directory(source: Engine, target: str) -> None:
-    from refold.log.lmdb_file import delete_rows  # noqa: PLC0415 - a server needs none of it
+    from refold.log.lmdb_file import delete_rows  # noqa: PLC0415 - a move to a server needs none of it
 
     is_marked = False
     try:
@@ -101,18 +101,18 @@ def _to_directory(source: Engine, target: str) -> None:
 
 
 class _Push:
-    """The new side of a move to a server: commits that only this process appends."""
+    """The new side of a move to a server, where only this process appends commits."""
 
     def __init__(self, commits: CommitLog, source: Engine) -> None:
         self._commits = commits
         self._source = source
         self._last = 0
         self.seq = 0
-        """The seq of the last event that is there."""
+        """The seq of the last event on the server."""
         self.is_whole = False
 
     def begin(self) -> None:
-        """Begin the log of the server, or find the end of a move that was cut off."""
+        """Start the log on the server, or find where an interrupted move stopped."""
         log, reader = self._source.reader.log, self._source.reader
         store = log.row("meta", STORE_ID_KEY)
         after, is_same = 0, False
@@ -152,7 +152,7 @@ class _Push:
             progress(self.seq, max(until, self._source.reader.head))
 
     def rows(self) -> None:
-        """Append all rows that the log has beside its records, and say that the new side is whole."""
+        """Append all rows that the log has beside its records, and mark the new side as whole."""
         waiting, size = list[Row](), 0
         for row in self._all_rows():
             waiting.append(row)
@@ -171,7 +171,7 @@ class _Push:
                         yield row
 
     def replace_erased(self) -> None:
-        """Put what is left of them in the place of records that were erased since they were appended."""
+        """Replace records that were erased since they were appended with what is left of them."""
         if not replace_stale(self._commits, self._source.reader.log, self._last):
             raise StoreCorrupt(f"another process wrote to {self._commits.name} during the move; remove it, move again")
 

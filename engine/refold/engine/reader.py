@@ -143,7 +143,7 @@ TAGS_KEY: Final = b"tags"
 MOVED_KEY: Final = b"moved"
 """The key of the row that says where this memory was moved to; a moved memory takes no more writes."""
 UNSWEPT_KEY: Final = b"unswept"
-"""The key of the row that says that a server may still hold erased bytes; it has the seq of the last erasure."""
+"""The key of the row that marks erased bytes that a server may still hold; its value is the last erasure's seq."""
 
 
 class Reader:

@@ -41,7 +41,7 @@ class Start(NamedTuple):
 
 
 def starts_of(reader: Reader, recorded: Recorded) -> Iterator[Start]:
-    """Yield the state that an event lets a stream continue from, if it does: of another stream, or its own."""
+    """Yield the state that a stream continues from at an event, if any: of another stream, or its own."""
     event = recorded.event
     if isinstance(event, (Forked, Restored)) and event.base_stream:
         names = reader.names()

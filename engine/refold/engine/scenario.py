@@ -1,8 +1,8 @@
 """Scenarios: the same log under other policies, or with events left out, folded by the same fold and never written.
 
-A scenario is a reader of its own over the same log. Where it is to differ, a *lens* gives the fold another event in the
-place of the log's: an opening with another policy or budget, an addition in the place of a merge, or one that is folded
-into nothing. The checkpoint rows of the log tell it where the events of a stream are, and no state.
+A scenario is a separate reader over the same log. Where it differs, a *lens* replaces an event of the log for the fold:
+with an opening that has another policy or budget, with an addition instead of a merge, or with an event that is folded
+into nothing. The checkpoint rows of the log tell it where the events of a stream are, but give it no state.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -36,10 +36,10 @@ from refold.views.facts import FACTS
 from refold.views.window import WINDOW, MessagesRecalled, Window, WindowResized
 
 LEFT_OUT: Final = fold.Unknown((), 0, b"")
-"""Folded in the place of an event that is left out: into nothing."""
+"""Folded in place of an event that is left out: into nothing."""
 
 STARTING: Final = (ConversationOpened, Forked, Restored, StateImported, ForkDropped)
-"""The events that a conversation stands on: none of them is left out by itself."""
+"""The events that a conversation is based on; none of them is left out by itself."""
 
 T = TypeVar("T")
 
@@ -52,23 +52,23 @@ class Changes(Struct, frozen=True, kw_only=True):
     dedupe: float | None = None
     without: frozenset[int] = frozenset()
     occurred_ns: int | None = None
-    """Leaves out what occurred later than this."""
+    """Leaves out events that occurred after this time."""
 
     @property
     def selection(self) -> "Changes":
-        """The part of them that concerns more than windows."""
+        """The changes that concern more than windows."""
         return replace(self, window_tokens=None, policy=None)
 
 
 class ScenarioLens:
-    """Gives the fold of a scenario another event in the place of one in the log."""
+    """Replaces events of the log in the fold of a scenario."""
 
     def __init__(self, changes: Changes, begun: Collection[str]) -> None:
         self._changes = changes
         self._begun = begun
-        """The streams of which something is not left out, where the time counts."""
+        """The streams that keep some event, if events are left out by time."""
         self._undone: set[int] = set()
-        """The seqs of merges that did not happen."""
+        """The seqs of merges that do not happen in the scenario."""
         self.maps: dict[type[Event], Callable[[Any, Stamp], Event]] = {}
         if changes.window_tokens is not None or changes.policy is not None:
             self.maps |= {ConversationOpened: self._opened, StateImported: self._imported}
@@ -79,11 +79,11 @@ class ScenarioLens:
 
     @property
     def leaves_out(self) -> bool:
-        """Whether it may leave out a message."""
+        """Whether this can leave out a message."""
         return bool(self._changes.without) or self._changes.occurred_ns is not None
 
     def has(self, stream: str) -> bool:
-        """Return whether anything of a stream is left in."""
+        """Return whether any event of a stream remains."""
         return self._changes.occurred_ns is None or stream in self._begun
 
     def shown(self, event: Event, stamp: Stamp) -> Event:
@@ -111,12 +111,12 @@ class ScenarioLens:
         return replace(event, window_tokens=self._changes.window_tokens or event.window_tokens)
 
     def _merged(self, event: MemoryMerged, stamp: Stamp) -> Event:
-        """Return the addition of what was merged, if the cosine was not over the threshold."""
+        """Return the addition of the merged memory instead, if the cosine was not over the threshold."""
         if self._changes.dedupe is None or event.cosine > self._changes.dedupe or stamp.erased:
             return event
         self._undone.add(stamp.seq)
         if event.incoming is None:
-            return LEFT_OUT  # Both memories were there before.
+            return LEFT_OUT  # Both memories existed before.
         entry: Entry = carried_back(event.other, event.incoming, 0)
         return MemoryAdded(
             event.sources,
@@ -139,7 +139,7 @@ class ScenarioLens:
 
 
 class ScenarioLog:
-    """The log of a scenario: the same one, read only, without what is cached of its states."""
+    """The log of a scenario: the same log, read-only, without the caches of its states."""
 
     readonly = True
 
@@ -154,11 +154,11 @@ class ScenarioLog:
         return self._reader.current_head()
 
     def row(self, table: Table, key: bytes) -> bytes | None:
-        """Return a row, none of those that hold states or what was computed from them."""
+        """Return a row, or ``None`` in a table that holds data computed from states."""
         return None if table in _OF_STATES else self._reader.log.row(table, key)
 
     def row_read(self, table: Table, key: bytes, read: Callable[[Any], T]) -> T | None:
-        """Call ``read`` with the value of a row, none of those, and return its result."""
+        """Call ``read`` with the value of a row and return its result; ``None`` in one of those tables."""
         return None if table in _OF_STATES else self._reader.log.row_read(table, key, read)
 
 
@@ -166,7 +166,7 @@ _OF_STATES: Final = frozenset(("digests", "graphs"))
 
 
 def begun_by(reader: Reader, occurred_ns: int, until: int) -> set[str]:
-    """Return the streams of which something had occurred by a time."""
+    """Return the streams in which an event had occurred by a time."""
     numbers: set[int] = set()
     for record in records_through(reader.log, 0, until):
         numbers |= {number for seq, number, _, _, when, *_ in record.rows() if when <= occurred_ns and seq <= until}
@@ -189,7 +189,7 @@ def scenario_engine(reader: Reader, changes: Changes, until: int) -> Engine:
 
 
 class Need(NamedTuple):
-    """A message that was needed when it had left a window: its id or its seq, by which event, and why."""
+    """A message that was needed after it had left a window: its id or seq, the event that needed it, and why."""
 
     conversation: str
     target: str | int
@@ -198,38 +198,38 @@ class Need(NamedTuple):
 
 
 class Track:
-    """One scenario in a pass: its lens, its loader, its states; the first of a selection folds all views of it."""
+    """One scenario in a pass: its lens, its reader and its states; the first of a selection folds all views of it."""
 
     def __init__(self, lens: Lens | None, reader: Callable[[], Reader], until: int) -> None:
         self.lens = lens
         self.reader = reader
-        """Makes the reader of the scenario, which only a fork or a restore needs."""
+        """Returns the reader of the scenario, which only a fork or a restore needs."""
         self.until = until
         self.first: Track = self
         self.states: States = States(str)
         self.needs: list[Need] = []
         self.since: dict[int, int] = {}
-        """Number of a conversation -> the first seq after which it had other messages than the log's."""
+        """Number of a conversation -> the first seq after which its messages differ from the log's."""
         self.digests: dict[tuple[str, str], bytes] = {}
         """The digests of its views, by stream and view."""
         self.windows: list[tuple[str, int, tuple[int, ...], tuple[int, ...]]] = []
-        """Conversations with another window than the log's: since when, which seqs it lacks, which it has besides."""
+        """Conversations whose window differs from the log's: since which seq, the seqs it lacks, and those it adds."""
         self.facts: dict[str, dict[str, Any]] = {}
-        """The memories of the projects that are other than in the log; of the log, all that are other somewhere."""
+        """The memories of projects that differ from the log's; for the log, those that differ in any track."""
 
     def state_hash(self) -> str:
         """Return the state hash of the scenario."""
-        from refold.engine.history import hash_of  # noqa: PLC0415 - no part of a pass
+        from refold.engine.history import hash_of  # noqa: PLC0415 - not needed in a pass
 
         rows = [(stream, [(view, digest)]) for (stream, view), digest in self.digests.items()]
         return hash_of(rows)
 
 
 def sweep(reader: Reader, branch: int, tracks: Sequence[Track]) -> None:
-    """Fold the log once for all tracks, which end at the same seq and the first of which is the log as it is.
+    """Fold the log once for all tracks, which end at the same seq; the first track is the log as it is.
 
-    Of the tracks whose changes concern windows alone, the first folds every view and the others theirs. The window of a
-    conversation is folded in so many parts of the log's conversations as keep the RAM within its bound.
+    Of the tracks that differ in windows only, the first folds every view and the others only windows. To keep RAM
+    within its bound, the conversations are split into parts, with a pass over the log for each.
     """
     until = tracks[0].until
     parts = 1 + reader.log.files.size_bytes() // reader.memory_bytes
@@ -242,11 +242,11 @@ def sweep(reader: Reader, branch: int, tracks: Sequence[Track]) -> None:
 
 _DIGEST_BYTES: Final = 8
 _RUN_COUNT: Final = 64
-"""Messages of a conversation that are folded at once: more are no quicker, and wait in RAM."""
+"""Number of messages of a conversation to fold at once; more are no faster, and wait in RAM."""
 
 _WINDOWED: Final = frozenset(WINDOW.handlers)
 _CHANGED: Final = frozenset((*STARTING, WindowResized))
-"""The events of windows of which a lens may make others, beside those that it leaves out."""
+"""The window events that a lens can replace, besides those that it leaves out."""
 
 _NEEDING: Final = frozenset((MessageAppended, MessagesRecalled, MemoriesRecalled))
 
@@ -261,12 +261,12 @@ class _Pass:
         self._calls: dict[tuple[int, bytes], str] = {}
         """Conversation and digest of a call -> the id of the last message that made it."""
         self._numbers: dict[str, int] = {}
-        self._chats: dict[int, bool] = {}  # Whether the stream of a number is a conversation.
+        self._chats: dict[int, bool] = {}  # Number of a stream -> whether it is a conversation.
         self._others: dict[tuple[int, Track], list[fold.State]] = {}
         self._alike: dict[int, list[tuple[Track, Window]]] = {}
-        """Conversation -> the log, and the tracks whose window was always as large as the log's."""
+        """Conversation -> the log's track and those whose window was always as large as the log's."""
         self._runs: dict[int, tuple[list[Stamp], list[Event]]] = {}
-        """Conversation -> messages that wait to be folded in one run, until something asks for its windows."""
+        """Conversation -> messages that wait to be folded in one run, until its windows are needed."""
         for track in tracks:
             if track.first is track:
                 track.states = States(self._name_of)
@@ -278,7 +278,7 @@ class _Pass:
         ]
 
     def run(self, until: int, bounds: Any) -> None:
-        """Fold the events up to a seq, then take what is asked of the states."""
+        """Fold the events up to a seq, then collect the results from the states."""
         loader = self._reader.loader
         for items in loader.all_numbered(until, bounds):
             for number, event, stamp in items:
@@ -327,7 +327,7 @@ class _Pass:
             self._compare(number, stamp.seq)
 
     def _fold_run(self, number: int) -> None:
-        """Fold the messages that wait: all at once, but step by step in windows that are as large as the log's."""
+        """Fold the waiting messages: at once, but step by step in windows that are as large as the log's."""
         stamps, events = self._runs.pop(number, ((), ()))
         if not events:
             return
@@ -348,7 +348,7 @@ class _Pass:
     def _fold_alike(
         self, number: int, stamps: Sequence[Stamp], rows: dict[Track, tuple[fold.State, Sequence[Event]]]
     ) -> None:
-        """Fold messages as far as they fit into all windows at once, then the one by which windows may differ."""
+        """Fold at once the messages that fit into all windows, then the one that can make windows differ, and so on."""
         place = 0
         while place < len(stamps):
             alike = self._alike_of(number)
@@ -377,14 +377,14 @@ class _Pass:
         self._alike.pop(number, None)
 
     def _states_of(self, number: int, first: Track, others: Sequence[Track]) -> list[fold.State]:
-        """Return the states of a conversation in the tracks that fold its window alone."""
+        """Return the states of a conversation in the tracks that fold only its window."""
         states = self._others.get((number, first))
         if states is None:
             states = self._others[number, first] = [track.states[number] for track in others]
         return states
 
     def _compare(self, number: int, seq: int) -> None:
-        """Take note of where a window first had another number of tokens than the log's."""
+        """Record the seq at which a window first had another number of tokens than the log's."""
         alike = self._alike_of(number)
         tokens = alike[0][1].tokens
         for _, window in alike:
@@ -404,7 +404,7 @@ class _Pass:
             alike = self._alike[number] = [(each, each.states[number].part(WINDOW)) for each in tracks]
         return alike
 
-    # What was needed after it had left.
+    # Messages that were needed after they had left.
 
     def _look(self, number: int, event: Event, stamp: Stamp) -> None:
         if isinstance(event, MessageAppended):
@@ -421,7 +421,7 @@ class _Pass:
                 self._need(chat, origins, stamp, "a memory of it was recalled")
 
     def _number(self, name: str) -> int:
-        """Return the number of a conversation that had an event by now, 0 for none."""
+        """Return the number of a conversation that has an event so far, or 0 if it has none."""
         if name not in self._numbers:
             self._numbers |= {self._name_of(number): number for number in self._tracks[0].states}
         return self._numbers.get(name, 0)
@@ -445,14 +445,14 @@ class _Pass:
             track.needs += [Need(name, each, stamp.seq, reason) for each in targets if each not in there]
 
     def _finish(self) -> None:
-        """Take the digests of all tracks, and how their windows and memories differ from the log's."""
+        """Collect the digests of all tracks, and the differences of their windows and memories from the log's."""
         for number in list(self._tracks[0].states):
             name = self._name_of(number)
             if name != STORE_STREAM:
                 known: dict[int, bytes] = {}
 
                 def digest_of(message: Message, known: dict[int, bytes] = known) -> bytes:
-                    event = id(message.event)  # The states hold it, and many of them the same one.
+                    event = id(message.event)  # The states keep it alive, and many share the same one.
                     if event not in known:
                         known[event] = message_digest(message)
                     return known[event]
@@ -496,13 +496,13 @@ class _Pass:
 def _fitting(
     alike: Sequence[tuple[Track, Window]], rows: Mapping[Track, tuple[fold.State, Sequence[Event]]], place: int
 ) -> int:
-    """Return how many messages fit into all windows, so that they stay alike; 0 where some are left out of one."""
+    """Return how many messages fit into all windows, so that they stay alike; 0 if a track leaves some out."""
     own = rows[alike[0][0]][1]
     if any(rows[track][1] is not own for track, _ in alike):
         return 0
     oldest = {window.queue[0].stamp.seq if window.queue else 0 for _, window in alike}
     if len({(window.policy, window.limit, len(window)) for _, window in alike}) == len(oldest) == 1:
-        return len(own) - place  # They are the same window.
+        return len(own) - place  # The windows are the same.
     room, count = min(window.limit - window.tokens for _, window in alike), 0
     for event in own[place:]:
         room -= event.tokens if isinstance(event, MessageAppended) else 0

@@ -538,7 +538,8 @@ class Streams:
             branch, name = split_key(key)
             packed = self._log.row("names", name_key(branch, name))
             number = 0 if packed is None else int.from_bytes(packed, "big")
-            # A number not assigned yet, as far as is known here, is of a commit that is durable but not folded yet.
+            # A number that is not assigned yet, as far as is known here, belongs to a commit that is durable but not
+            # folded.
             if 0 < number < self.next_number:
                 self._check_named(number, name, branch)
                 slot = self._load(number, name, branch)

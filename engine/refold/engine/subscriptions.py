@@ -1,7 +1,7 @@
-"""Subscriptions: every event of the log, in order and once, to whoever asked; one thread for all of them.
+"""Subscriptions: every event of the log, in order and once, for each subscriber; one thread serves all of them.
 
-The thread reads the log in short pages and queues nothing, so a slow subscriber costs no memory, holds no lock, and no
-transaction is open while its function runs. What this process commits wakes it; what others commit it looks for.
+The thread reads the log in short pages and queues nothing, so a slow subscriber costs no memory and holds no lock, and
+no transaction is open while its function runs. Commits of this process wake the thread; it polls for those of others.
 """
 
 import threading
@@ -28,7 +28,7 @@ _OF_PARENT: Final = "this subscription belongs to the process that forked this o
 
 
 class _Delivery:
-    """One subscriber: its function, its position, and what ended it; ``Subscription`` is what its owner holds."""
+    """One subscriber: its function, its position, and the error that ended it; its owner holds a ``Subscription``."""
 
     __slots__ = ("branch", "calling", "error", "function", "is_ended", "position")
 
@@ -39,10 +39,10 @@ class _Delivery:
         self.error: BaseException | None = None
         self.is_ended = False
         self.calling = threading.Lock()
-        """Held by the thread that delivers while the function runs."""
+        """Held by the delivering thread while the function runs."""
 
     def deliver(self, page: Sequence[Recorded], until: int) -> None:
-        """Call the function with the events of a page, which reaches up to a seq, until it ends."""
+        """Call the function with the events of a page, which reaches up to ``until``, unless the subscription ends."""
         for recorded in page:
             with self.calling:
                 if self.is_ended:
@@ -54,16 +54,16 @@ class _Delivery:
                     _report(f"a subscriber failed at seq {recorded.stamp.seq}; it gets no further events", error)
                     return
                 self.position = recorded.stamp.seq
-        # Behind the last one are none of this branch.
+        # After the last event, there are none of this branch up to ``until``.
         self.position = until
 
     def end(self, error: BaseException | None) -> None:
-        """Deliver nothing more."""
+        """Deliver no more events."""
         self.error = self.error or error
         self.is_ended = True
 
     def disown(self) -> None:
-        """End in a child that forked: the thread that may hold the locks is not there."""
+        """End in a forked child, which does not have the thread that may hold the lock."""
         self.calling = threading.Lock()
         self.end(Closed(_OF_PARENT))
 
@@ -96,12 +96,12 @@ class Subscription:
 
     @property
     def position(self) -> int:
-        """The seq of the last event whose call returned; ``after=`` it goes on where this subscription ended."""
+        """The seq of the last event whose call returned; pass it as ``after`` to continue in a new subscription."""
         return self._delivery.position
 
     @property
     def error(self) -> BaseException | None:
-        """The error that ended the subscription, ``None`` while it lives and after a ``close``."""
+        """The error that ended the subscription; ``None`` while it is alive and after ``close``."""
         return self._delivery.error
 
     @property
@@ -111,9 +111,9 @@ class Subscription:
         return not self._delivery.is_ended
 
     def wait(self, timeout_seconds: float | None = None) -> bool:
-        """Wait until the subscription has ended, and return whether it has; without a timeout for as long as it takes.
+        """Wait until the subscription has ended, and return whether it has; without a timeout, as long as it takes.
 
-        It ends when it is closed, when its memory is, or when it fails.
+        It ends when it is closed, when its memory is closed, or when it fails.
         """
         seconds = checks.wait_seconds(timeout_seconds, "timeout_seconds")
         until = None if seconds is None else time.monotonic() + seconds
@@ -122,7 +122,7 @@ class Subscription:
         return self._delivery.is_ended
 
     def close(self) -> None:
-        """End the subscription; waits for a call that is running, except from inside of a subscriber's function."""
+        """End the subscription; waits for a running call, except from inside a subscriber's function."""
         self._hub.end(self._delivery)
 
     def __enter__(self) -> Self:
@@ -157,7 +157,7 @@ class Subscriptions:
         self._is_closed = False
 
     def subscribe(self, function: Subscriber, after: int | None, branch: int) -> Subscription:
-        """Return a subscription to a branch's events with ``seq > after``, for ``None`` to those yet to come."""
+        """Return a subscription to a branch's events with ``seq > after``, or only to new ones for ``None``."""
         _check_function(function)
         head = self._reader.current_head()
         if after is not None and checks.count(after, "after") > head:
@@ -177,8 +177,9 @@ class Subscriptions:
         return Subscription(self, delivery)
 
     def _start(self) -> None:
-        """Start the thread; it waits for our lock before it looks for the first time."""
-        # A context of its own, so that a batch that is open where somebody subscribes is none of its business.
+        """Start the thread, which waits for the lock held here before it looks for subscriptions."""
+        # In a context of its own, so that the thread does not inherit a batch that is open where ``subscribe`` is
+        # called.
         self._thread = Worker(partial(Context().run, self._run), "refold-subscriptions")
         self._reader.ring = self._bell.ring
         self._thread.start()
@@ -196,7 +197,7 @@ class Subscriptions:
                 self._end_active(StoreError("the thread of the subscribers ended for lack of memory; subscribe again"))
 
     def end(self, delivery: _Delivery) -> None:
-        """End one subscription, and wait for a call that is running unless that is where we are."""
+        """End one subscription, and wait for a running call unless this is the thread that makes it."""
         delivery.is_ended = True
         self._bell.ring()
         if self._thread is None or not self._thread.is_current:
@@ -204,7 +205,7 @@ class Subscriptions:
                 pass
 
     def close(self) -> None:
-        """End all subscriptions, and wait for the thread unless this is it."""
+        """End all subscriptions, and wait for their thread unless this is that thread."""
         with self._lock:
             self._is_closed = True
             thread, active = self._thread, self._active
@@ -214,13 +215,13 @@ class Subscriptions:
             thread.join()
 
     def disown(self) -> None:
-        """End all subscriptions in a child that forked, where their thread is not."""
+        """End all subscriptions in a forked child, which does not have their thread."""
         active = self._active
         self._restart()
         for delivery in active:
             delivery.disown()
 
-    # What the thread does.
+    # The thread.
 
     def _run(self) -> None:
         error: BaseException | None = None
@@ -229,15 +230,15 @@ class Subscriptions:
                 if not self._round(active):
                     self._bell.wait(_POLL_SECONDS)
         except Closed:
-            # The memory was closed while somebody subscribed.
+            # The memory was closed while a caller subscribed.
             pass
-        except BaseException as problem:  # noqa: BLE001 - those who wait for events get the reason why none come
+        except BaseException as problem:  # noqa: BLE001 - subscribers get the reason why no events come
             error = problem
             _report("reading for the subscribers failed; they get no further events", problem)
         self._end_all(error)
 
     def _remaining(self) -> tuple[_Delivery, ...]:
-        """Return the subscribers that still want events; without any, the thread ends."""
+        """Return the subscriptions that have not ended; without any, the thread ends."""
         with self._lock:
             self._active = tuple(delivery for delivery in self._active if not delivery.is_ended)
             if not self._active:
@@ -260,7 +261,7 @@ class Subscriptions:
         self._reader.ring = self._thread = None
 
     def _round(self, active: Sequence[_Delivery]) -> bool:
-        """Give each subscription at most a page, so that one that catches up keeps no other waiting for long."""
+        """Deliver at most a page to each subscription, so that one catching up does not delay the others for long."""
         until = self._until(min(delivery.position for delivery in active))
         pages: dict[tuple[int, int], tuple[list[Recorded], int]] = {}
         is_busy = False
@@ -274,7 +275,7 @@ class Subscriptions:
         return is_busy
 
     def _until(self, position: int) -> int:
-        """Return the seq up to which events are folded here, so that readers see them, and durable."""
+        """Return the seq up to which events are folded here, so that readers see them, and are durable."""
         head = self._reader.current_head()
         return self._reader.log.durability.durable_until(head) if head > position else head
 
@@ -289,8 +290,8 @@ def _check_function(function: object) -> None:
 
 
 def _report(what: str, error: BaseException) -> None:
-    """Say in the log of the program what went wrong; a logger that fails must not take the others with it."""
-    import logging  # noqa: PLC0415 - only a failure needs it
+    """Log an error; a logger that fails must not end the other subscriptions."""
+    import logging  # noqa: PLC0415 - needed only after a failure
 
     with suppress(Exception):
         logging.getLogger("refold").error(what, exc_info=error)

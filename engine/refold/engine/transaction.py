@@ -132,7 +132,7 @@ class Draft(ABC):
         """Return the number of events."""
         return len(self.events)
 
-    # What differs between collecting events and writing them.
+    # Differences between collecting events and writing them.
 
     @abstractmethod
     def version(self, key: str) -> int:
@@ -162,7 +162,7 @@ class Draft(ABC):
     def cite(self, place: int) -> None:
         """Record an event that may name others."""
 
-    # What is the same for both.
+    # Common to both.
 
     def apply(self, mutation: Mutation) -> Recorded | None:
         """Add a mutation, decided on the state with the events so far, after the event that opens its stream if needed.

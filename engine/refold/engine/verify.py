@@ -355,7 +355,7 @@ def _verified(
 
 
 def _state_hash(engine: Engine, branch: int, digests: Mapping[int, list[tuple[str, bytes]]]) -> str:
-    """Return the state hash of a branch from the folded streams; a fork, which inherits some, hashes its states."""
+    """Return a branch's state hash from the folded streams, or for a fork, which inherits some, from its states."""
     if branch:
         return history.state_hash(engine, branch, None)
     streams = engine.reader.streams
@@ -379,7 +379,7 @@ def report_of(path: str, reason: StoreError, progress: Callable[[int, int], None
     """Return the report on a store whose opening raised ``reason``, the first finding; it is never sound.
 
     States are not checked, because only a sound log can vouch for them. Raises ``reason`` if it is not damage: there
-    never was a store, it has a newer format, or its file may not be read.
+    never was a store, it has a newer format, or its file is not readable.
     """
     is_forbidden = holds_store(path) and not os.access(Path(path, DATA_FILE), os.R_OK)
     if is_forbidden or not (isinstance(reason, StoreCorrupt) or was_store(path)):
@@ -437,7 +437,7 @@ def _log_findings(log: LmdbLog, walk: Walk, progress: Callable[[int, int], None]
 
 
 def _forward(progress: Callable[[int, int], None]) -> Callable[[int, int], None]:
-    """Return a progress callback that waits while a second pass repeats what the first has covered."""
+    """Return a progress callback that stays silent while a second pass repeats what the first has covered."""
     furthest = 0
 
     def forward(done: int, whole: int) -> None:

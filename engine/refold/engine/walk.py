@@ -21,7 +21,7 @@ from refold.log.record import HEAD_BEGIN, MARK_COMMAND, NO_LINK, SEQ, Record, St
 from refold.results import WRITER, Finding
 from refold.views.actors import ActorNamed
 
-# What one walk over the log has seen, for comparison with the rows beside the log.
+# The observations of one walk over the log, for comparison with the rows beside it.
 
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Seen(msgspec.Struct):
         return later.strangers <= self.actors
 
     def take(self, later: "Seen") -> None:
-        """Take in what was seen of the next part of the log."""
+        """Merge what was seen of the next part of the log."""
         fresh = {n: begin for n, begin in later.begins.items() if n not in self.heads and later.heads[n].branch}
         self.begins |= fresh
         self.heads |= later.heads
@@ -131,8 +131,7 @@ class Marks:
         """The marks of the events before; both together reach back at least ``RECENT_EVENTS_COUNT`` events."""
 
     def repeats(self, log: Log, record: Record, events: Sequence[Event]) -> dict[int, int]:
-        """Record the marks of a record's first events; return those that repeat a recent event, as seq -> earlier seq.
-        """
+        """Record the marks of a record's first events; return those that repeat a recent one, as seq -> earlier seq."""
         first, taken = record.first_seq, len(events)
         numbers: Sequence[int] = record.numbers[:taken]
         seqs: Sequence[int] = range(first, first + taken)

@@ -1,7 +1,7 @@
 """Verification by several processes: each walks its part of the records and folds its part of the streams.
 
-A worker reports what it has seen, never what is wrong. If a part is not sound, or cannot be checked by itself, one
-process checks the whole log, so a report does not depend on the number of workers.
+A worker reports observations, never findings. If a part is not sound, or cannot be checked by itself, one process
+checks the whole log, so a report does not depend on the number of workers.
 """
 
 import os

@@ -1,7 +1,7 @@
 """Formats of recorded sessions (SWE-agent, LoCoMo, BEAM, OpenAI chats), and the parts that every importer uses.
 
 A conversation is a list of messages, or an object that holds one under ``messages``, ``traj`` or ``conversation``.
-Fields that the log lacks go into metadata, so that ``rendered`` gives every message back as it was.
+Fields that the log lacks go into metadata, so that ``rendered`` returns every message as it was.
 """
 
 import datetime as dates
@@ -25,7 +25,7 @@ from refold.message import INJECTED_KEY, ORIGINAL_KEY
 
 @contextmanager
 def located(place: str, changed: str = "") -> Generator[None]:
-    """Raise errors with their place first; ``changed`` is the text for a request id that was used otherwise."""
+    """Prefix errors with their place; ``changed`` replaces the text for a request id that was used otherwise."""
     try:
         yield
     except (InvalidInput, LimitExceeded, EmbeddingMismatch) as error:
@@ -34,7 +34,7 @@ def located(place: str, changed: str = "") -> Generator[None]:
 
 
 class SourceMessage(Struct, frozen=True):
-    """A message of a source; whether its values are sound is decided where it is appended."""
+    """A message of a source; its values are checked when it is appended."""
 
     role: Any
     content: Any
@@ -46,9 +46,9 @@ class SourceMessage(Struct, frozen=True):
 
 
 class SourceConversation(Struct, frozen=True):
-    """A conversation of a source: the line it begins in, and the source's own id where it has one.
+    """A conversation of a source: the line on which it begins, and the source's own id, if it has one.
 
-    ``place`` is its place in a file that is one document, whose lines mean nothing.
+    ``place`` is its place in a file that is one document, in which lines mean nothing.
     """
 
     line: int
@@ -59,14 +59,14 @@ class SourceConversation(Struct, frozen=True):
 
     @property
     def where(self) -> str:
-        """Where in its file the conversation begins."""
+        """The place in its file where the conversation begins."""
         return self.place or f"line {self.line}"
 
 
 class SessionFormat(NamedTuple):
     """A format of sessions: its name, whether a file that begins with some bytes is of it, and its reader.
 
-    The reader holds one document in RAM; its ``InvalidInput`` names the place of what is malformed.
+    The reader holds one document in RAM; its ``InvalidInput`` names the place of malformed data.
     """
 
     name: str
@@ -75,12 +75,12 @@ class SessionFormat(NamedTuple):
 
 
 class SourceMemory(Struct, frozen=True):
-    """A memory of a source; whether its values are sound is decided where it is added."""
+    """A memory of a source; its values are checked when it is added."""
 
     place: str
-    """Its place in its file, for messages."""
+    """Its place in its file, for error messages."""
     key: str
-    """Its name within its file, however the file grows."""
+    """Its key within its file, which does not change as the file grows."""
     content: Any
     category: Any = "fact"
     keywords: Any = None
@@ -92,30 +92,30 @@ class SourceMemory(Struct, frozen=True):
     vector: Any = None
     occurred_ns: int | None = None
     project: str | None = None
-    """The source's own project; ``None`` leaves it to the caller."""
+    """The source's own project; ``None`` leaves the choice to the caller."""
     turns: tuple[str, ...] = ()
-    """The ids of the turns that say it, in the conversation of the same file whose id is the project's."""
+    """The ids of the turns that state it, in the conversation of the same file whose id is the project's."""
 
 
 class MemoryFormat(NamedTuple):
-    """A format of memories, as ``SessionFormat``; its reader checks a whole document before the first memory."""
+    """A format of memories, like ``SessionFormat``; its reader checks a whole document before the first memory."""
 
     name: str
     recognises: Callable[[bytes], bool]
     memories: Callable[[Path], Iterator[SourceMemory]]
 
 
-# Dates as sources write them: ISO 8601, seconds or milliseconds since 1970, and the words of two benchmarks.
+# Dates in the forms that sources use: ISO 8601, seconds or milliseconds since 1970, and the wording of two benchmarks.
 
 _EPOCH: Final = dates.datetime(1970, 1, 1, tzinfo=dates.UTC)
 
-# The size of a number decides. What lies below the first bound would be a moment before March 1973; there it is
-# far more likely a duration or a counter. The same digits are seconds until the year 5138, and milliseconds above.
+# The size of a number decides. A number below the first bound would be a moment before March 1973, but is far more
+# likely a duration or a counter. Other numbers are seconds until the year 5138, and milliseconds above.
 _SECONDS_FROM: Final = 10**8
 _MILLISECONDS_FROM: Final = 10**11
 _MILLISECONDS_BELOW: Final = 10**14
 
-# Months by their English names, whatever the language of the machine is.
+# Months by their English names, regardless of the machine's language.
 _MONTHS: Final = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
 _MONTH: Final = r"(?P<month>[A-Za-z]{3,9})"
 _SPOKEN: Final = re.compile(
@@ -127,7 +127,7 @@ _NOON_HOURS: Final = 12
 
 
 def occurred_ns(value: object) -> int | None:
-    """Return a date in nanoseconds since 1970, ``None`` if it is none; without a time zone it is taken as UTC."""
+    """Return a date in nanoseconds since 1970, ``None`` if it is not a date; without a time zone it is taken as UTC."""
     if isinstance(value, str):
         try:
             moment = dates.datetime.fromisoformat(value.strip())
@@ -146,7 +146,7 @@ def _since_epoch_ns(moment: dates.datetime) -> int:
 
 
 def spoken_ns(value: object) -> int | None:
-    """Return a moment such as ``1:56 pm on 8 May, 2023`` in nanoseconds since 1970, as UTC; ``None`` for any other."""
+    """Return a moment such as ``1:56 pm on 8 May, 2023`` in nanoseconds since 1970, as UTC, or ``None``."""
     match = _SPOKEN.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
         return None
@@ -172,13 +172,13 @@ def _on_day(match: re.Match[str], hour: int, minute: int) -> int | None:
     return _since_epoch_ns(moment)
 
 
-# JSON out of files: one value a line, or one value in all.
+# JSON from files: one value per line, or one value in all.
 
 _MARK: Final = b"\xef\xbb\xbf"
 _DECODE: Final = msgspec.json.Decoder().decode
 
 ITEM: Final = "[]"
-"""In a path, the items of a list."""
+"""Stands for the items of a list in a path."""
 
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?(\s*+:)?|[\[\]{}]', re.DOTALL)
 _OPENING: Final = frozenset((b"{", b"["))
@@ -187,7 +187,7 @@ _PATH_DEPTH_MAX: Final = 8
 
 
 def lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Return each line that is not empty with its number; a document spread over lines is read whole."""
+    """Yield each line that is not empty with its number; a document spread over lines is read whole."""
     number = 0
     is_first = True
     while line := _read(file, number + 1, is_whole=False):
@@ -195,7 +195,7 @@ def lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
         text = line.removeprefix(_MARK).strip()
         if not text:
             continue
-        # A line that ends so is no JSON by itself: this is one document, written for the eye.
+        # A line with such an ending is not JSON by itself: the file is one document, formatted for people.
         if is_first and text.endswith((b"[", b"{", b",", b":")):
             text += b"\n" + _read(file, number, is_whole=True)
         is_first = False
@@ -203,7 +203,7 @@ def lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 
 def ends_within_line(file: BinaryIO) -> bool:
-    """Return whether the line that was read last is the last one, and its end is not written yet."""
+    """Return whether the line read last is the last one of the file, and not written to its end yet."""
     if file.read(1):
         return False
     file.seek(-1, os.SEEK_END)
@@ -211,7 +211,7 @@ def ends_within_line(file: BinaryIO) -> bool:
 
 
 def whole(file: BinaryIO) -> Any:
-    """Return the one JSON value that a file holds."""
+    """Return the only JSON value of a file."""
     text = _read(file, 1, is_whole=True).removeprefix(_MARK).strip()
     if not text:
         raise InvalidInput("the file is empty; give one that holds a session")
@@ -219,7 +219,7 @@ def whole(file: BinaryIO) -> Any:
 
 
 def decoded(text: bytes, problem: str, advice: str) -> Any:
-    """Return the value of a JSON text; ``InvalidInput`` says the problem, what the parser found, and the advice."""
+    """Return the value of a JSON text; ``InvalidInput`` names the problem, the parser's error, and the advice."""
     try:
         return _DECODE(text)
     except checks.UNDECODABLE as error:
@@ -227,7 +227,7 @@ def decoded(text: bytes, problem: str, advice: str) -> Any:
 
 
 def _rest_of(file: BinaryIO) -> int:
-    """Return how many bytes are still to be read of a file, or the bound of a document."""
+    """Return the number of bytes left to read in a file, or the bound of a document if that is less."""
     begin = file.tell()
     end = file.seek(0, os.SEEK_END)
     file.seek(begin)
@@ -235,7 +235,7 @@ def _rest_of(file: BinaryIO) -> int:
 
 
 def _read(file: BinaryIO, line: int, *, is_whole: bool) -> bytes:
-    # As much as the file has: reading up to the bound would allocate all of that first.
+    # Reads only as much as the file has, because reading up to the bound would allocate all of that first.
     text = file.read(_rest_of(file) + 1) if is_whole else file.readline(DOCUMENT_BYTES_MAX + 1)
     if len(text) > DOCUMENT_BYTES_MAX:
         raise LimitExceeded(
@@ -246,7 +246,7 @@ def _read(file: BinaryIO, line: int, *, is_whole: bool) -> bytes:
 
 
 def paths(head: bytes) -> Iterator[tuple[str, ...]]:
-    """Return the path of every key in the beginning of a JSON text, which may be cut off anywhere."""
+    """Yield the path of every key in the beginning of a JSON text, which can be cut off anywhere."""
     inside: list[tuple[str, bool]] = []
     key = ""
     for token in _TOKEN.finditer(head):
@@ -262,21 +262,21 @@ def paths(head: bytes) -> Iterator[tuple[str, ...]]:
                 yield (*(label for label, _ in inside[1:]), key)
 
 
-# Fields that the log has not: they go into a message's metadata, so that every field of a source is found again.
+# Fields that the log does not have go into a message's metadata, so that every field of a source can be found again.
 
 Fields: TypeAlias = dict[str, Any]
 
 FIELDS: Final = ("role", "content", "name", "tool_calls", "tool_call_id")
-"""The fields of a source's message that a message of the log has as well."""
+"""The fields that a source's message and a message of the log both have."""
 
 SOURCE_KEY: Final = "source"
-"""In the first message's metadata: the fields of the conversation itself."""
+"""The metadata key, in the first message, of the fields of the conversation itself."""
 
 EXCEPTIONS_KEY: Final = "openai_fields"
-"""In a message's metadata, where it was unusual: which fields were ``absent``, and which were there as ``null``."""
+"""The metadata key, in an unusual message, of the fields that were ``absent`` and of those that were ``null``."""
 
 COLLISIONS_KEY: Final = "message"
-"""In a message's metadata: fields of the message that have the name of one that an importer, or a hook, adds."""
+"""The metadata key of the message's fields that have the name of one that an importer, or a hook, adds."""
 
 _RESERVED: Final = frozenset((SOURCE_KEY, EXCEPTIONS_KEY, COLLISIONS_KEY, INJECTED_KEY, ORIGINAL_KEY))
 
@@ -298,7 +298,7 @@ def source_message(
 
 
 def metadata(rest: Fields, added: Fields) -> Fields:
-    """Join the fields of a message and those that are added to it, without ``None`` among the latter."""
+    """Join the fields of a message with those that are added to it, without added fields that are ``None``."""
     reserved = _RESERVED | added.keys()
     collisions = {key: value for key, value in rest.items() if key in reserved}
     ours = added | {COLLISIONS_KEY: collisions or None}
@@ -307,12 +307,12 @@ def metadata(rest: Fields, added: Fields) -> Fields:
 
 
 def others(message: Fields) -> Fields:
-    """Return the fields of a source's message that a message of the log has no place for."""
+    """Return the fields of a source's message for which a message of the log has no place."""
     return {key: value for key, value in message.items() if key not in FIELDS}
 
 
 def _exceptions(message: Fields) -> Fields:
-    """Return where a message differs from how it would be rendered: content is always there, other nulls never."""
+    """Return how a message differs from its rendered form, which always has a content and no other nulls."""
     absent = [] if "content" in message else ["content"]
     null = [field for field in ("name", "tool_calls", "tool_call_id") if message.get(field, "") is None]
     return {key: fields for key, fields in (("absent", absent), ("null", null)) if fields}
@@ -320,14 +320,15 @@ def _exceptions(message: Fields) -> Fields:
 
 # SWE-agent trajectories: a ``.traj`` file is one run, its ``history`` of messages and its ``trajectory`` of steps.
 #
-# Each entry of the history is a message. A step goes to the message that it made, as ``step`` in its metadata; one
-# that left none in the history is a message of its own, its observation another, both marked ``in_history: false``.
+# Each entry of the history is a message. A step goes to the message that it made, as ``step`` in that message's
+# metadata. A step that left no message in the history is a message of its own, and its observation another one; both
+# are marked ``in_history: false``.
 
 STEP_KEY: Final = "step"
-"""In an assistant message's metadata: the step of the trajectory that it belongs to, as it was."""
+"""The metadata key, in an assistant message, of the trajectory's step that it belongs to, unchanged."""
 
 IN_HISTORY_KEY: Final = "in_history"
-"""In a message's metadata, ``False`` where the message was made of a step alone."""
+"""The metadata key whose value is ``False`` if the message was made from a step alone."""
 
 _IDS_KEY: Final = "tool_call_ids"
 _LISTS: Final = ("history", "trajectory")
@@ -371,9 +372,9 @@ def _swe_agent_messages(history: list[Fields], steps: list[Fields], source: Fiel
 
 
 def _matched(history: list[Fields], steps: list[Fields]) -> tuple[dict[int, list[Fields]], dict[int, Fields]]:
-    """Return the steps without a message in the history, by the place they come before, and the others by theirs.
+    """Return the steps without a message in the history, by the place they precede, and the other steps by their place.
 
-    A step is matched to the next assistant's message of its words; both lists are in order.
+    A step is matched to the next assistant message with its text; both lists are in order.
     """
     lone: dict[int, list[Fields]] = {}
     made: dict[int, Fields] = {}
@@ -424,8 +425,9 @@ def _lone(step: Fields, before: int, source: Fields) -> Iterator[SourceMessage]:
 # LoCoMo: a list of samples, each the talk of two people over many sessions.
 #
 # A sample is one conversation, in the project of its ``sample_id``; its first speaker is the user. The caption of an
-# image comes behind a turn's text, as in the benchmark. A turn's metadata keeps its ``session``, its ``dia_id`` and the
-# rest, the first one's the sample's other fields under ``source``: questions, observations, summaries and dates.
+# image follows a turn's text, as in the benchmark. A turn's metadata has its ``session``, its ``dia_id`` and its other
+# fields; that of the first turn also has the sample's other fields under ``source``: questions, observations, summaries
+# and dates.
 
 _SESSION: Final = re.compile(r"session_([0-9]{1,9})\Z")
 _OWN_FIELDS: Final = ("speaker", "text")
@@ -433,12 +435,12 @@ _ADVICE: Final = "give the benchmark's JSON file, or mend it"
 
 
 def _locomo(file: BinaryIO) -> Iterator[SourceConversation]:
-    """Yield the conversations of a file, all of which are checked before the first."""
+    """Yield the conversations of a file, after checking all of them."""
     yield from [_locomo_conversation(place, sample) for place, sample in samples(file)]
 
 
 def samples(file: BinaryIO) -> Iterator[tuple[str, Fields]]:
-    """Return the samples of a file, each with its place."""
+    """Yield the samples of a file, each with its place."""
     document = whole(file)
     listed = cast("list[object]", document) if isinstance(document, list) else [document]
     for number, sample in enumerate(listed, 1):
@@ -449,14 +451,14 @@ def samples(file: BinaryIO) -> Iterator[tuple[str, Fields]]:
 
 
 def sessions(sample: Fields) -> list[tuple[int, int | None, Any]]:
-    """Return a sample's sessions in order: number, date and turns."""
+    """Return a sample's sessions in order, each with its number, date and turns."""
     talk = cast("Fields", sample.get("conversation")) if isinstance(sample.get("conversation"), dict) else {}
     numbers = sorted(int(match.group(1)) for key in talk if (match := _SESSION.match(key)))
     return [(number, session_ns(talk, number), talk.get(f"session_{number}")) for number in numbers]
 
 
 def session_ns(talk: Fields, number: int) -> int | None:
-    """Return when a session took place, in nanoseconds since 1970, ``None`` if that is not known."""
+    """Return when a session took place, in nanoseconds since 1970, ``None`` if unknown."""
     return spoken_ns(talk.get(f"session_{number}_date_time"))
 
 
@@ -504,17 +506,17 @@ def _turn(place: str, turn: object) -> Fields:
     return fields
 
 
-# BEAM: one long conversation a line, with questions about it.
+# BEAM: one long conversation per line, with questions about it.
 #
-# A message's metadata keeps its ``id``, which the questions cite, its ``batch`` and its ``time_anchor``. An anchor is
-# the day on which that message and those up to the next anchor were written. The questions are in the first
-# message's metadata, under ``source``.
+# A message's metadata has its ``id``, which the questions cite, its ``batch`` and its ``time_anchor``. An anchor is the
+# day on which that message and those up to the next anchor were written. The questions are in the first message's
+# metadata, under ``source``.
 
 _BEAM_MARKS: Final = frozenset({("messages", ITEM, "time_anchor"), ("messages", ITEM, "batch")})
 
 
 def _beam(file: BinaryIO) -> Iterator[SourceConversation]:
-    """Yield the conversations of a file; a line is checked whole before its first message."""
+    """Yield the conversations of a file; a line is checked as a whole before its first message."""
     for line, text in lines(file):
         advice = "mend the line or get the file again, and import again"
         yield _beam_conversation(line, decoded(text, f"line {line} is no conversation in JSON", advice))
@@ -548,10 +550,11 @@ def _message(line: int, place: int, message: object) -> Fields:
     return cast("Fields", message)
 
 
-# OpenAI's chat messages: a list of them, or an object with one. Anthropic's have their system prompt beside the list.
+# OpenAI's chat messages: a list of them, or an object with one. Anthropic's format has the system prompt beside the
+# list.
 
 IN_MESSAGES_KEY: Final = "in_messages"
-"""In a message's metadata, ``False`` for a system prompt that stood beside the list of messages."""
+"""The metadata key whose value is ``False`` for a system prompt that was beside the list of messages."""
 
 _LIST_KEYS: Final = ("messages", "traj", "conversation")
 _ID_KEYS: Final = ("id", "conversation_id", "session_id", "thread_id")
@@ -604,7 +607,7 @@ def _openai_messages(line: int, messages: list[Any], fields: Fields, system: Any
 
 
 def _take_date(fields: Fields) -> int | None:
-    """Take the first field that is a date out of a message's fields; a field that only has the name of one stays."""
+    """Remove and return the first field of a message that is a date; a field that only has the name of one stays."""
     for key in _DATE_KEYS:
         moment_ns = occurred_ns(fields.get(key))
         if moment_ns is not None:
@@ -614,7 +617,7 @@ def _take_date(fields: Fields) -> int | None:
 
 
 def rendered(message: Message) -> Fields:
-    """Return a message as it was imported: absent fields are absent, null ones are null."""
+    """Return a message as it was imported: absent fields are absent, and null fields are null."""
     (fields,) = openai([message])
     exceptions = (message.metadata or {}).get(EXCEPTIONS_KEY)
     if isinstance(exceptions, dict):
@@ -625,7 +628,7 @@ def rendered(message: Message) -> Fields:
 
 
 def _names(listed: object) -> list[str]:
-    """Return the fields that are listed; metadata is anybody's, so it may hold anything."""
+    """Return the fields that are listed; any program can write metadata, so it can hold anything."""
     return [field for field in FIELDS if isinstance(listed, list) and field in listed]
 
 

@@ -53,12 +53,13 @@ _MARKS: Final = frozenset(
 
 def _is_json(head: bytes) -> bool:
     marks = _MARKS.intersection(paths(head))
-    # A message has a content as well; it has none of the other names, whatever role mem0 notes of a memory.
+    # A message has a content as well, but none of the other names, so these identify memories even if mem0 recorded a
+    # role.
     return any(path[-1] != "content" for path in marks) or (bool(marks) and not OPENAI.recognises(head))
 
 
 def _json_memories(path: Path) -> Iterator[SourceMemory]:
-    """Yield the memories of a file, all of which are checked before the first."""
+    """Yield the memories of a file, after checking all of them."""
     with path.open("rb") as file:
         memories = [memory for line, text in lines(file) for memory in _of_line(line, text)]
     keys: dict[str, str] = {}
@@ -120,13 +121,13 @@ def _json_memory(place: str, key: str, item: object) -> Iterator[SourceMemory]:
 
 
 def _take(fields: Fields, keys: tuple[str, ...], kind: type) -> Any:
-    """Take the first field that is of a kind, and not empty, out of a memory's fields."""
+    """Remove and return the first field of a memory that has the given type and is not empty."""
     key = next((key for key in keys if isinstance(fields.get(key), kind) and fields[key]), None)
     return None if key is None else fields.pop(key)
 
 
 def _take_moment(fields: Fields) -> int | None:
-    """Take the first field that says when it happened, or else when it was made."""
+    """Take the time when the memory happened, or else when it was made, from the first field that has it."""
     for key in _NS_KEYS:
         value = fields.get(key)
         if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= TIME_NS_MAX:
@@ -135,21 +136,22 @@ def _take_moment(fields: Fields) -> int | None:
     for key in _DATE_KEYS:
         moment_ns = occurred_ns(fields.get(key))
         if moment_ns is not None:
-            # The text of a date says more than its moment: its zone, and how precise it is.
+            # The date's text stays, because it says more than its moment: its zone, and how precise it is.
             return moment_ns
     return None
 
 
-# mem0's ``history.db``: each change that mem0 made to its memories, in SQLite; the live ones follow from them.
+# mem0's ``history.db``: each change that mem0 made to its memories, in SQLite; the live memories follow from the
+# changes.
 #
-# The file is opened to be read alone. What became of a memory, row by row as mem0 wrote it, is in its metadata under
-# ``mem0``. mem0 keeps its vectors elsewhere; they are made anew.
+# The file is opened read-only. The history of a memory, row by row as mem0 wrote it, is in its metadata under ``mem0``.
+# mem0 keeps its vectors elsewhere, so they are made again.
 
 MEM0_KEY: Final = "mem0"
-"""In a memory's metadata: its id in mem0, and its history."""
+"""The metadata key of a memory's id in mem0, and of its history."""
 
 _MAGIC: Final = b"SQLite format 3\x00"
-# The first releases called the texts and the time otherwise.
+# The first releases of mem0 used other names for the texts and the time.
 _NEW_TEXTS: Final = ("new_memory", "new_value")
 _TIMES: Final = ("created_at", "timestamp")
 _NEEDED: Final = frozenset(("memory_id", "event"))
@@ -177,7 +179,7 @@ def _rows(database: "sqlite3.Connection") -> Iterator[Fields]:
     columns = [str(row[1]) for row in database.execute(f"PRAGMA table_info({_TABLE})")]
     if not _NEEDED.issubset(columns):
         raise InvalidInput(f"the database has no table {_TABLE} as mem0 makes it; give mem0's history.db")
-    # The ids of rows are random and the times may be absent: only the order of writing is sure.
+    # The ids of rows are random and the times may be missing: only the order of writing is certain.
     for row in database.execute(f"SELECT * FROM {_TABLE} ORDER BY rowid"):  # noqa: S608 - a constant
         yield {name: value for name, value in zip(columns, row, strict=True) if value is not None}
 
@@ -201,11 +203,11 @@ def _first(row: Fields, names: tuple[str, ...]) -> Any:
     return next((row[name] for name in names if name in row), None)
 
 
-# LoCoMo's observations: facts about the speakers of a sample, each with the turns that say it.
+# LoCoMo's observations: facts about the speakers of a sample, each with the turns that state it.
 #
-# A fact goes to the project of its ``sample_id``, as the conversation does. It happened when its session did, and its
-# metadata keeps whom it is about, the session, and the ids that are cited, as they are written: some in a list, some
-# in one text, some of turns that do not exist.
+# A fact goes to the project of its ``sample_id``, as the conversation does, and happened when its session did. Its
+# metadata has the speaker that it is about, the session, and the cited ids as they are written: some in a list, some in
+# one text, some of turns that do not exist.
 
 _OBSERVED: Final = re.compile(r"session_([0-9]{1,9})_observation\Z")
 _TURN: Final = re.compile(r"D[0-9]{1,9}:[0-9]{1,9}(?![0-9])")
@@ -214,7 +216,7 @@ _FACT_PARTS: Final = 2
 
 
 def _observations(path: Path) -> Iterator[SourceMemory]:
-    """Yield the facts of a file, all of which are checked before the first."""
+    """Yield the facts of a file, after checking all of them."""
     with path.open("rb") as file:
         found = [memory for place, sample in samples(file) for memory in _of_sample(place, sample)]
     if not found:
@@ -273,7 +275,8 @@ def _observation(
     )
 
 
-# Files of memories: the format from the content, and every memory read and checked before the first is used.
+# Files of memories: the format is detected from the content, and every memory is read and checked before the first is
+# used.
 
 
 def _is_mem0(head: bytes) -> bool:
@@ -289,33 +292,33 @@ MEMORY_FORMATS: Final = tuple(reader.name for reader in _READERS)
 
 
 def memory_format_of(path: Path) -> str:
-    """Return the name of the format of a file of memories; ``InvalidInput`` if it is none of ``MEMORY_FORMATS``."""
+    """Return the name of a memory file's format; raises ``InvalidInput`` if it is none of ``MEMORY_FORMATS``."""
     return detect(path, _READERS, MEMORY_FORMATS).name
 
 
 def read_memories(path: Path, *, format: str | None = None) -> list[SourceMemory]:
     """Return the memories of a file; ``format=None`` detects the format from the content.
 
-    Raises ``InvalidInput`` with file and place for what is malformed, ``LimitExceeded`` for what is too large.
+    Raises ``InvalidInput`` with file and place for malformed data, ``LimitExceeded`` for data that is too large.
     """
     reader = reader_of(path, _READERS, MEMORY_FORMATS, format)
     with open_source(path):
-        # Raises our own errors for a path that cannot be read, before the reader opens it.
+        # Raises refold's own errors for a path that cannot be read, before the reader opens it.
         pass
     with located(str(path)):
         return list(reader.memories(path))
 
 
-# Importing memories: into their projects, with the turns they came from, all of a file or none, and nothing twice.
+# Importing memories: into their projects, with the turns that they came from, all of a file or none, and nothing twice.
 #
-# Each memory carries a request id made of format, file, project and its own name there, so that a file may be
-# imported again. A memory whose exact content a project holds already is left as it is.
+# Each memory carries a request id made from format, file, project and its own key there, so that a file can be imported
+# again. If a project already holds a memory with exactly that content, the memory is left as it is.
 
 _PROJECT: Final = "default"
 
 
 class ImportedMemories(Struct, frozen=True):
-    """The result of an import: ``memories`` that it added, ``known`` ones, and ``messages`` of turns."""
+    """The result of an import: the ``memories`` that it added, the ``known`` ones, and the ``messages`` of turns."""
 
     file: str
     format: str
@@ -338,15 +341,15 @@ def import_memories(
 ) -> ImportedMemories:
     """Import a file of memories; ``format=None`` detects the format from the content.
 
-    ``project`` is where they go, instead of what the file says; without, what it says, else ``default``. Observations
-    of LoCoMo bring their conversations along, since they cite them. Raises ``InvalidInput`` with file and place for
-    what is malformed, and adds no memory then.
+    ``project`` is the project that they go to, instead of the one that the file names; without it, the file's, else
+    ``default``. LoCoMo's observations bring their conversations along, because they cite them. Raises ``InvalidInput``
+    with file and place for malformed data, and then adds no memory.
     """
     name = memory_format_of(path) if format is None else format
     memories = read_memories(path, format=name)
     head = memory.head
     messages = import_file(memory, path, format=LOCOMO.name).messages if name == LOCOMO.name else 0
-    # Reading inside of the batch would make it depend on conversations that others may go on with.
+    # Reading these inside the batch would make it depend on conversations that other threads may continue.
     turns = {one.project: _turn_seqs(memory, f"{name}/{path.stem}/{one.project}") for one in memories if one.turns}
     projects: dict[str, Project] = {}
     added = 0
@@ -374,7 +377,8 @@ def import_memories(
                     request_id=f"import/{name}/{path.stem}/{home}/{one.key}",
                     sources=[seqs[turn] for turn in one.turns if turn in seqs],
                 )
-            # Inside a batch a new memory has no seq yet; one that answers an earlier request, or was there, has.
+            # Inside a batch, a new memory has no seq yet, but one that repeats an earlier request, or already existed,
+            # has one.
             added += entry.seq is None
             if progress is not None:
                 progress(number, len(memories))

@@ -1,7 +1,8 @@
-"""Import of sessions: the format from the content, each conversation in one commit, nothing twice; transcripts.
+"""Import of sessions, which detects the format from the content and imports nothing twice; transcripts.
 
-Each message carries a request id made of its conversation's id and its place, so that a file may be imported again:
-after an interruption, or because it has grown. Known messages are left alone.
+Each commit takes up to 10,000 messages of one conversation. Each message carries a request id made from its
+conversation's id and its place, so that a file can be imported again: after an interruption, or because it has grown.
+Known messages are left alone.
 """
 
 import re
@@ -34,15 +35,15 @@ from refold.message import MessageAppended, imported_messages
 
 
 def transcript(memory: Memory, conversation_id: str) -> Iterator[Message]:
-    """Return every message that was appended to a conversation; a fork begins with those it was forked from."""
+    """Yield every message that was appended to a conversation; a fork begins with those that it was forked from."""
     known = {(message.seq, message.id): message for message in memory.conversation(conversation_id).history()}
     for message in _appended(memory, conversation_id):
-        yield known.get((message.seq, message.id), message)  # With its content of now, if it was replaced.
+        yield known.get((message.seq, message.id), message)  # With its current content, if it was replaced.
 
 
 def _appended(memory: Memory, conversation_id: str) -> Iterator[Message]:
     frozen = [memory.conversation(conversation_id).at(memory.head)]
-    while True:  # Down to what it was forked from first, however many forks that is.
+    while True:  # Down to the first conversation that it was forked from, through any number of forks.
         first = next((event for event, _ in frozen[-1].events()), None)
         if not isinstance(first, Forked) or not first.base_stream:
             break
@@ -56,7 +57,7 @@ def _appended(memory: Memory, conversation_id: str) -> Iterator[Message]:
 
 
 def export_openai(memory: Memory, file: IO[bytes]) -> int:
-    """Write every conversation as a line of OpenAI chat messages, the oldest first; return how many there were."""
+    """Write every conversation as a line of OpenAI chat messages, the oldest first; return how many were written."""
     ids = sorted(memory.conversations(), key=lambda each: next(memory.conversation(each).events()).stamp.seq)
     for conversation_id in ids:
         messages = [rendered(message) for message in transcript(memory, conversation_id)]
@@ -64,7 +65,7 @@ def export_openai(memory: Memory, file: IO[bytes]) -> int:
     return len(ids)
 
 
-# refold's own JSONL: an export, which loads into an empty store with every stamp as it was, or next to others.
+# refold's own JSONL: an export, which loads into an empty store with every stamp as it was, or next to other events.
 
 _HEAD: Final = re.compile(rb'\s*\{\s*"refold"\s*:\s*\d')
 
@@ -80,20 +81,20 @@ def _no_conversations(_: BinaryIO) -> Iterator[SourceConversation]:
 REFOLD: Final = SessionFormat("refold", _is_export, _no_conversations)
 
 
-# Those that ask for more of a file come first: a line of BEAM is a chat of OpenAI's with some fields more.
+# Formats that require more of a file come first: a line of BEAM is an OpenAI chat with some more fields.
 _READERS: Final = (REFOLD, CLAUDE_CODE, OTEL, SWE_AGENT, LOCOMO, BEAM, OPENAI)
 FORMATS: Final = (*(reader.name for reader in _READERS[1:]), REFOLD.name)
 """The names of the formats that can be imported."""
 
 Progress: TypeAlias = Callable[[int, int], None]
-"""Called with (done, all): bytes of a file, or events of an export."""
+"""Called with (done, total), in bytes of a file or events of an export."""
 
 _HEAD_BYTES: Final = 1 << 18
 _PAGE_MESSAGES: Final = 10_000
 
 
 class Imported(Struct, frozen=True):
-    """The result of an import: ``messages`` and ``events`` that it appended, ``known`` messages."""
+    """The result of an import: the ``messages`` and ``events`` that it appended, and the ``known`` messages."""
 
     file: str
     format: str
@@ -110,7 +111,7 @@ ItemType = TypeVar("ItemType")
 
 
 def format_of(path: Path) -> str:
-    """Return the name of a file's format, detected from its content; ``InvalidInput`` if it is none of ``FORMATS``."""
+    """Return the name of the format that a file's content has; raises ``InvalidInput`` if it is none of ``FORMATS``."""
     return detect(path, _READERS, FORMATS).name
 
 
@@ -127,7 +128,7 @@ def detect(path: Path, readers: Sequence[FormatType], formats: tuple[str, ...]) 
 
 
 def reader_of(path: Path, readers: Sequence[FormatType], formats: tuple[str, ...], name: str | None) -> FormatType:
-    """Return the reader of a name, or without a name the one that recognises the file."""
+    """Return the reader with a name, or without a name the one that recognises the file."""
     if name is None:
         return detect(path, readers, formats)
     reader = next((reader for reader in readers if reader.name == name), None)
@@ -137,7 +138,7 @@ def reader_of(path: Path, readers: Sequence[FormatType], formats: tuple[str, ...
 
 
 def open_source(path: Path) -> BinaryIO:
-    """Open a file to import; raises ``NotFound`` and ``InvalidInput`` for a path that cannot be read as one."""
+    """Open a file to import; raises ``NotFound`` and ``InvalidInput`` for a path that cannot be read as a file."""
     if not path.exists():
         raise NotFound(f"there is no file {path} to import; give the path of a session file")
     if not path.is_file():
@@ -149,9 +150,9 @@ def open_source(path: Path) -> BinaryIO:
 
 
 def import_file(memory: Memory, path: Path, *, format: str | None = None, progress: Progress | None = None) -> Imported:
-    """Import a file of sessions into a memory; ``format=None`` tells the format from the content.
+    """Import a file of sessions into a memory; ``format=None`` detects the format from the content.
 
-    Raises ``InvalidInput`` with file and line for what is malformed; conversations before that line stay.
+    Raises ``InvalidInput`` with file and line for malformed data; conversations before that line stay.
     """
     reader = reader_of(path, _READERS, FORMATS, format)
     if reader is REFOLD:
@@ -243,5 +244,5 @@ def _append(chat: Conversation, number: int, message: SourceMessage, place: str)
             occurred=message.occurred_ns,
             request_id=f"import/{chat.id}/{number}",
         )
-    # Inside a batch a new message has no seq yet; one that answers an earlier request has.
+    # Inside a batch, a new message has no seq yet, but one that repeats an earlier request has one.
     return not appended.seq

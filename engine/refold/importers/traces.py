@@ -1,4 +1,4 @@
-"""Formats of agents' own files: sessions of Claude Code, and traces of OpenTelemetry with attributes of GenAI."""
+"""Formats of agents' own files: Claude Code sessions, and OpenTelemetry traces with GenAI attributes."""
 
 from collections.abc import Iterator
 from typing import Any, BinaryIO, Final, cast
@@ -26,9 +26,10 @@ from refold.limits import DOCUMENT_BYTES_MAX
 
 # Claude Code: a line for each message, with its session, and other lines between them.
 #
-# A session is one conversation, in the project of its working directory; what a subagent said (a sidechain) is another
-# one. A message's metadata has the line's other fields, ``api`` those of the message itself, such as its model and
-# usage, and ``before`` the lines without a message in front of it; what follows the last one waits for the next.
+# A session is one conversation, in the project of its working directory; the messages of a subagent (a sidechain) are
+# another one. A message's metadata has the line's other fields; ``api`` has those of the message itself, such as its
+# model and usage, and ``before`` the lines without a message in front of it. Lines after the last message wait for the
+# next one.
 
 API_KEY: Final = "api"
 BEFORE_KEY: Final = "before"
@@ -36,7 +37,7 @@ _CLAUDE_CODE_MARKS: Final = frozenset({("sessionId",), ("message", "role")})
 
 
 def _claude_code(file: BinaryIO) -> Iterator[SourceConversation]:
-    """Yield the conversations of a file, all of which are checked before the first."""
+    """Yield the conversations of a file, after checking all of them."""
     sessions: dict[str, list[SourceMessage]] = {}
     first_lines: dict[str, tuple[int, str | None]] = {}
     waiting: list[Fields] = []
@@ -54,7 +55,7 @@ def _claude_code(file: BinaryIO) -> Iterator[SourceConversation]:
             )
         except InvalidInput:
             if sessions and ends_within_line(file):
-                break  # The session goes on: the next import takes the line.
+                break  # The session continues: the next import takes the line.
             raise
         fields = cast("Fields", line) if isinstance(line, dict) else {}
         message = fields.get("message")
@@ -91,12 +92,12 @@ def _is_claude_code(head: bytes) -> bool:
     return _CLAUDE_CODE_MARKS.issubset(paths(head))
 
 
-# OpenTelemetry: spans of calls of models, as collectors and SDKs write them in JSON.
+# OpenTelemetry: spans of model calls, as collectors and SDKs write them in JSON.
 #
-# The calls of one ``gen_ai.conversation.id``, or else of one trace, are one conversation. Each span repeats what was
-# said before it; a message that is known already, in the same order, is not taken again. Messages are read from the
-# attributes (``gen_ai.input.messages`` and its like, or ``gen_ai.prompt.0.content`` and its like) or from the events
-# of a span. A message's metadata has its span, its trace and the model.
+# The calls of one ``gen_ai.conversation.id``, or else of one trace, are one conversation. Each span repeats the
+# messages before it; a message that is already known, in the same order, is not taken again. Messages are read from the
+# attributes (``gen_ai.input.messages`` and similar, or ``gen_ai.prompt.0.content`` and similar) or from the events of a
+# span. A message's metadata has its span, its trace and the model.
 
 _CONVERSATION: Final = "gen_ai.conversation.id"
 _LISTS: Final = ("gen_ai.system_instructions", "gen_ai.input.messages", "gen_ai.output.messages")
@@ -112,7 +113,7 @@ _VALUE_KEYS: Final = ("stringValue", "boolValue", "intValue", "doubleValue", "by
 
 
 def _otel(file: BinaryIO) -> Iterator[SourceConversation]:
-    """Yield the conversations of a file, all of which are checked before the first."""
+    """Yield the conversations of a file, after checking all of them."""
     calls: dict[str, list[Fields]] = {}
     for number, text in lines(file):
         document = decoded(text, f"line {number} holds no spans in JSON", "mend it or remove it, and import again")
@@ -132,7 +133,7 @@ def _otel(file: BinaryIO) -> Iterator[SourceConversation]:
 
 
 def _spans(document: object) -> Iterator[Fields]:
-    """Yield the spans of a document, of a collector's form or of an SDK's, in one form."""
+    """Yield the spans of a document in one form, whether a collector or an SDK wrote them."""
     fields = cast("Fields", document) if isinstance(document, dict) else {}
     if "context" in fields:
         yield _span(fields, cast("Fields", fields["context"]) if isinstance(fields["context"], dict) else {})
@@ -163,7 +164,7 @@ def _dicts(listed: object) -> list[Fields]:
 
 
 _DIGITS_MAX: Final = 20
-"""Digits of a number of 64 bits."""
+"""Digits of a 64-bit number."""
 
 
 def _time_ns(span: Fields, nanoseconds: str, date: str) -> int | None:
@@ -182,7 +183,7 @@ def _attributes(listed: object) -> Fields:
 
 
 def _value(value: object) -> Any:
-    """Return a value of OTLP's as plain JSON."""
+    """Return an OTLP value as plain JSON."""
     fields = cast("Fields", value) if isinstance(value, dict) else {}
     for key in _VALUE_KEYS:
         if key in fields:
@@ -195,7 +196,7 @@ def _value(value: object) -> Any:
 
 
 def _messages_in(spans: list[Fields]) -> list[SourceMessage]:
-    """Return the messages of calls, each once."""
+    """Return the messages of calls, each only once."""
     messages: list[SourceMessage] = []
     known: list[object] = []
     for span in sorted(spans, key=lambda span: span["begin_ns"] or 0):
@@ -217,7 +218,7 @@ def _messages_in(spans: list[Fields]) -> list[SourceMessage]:
 
 
 def _messages_of(span: Fields) -> Iterator[tuple[str, Fields]]:
-    """Yield the messages of a call with the attribute or event that has them, as chat messages of OpenAI's."""
+    """Yield the messages of a call as OpenAI chat messages, each with the attribute or event that holds it."""
     tables = [span["attributes"], *(event["attributes"] for event in span["events"])]
     for name in _LISTS:
         for table in tables:
@@ -231,7 +232,7 @@ def _messages_of(span: Fields) -> Iterator[tuple[str, Fields]]:
 
 
 def _parsed(value: object) -> Any:
-    """Return the value of a JSON text, any other value as it is."""
+    """Return the value of a JSON text, or any other value as it is."""
     if not isinstance(value, str):
         return value
     try:
@@ -255,7 +256,7 @@ def _listed(name: str, value: object) -> Iterator[Fields]:
 
 
 def _of_parts(role: str, parts: list[Fields], rest: Fields) -> Iterator[Fields]:
-    """Yield a message that comes in parts, and one of its own for each answer of a tool."""
+    """Yield a message that comes in parts, and a message of its own for each tool response."""
     texts = [str(part.get("content")) for part in parts if part.get("type") == "text"]
     calls = [_call(part) for part in parts if part.get("type") == "tool_call"]
     answers = [part for part in parts if part.get("type") == "tool_call_response"]
@@ -278,7 +279,7 @@ def _text(value: object) -> str:
 
 
 def _numbered(attributes: Fields, prefix: str) -> Iterator[Fields]:
-    """Yield messages whose fields are attributes of their own, such as ``gen_ai.prompt.0.role``."""
+    """Yield messages whose fields are separate attributes, such as ``gen_ai.prompt.0.role``."""
     number = 0
     while (start := f"{prefix}.{number}.") and any(key.startswith(start) for key in attributes):
         own = {key.removeprefix(start): value for key, value in attributes.items() if key.startswith(start)}
@@ -294,7 +295,7 @@ def _numbered(attributes: Fields, prefix: str) -> Iterator[Fields]:
 
 
 def _of_event(role: str, attributes: Fields) -> Fields:
-    """Return the message of an event, whose fields are attributes or JSON in one."""
+    """Return the message of an event, whose fields are attributes, or JSON in one attribute."""
     own = {key: _parsed(value) if key in ("message", "tool_calls") else value for key, value in attributes.items()}
     inner = own.pop("message", None)
     own |= cast("Fields", inner) if isinstance(inner, dict) else {"content": inner} if inner is not None else {}

@@ -32,7 +32,7 @@ def message_json(message: Message) -> dict[str, Any]:
 
 
 def entry_json(entry: Entry) -> dict[str, Any]:
-    """Return a memory as plain values, which ``refold import --facts`` takes."""
+    """Return a memory as plain values, in the form that ``refold import --facts`` takes."""
     return {field: getattr(entry, field) for field in _ENTRY_FIELDS}
 
 
@@ -42,14 +42,14 @@ def event_name(recorded: Recorded) -> str:
 
 
 KIND_NAMES: Final = frozenset(fold.NAMES.values())
-"""The public names of all types of events."""
+"""The public names of all event types."""
 
 
 def event_json(memory: Memory, recorded: Recorded, *, full: bool = False) -> dict[str, Any]:
-    """Return an event with its stamp as plain values, by the names that an export uses.
+    """Return an event with its stamp as plain values, under the names that an export uses.
 
-    What the log packs is unpacked: arguments and results are JSON, and of a vector its dimension is shown, or with
-    ``full`` its numbers.
+    Packed values are unpacked: arguments and results are JSON, and a vector is shown as its dimension, or with ``full``
+    as its numbers.
     """
     event, stamp = recorded
     line: dict[str, Any] = {
@@ -82,7 +82,7 @@ _NUMBER_BYTES: Final = 4
 
 
 def _unpacked(name: str, value: Any, *, full: bool) -> Any:
-    """Return the value of an event's field as plain values, the packed parts of structs in it too."""
+    """Return the value of an event's field as plain values, including the packed parts of structs in it."""
     if isinstance(value, (tuple, list)):
         return [_unpacked(name, item, full=full) for item in cast("list[Any]", value)]
     if isinstance(value, Struct):
@@ -100,19 +100,19 @@ def _unpacked(name: str, value: Any, *, full: bool) -> Any:
 
 
 def stream_names(memory: Memory) -> list[str]:
-    """Return the names of the streams of a memory, in full."""
+    """Return the full names of the streams of a memory."""
     core = memory._core  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     with core.engine.reader.state_lock:
         return list(core.engine.reader.streams.names(core.branch))
 
 
 def export_lines(memory: Memory) -> Iterator[bytes]:
-    """Return the lines of refold's own JSONL, of every event up to the head."""
+    """Return the lines of refold's own JSONL, for every event up to the head."""
     return transfer.lines(_engine(memory), memory.head)
 
 
 def stream_events(memory: Memory, stream: str, *, after: int = 0, until: int | None = None) -> Iterator[Recorded]:
-    """Return the events of one stream, named in full, with ``after < seq <= until``."""
+    """Return the events of one stream, given by its full name, with ``after < seq <= until``."""
     key = memory._core.key(stream)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     return _engine(memory).reader.events(key, after, memory.head if until is None else until)
 
@@ -123,5 +123,5 @@ def stream_name(memory: Memory, number: int) -> str:
 
 
 def _engine(memory: Memory) -> Engine:
-    # The handles offer single streams; who writes the log down needs all of it.
+    # The handles offer single streams; writing down the log needs all of it.
     return memory._core.engine  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]

@@ -127,8 +127,8 @@ def normalised(vectors: Any, dimensions: int, *, count: int | None = None) -> Ar
     if count is not None and len(lines) != count:
         raise InvalidInput(f"{len(lines)} vectors where {count} is asked for; give {count} of {dimensions} numbers")
     lengths = np.sqrt(np.sum(lines * lines, axis=1))
-    # The square of a single-precision number cannot overflow in double precision, so only a number that is not finite
-    # makes a length infinite or NaN.
+    # The square of a single-precision number cannot overflow in double precision, so a length is infinite or NaN only
+    # if a number is not finite.
     if not (lengths.min(initial=1.0) > 0.0 and lengths.max(initial=1.0) < np.inf):
         wrong = np.flatnonzero(~(np.isfinite(lengths) & (lengths > 0.0)))
         length = lengths[wrong[0]]

@@ -66,7 +66,7 @@ class Graph:
         self.rows = rows  # The row of each label; labels count from 0 in the order of the rows.
         self.twins = twins  # By label, the later rows with the same vector.
         self.end = end
-        self.breadth = breadth  # Candidates that a search keeps to find nearly all of the nearest rows.
+        self.breadth = breadth  # Candidates that a search keeps in order to find nearly all of the nearest rows.
         self._is_torn = False
 
     @property

@@ -256,7 +256,8 @@ class ProjectIndex:
     def close(self) -> None:
         """Detach from the stream, and end the thread of the table.
 
-        The cache calls this to make room. It takes the state lock, because other threads might be reading.
+        The cache calls this to make room. It takes the state lock, because other threads might be reading under that
+        lock.
         """
         with self._state_lock:
             self.detach()

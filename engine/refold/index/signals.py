@@ -40,7 +40,7 @@ class _Sessions:
         return len(self._rows)
 
     def pack(self, sessions: Sequence[str | int | None]) -> tuple[list[str | int], dict[str, Array]]:
-        """Return the names of the sessions of all rows, and the columns that `unpack` needs besides."""
+        """Return the names of the sessions of all rows, and the columns that `unpack` also needs."""
         numbers = {session: number for number, session in enumerate(self._rows)}
         of_rows = [_NONE if session is None else numbers[session] for session in sessions]
         return list(numbers), {"sessions": np.array(of_rows, np.int32)}
@@ -123,7 +123,7 @@ class _Lexicon:
         add_terms(self._postings, row, self._note(row, text))
 
     def pack(self, sessions: Sequence[str | int | None]) -> tuple[list[str | int], dict[str, Array]]:
-        """Return the names of the sessions of all rows, and the columns that `unpack` needs besides."""
+        """Return the names of the sessions of all rows, and the columns that `unpack` also needs."""
         names, columns = self._sessions.pack(sessions)
         return names, columns | {"lengths": self._lengths.values} | PackedTerms.of(self._all())
 

@@ -217,7 +217,7 @@ class GraphBuilder:
         self._thread: Worker | None = None
         self._is_closed = False
         self._refused_count = 0
-        """The number of rows when a graph was last not worth having; at twice as many it is tried again."""
+        """The number of rows when a graph last proved not worth having; at twice as many it is tried again."""
         self.graph: Graph | None = None
         self.builds_count = 0
 

@@ -118,7 +118,7 @@ class Disconnected(Exception):
 class CommitLog(Protocol):
     """Commits in order; their numbers increase, possibly with gaps.
 
-    Only one thread at a time can call a method, except ``head``, ``wait`` and ``close``. Methods raise
+    Only one thread at a time may call methods other than ``head``, ``wait`` and ``close``. Methods raise
     ``StoreUnreachable`` if the server cannot be reached.
     """
 

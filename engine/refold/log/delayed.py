@@ -168,7 +168,7 @@ class DelayedLog:
         """Held by a thread during its turn."""
         self._flushing = threading.Lock()
         self._state = threading.Lock()
-        """Held for every read of the tails and the log below, so that no read sees a tail move between them."""
+        """Held for every access to the tails and the log below, so that no read sees a tail move between them."""
         head = inner.head()
         self._durable = head
         self._waiting = Tail(head)

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 WRITER_LOCK: Final = "writer.lock"
 _LOOK_SECONDS_MAX: Final = 1.0
-"""Upper bound for a check of which processes have a store open; it holds a lock that other processes check as well."""
+"""The longest time to check which processes have a store open, while holding a lock that others check as well."""
 _NOTHING: Final = partial(bool)
 """Does nothing, in a single C call."""
 _NUMBER_BYTES_MAX: Final = 32
@@ -135,7 +135,7 @@ class Directory:
         """Release a handle that was never closed, so that it does not keep the store from being opened again.
 
         Garbage collection can run on any thread, which must not wait. If another thread holds the lock to open a store,
-        it finds this handle gone.
+        that thread finds this handle gone.
         """
         if open_lock.acquire(blocking=False):
             try:

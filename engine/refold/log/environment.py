@@ -170,7 +170,7 @@ class Turnstile:
         return self.is_held
 
     def count_replacing(self) -> None:
-        """Count the begin or the end of a replacement of the data file; the caller has its turn."""
+        """Count the start or the end of a replacement of the data file; the caller has its turn."""
         self.words[REPLACED] += 1
 
     def is_at(self, path: str) -> bool:

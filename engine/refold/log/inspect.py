@@ -43,7 +43,7 @@ class StoreFacts(NamedTuple):
 
     file_bytes: int
     whole_bytes: int
-    """The size by the number of its last page; LMDB may leave pages at the end unwritten that it freed at once."""
+    """The size implied by the last page number; LMDB may leave pages at the end unwritten if it freed them at once."""
     map_bytes: int
     page_bytes: int
     pages: int

@@ -1,8 +1,8 @@
-"""A shared log on NATS JetStream: a message for each commit, in a stream with three replicas where servers are several.
+"""A shared log on NATS JetStream: one message per commit, in a stream with three replicas if there are several servers.
 
-An append expects the sequence of the last message, so it is there behind that one or not at all; a commit that is too
-large for a message is several, written as one atomic batch. Messages do not change: what replaces one is in a second
-stream, and the message is erased.
+An append expects the sequence of the last message, so it takes effect right after that message or not at all. A commit
+that is too large for one message is written as several, in one atomic batch. Messages do not change: a replacement goes
+into a second stream, and the message is erased.
 """
 
 import asyncio
@@ -38,28 +38,28 @@ from refold.log.leadership import Cluster, Leadership
 from refold.threads import NO_THREAD, Worker
 
 _SECONDS: Final = 5.0
-"""How long one request may take."""
+"""The time limit of one request."""
 _CALL_SECONDS: Final = 30.0
-"""How long a call may take, of all its requests."""
+"""The time limit of a call with all of its requests."""
 _VERSION_MIN: Final = (2, 12)
-"""The first server with atomic batches."""
+"""The first server version with atomic batches."""
 _REPLICAS: Final = 3
 _ATTEMPTS: Final = 8
-"""How often a message that a replica has lost is asked for: first the leader, then whichever replica answers."""
+"""How often a message that a replica lost is requested: first from the leader, then from whichever replica answers."""
 _PAGE_COUNT: Final = 1_024
-"""Messages that are read at a time."""
+"""The number of messages read at a time."""
 _HEADERS_BYTES: Final = 1_024
-"""Room for headers in a message."""
+"""Bytes reserved for the headers of a message."""
 _PARTS_MAX: Final = 1_000
-"""Messages of one atomic batch, at most."""
+"""The maximum number of messages in an atomic batch."""
 _NAME_CHARS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 _WRONG_SEQUENCE: Final = frozenset((10_071, 10_164))
-"""Error codes of the server: another message is the last one."""
+"""Error codes of the server if the last message is not the expected one."""
 _NO_PEERS: Final = 10_005
-"""The error code of the server where too few servers are there for the replicas."""
+"""The error code of the server if there are too few servers for the replicas."""
 
 _PASSING: Final = (errors.ServiceUnavailableError, errors.ServerError)
-"""What the server says while it has no leader, or cannot do it now."""
+"""The errors of the server while it has no leader, or cannot serve a request for now."""
 
 _COMPARE: Final = "run `refold doctor` with --monitor for each server"
 
@@ -67,13 +67,13 @@ _PART: Final = "Refold-Part"
 _LAST: Final = "Refold-Last"
 
 _APART_NS: Final = 4_000_000
-"""How far apart machines that write at the same moment try again, up to."""
+"""The maximum distance between the retries of machines that write at the same moment."""
 
 T = TypeVar("T")
 
 
 class _Stored(NamedTuple):
-    """A message of the stream: its sequence, whether it is the last part of its commit, and its bytes."""
+    """A message of the stream: its sequence, its part number, the number of parts of its commit, and its bytes."""
 
     sequence: int
     part: int
@@ -87,7 +87,7 @@ class _Stored(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """A message that is about to be published."""
+    """A message to be published."""
 
     subject: str
     chunk: bytes
@@ -103,7 +103,7 @@ class _Config(msgspec.Struct, frozen=True):
 
 
 class _Info(msgspec.Struct, frozen=True):
-    """What the servers say of a stream, or why they say nothing."""
+    """The servers' information on a stream, or their error."""
 
     error: dict[str, Any] | None = None
     config: _Config = _Config()
@@ -115,19 +115,19 @@ _INFO: Final = msgspec.json.Decoder(_Info)
 
 
 class _Page:
-    """Commits that are put together of messages in their order, each commit of one or several."""
+    """Commits that are assembled from messages in order, each from one or several."""
 
     def __init__(self, after: int, name: str) -> None:
         self.commits = list[Numbered]()
         self.parts = list[bytes]()
-        """Those of the last commit, as long as it is not whole."""
+        """The parts of the last commit while it is incomplete."""
         self.firsts: dict[int, int] = {}
-        """Number of a commit -> the sequence of its first message, where that is another one."""
+        """Number of a commit -> the sequence of its first message, if the two differ."""
         self.following = after + 1
         self._name = name
 
     def add(self, stored: _Stored) -> None:
-        """Take the next message in; one that is behind is left."""
+        """Take in the next message; an earlier one is skipped."""
         if stored.sequence < self.following:
             return
         self.following = stored.sequence + 1
@@ -143,13 +143,13 @@ class _Page:
             self.parts = []
 
     def skip(self, replaced: Numbered) -> None:
-        """Take in what replaced the commit that begins at the next message."""
+        """Take in the replacement of the commit that begins at the next message."""
         self.commits.append(replaced)
         self.following = replaced.number + 1
 
 
 class JetStreamCommits:
-    """The commits of one log in a stream; see ``commits.CommitLog`` for what each method promises.
+    """The commits of one log in a stream; ``commits.CommitLog`` documents each method.
 
     The address is ``nats://host:4222,host2:4222/NAME``, or ``tls://``; ``?replicas=1`` is for a single server, and
     ``?creds=PATH`` names the file of a user's credentials.
@@ -161,10 +161,10 @@ class JetStreamCommits:
         self._stream, self._replaced = _stream(place.log), f"{_stream(place.log)}_REPLACED"
         self._subject, self._replaced_subject = f"refold.{place.log}.commit", f"refold.{place.log}.replaced"
         self._firsts: dict[int, int] = {}
-        """Number of a commit -> the sequence of its first message, where that is another one."""
+        """Number of a commit -> the sequence of its first message, if the two differ."""
         self._leaderships = {stream: Leadership() for stream in (self._stream, self._replaced)}
         self._is_damaged = False
-        """Whether a replica lacked what another one has."""
+        """Whether a replica lacked a message that another one has."""
         self._is_closed = False
         self._lock = Lock()
         self._loop = asyncio.new_event_loop()
@@ -181,7 +181,7 @@ class JetStreamCommits:
             self.close()
             raise
 
-    # Calls of the client, on the thread of its loop.
+    # Calls of the client, on the thread of its event loop.
 
     def _call(self, use: Callable[[], Coroutine[Any, Any, T]], seconds: float = _CALL_SECONDS) -> T:
         try:
@@ -190,7 +190,7 @@ class JetStreamCommits:
             self._raise(error)
 
     def _result(self, coroutine: Coroutine[Any, Any, T], seconds: float) -> T:
-        with self._lock:  # What `close` finds in the loop it ends; behind it nothing gets there any more.
+        with self._lock:  # `close` cancels everything in the loop, and nothing can be added after it.
             if self._is_closed:
                 coroutine.close()
                 raise Closed(f"{self.name} is closed; open it again")
@@ -217,10 +217,10 @@ class JetStreamCommits:
         self._client = client = Client()
 
         async def note(error: Exception) -> None:
-            reasons.append(error)  # Calls that fail raise, and the client connects again by itself.
+            reasons.append(error)  # Failed calls raise, and the client reconnects by itself.
             transport: Any = client._transport  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
             if transport is not None and not client.is_connected:
-                transport.close()  # The client would leave it open, and take another one.
+                transport.close()  # The client would leave it open, and use another one.
 
         connect = client.connect(  # pyright: ignore[reportUnknownMemberType] - its options have no types
             servers=place.servers,
@@ -230,11 +230,11 @@ class JetStreamCommits:
             reconnect_time_wait=1,
             error_cb=note,
             connect_timeout=int(_SECONDS),
-            ping_interval=int(_SECONDS),  # After three without an answer another server is taken.
+            ping_interval=int(_SECONDS),  # After three unanswered pings, the client tries another server.
             **credentials,
         )
         try:
-            await asyncio.wait_for(connect, _SECONDS)  # By itself it tries for ever.
+            await asyncio.wait_for(connect, _SECONDS)  # By itself, the client tries forever.
         except TimeoutError as error:
             said = "; ".join(map(str, reasons)) or "no server has answered"
             raise TimeoutError(f"no connection within {_SECONDS:g} s: {said}") from error
@@ -286,7 +286,7 @@ class JetStreamCommits:
             return 0
 
     async def _last(self, stream: str) -> int:
-        """Return the sequence of a stream's last message, as its leader says that is the leader now."""
+        """Return the sequence of a stream's last message, from a server that is known to be its current leader."""
         leadership, until = self._leaderships[stream], time.monotonic() + _SECONDS
         while True:
             asked_at = time.monotonic()
@@ -303,14 +303,14 @@ class JetStreamCommits:
             await asyncio.sleep(seconds)
 
     def read(self, after: int) -> list[Numbered]:
-        """Return the first commits behind a number."""
+        """Return the first commits after a number."""
         return self._call(partial(self._read, after))
 
     async def _read(self, after: int) -> list[Numbered]:
         until = time.monotonic() + _SECONDS
         while True:
             page = await self._page(after)
-            # A replica answers that may be a moment behind, and of what is at the end only the leader knows.
+            # The replica that answers may be a moment behind; only the leader knows the end of the stream.
             if page.commits or await self._head() <= after:
                 break
             if time.monotonic() > until:
@@ -322,7 +322,7 @@ class JetStreamCommits:
         return page.commits
 
     async def _page(self, after: int) -> _Page:
-        """Return the commits behind a number that a replica has, those that were replaced in their places."""
+        """Return the commits after a number that a replica has, with replacements in their places."""
         page = _Page(after, self.name)
         is_underway = True
         while is_underway:
@@ -337,20 +337,20 @@ class JetStreamCommits:
         return page
 
     async def _fill(self, page: _Page) -> None:
-        """Take in what comes next, which a replica does not have: a message, or what replaced one that was erased."""
+        """Take in the next message, which a replica lacks, or its replacement if it was erased."""
         if not page.parts and (replaced := await self._replacement(page.following)) is not None:
             page.skip(replaced)
             return
         try:
             page.add(await self._message(page.following))
-        except StoreCorrupt:  # Unless the replica that was asked for what replaced it is behind.
+        except StoreCorrupt:  # Unless the replica that was asked for a replacement is behind.
             replaced = None if page.parts else await self._replacement(page.following, direct=False)
             if replaced is None:
                 raise
             page.skip(replaced)
 
     async def _message(self, sequence: int) -> _Stored:
-        """Return a message that a replica does not have, as the leader or another replica has it."""
+        """Return a message that a replica lacks, from the leader or another replica."""
         passing: errors.APIError | None = None
         for attempt in range(_ATTEMPTS):
             try:
@@ -372,7 +372,7 @@ class JetStreamCommits:
         )
 
     async def _messages(self, first: int) -> list[_Stored]:
-        """Return the first messages of the stream from a sequence on, as one of its replicas has them."""
+        """Return the first messages of the stream from a sequence on, from any of its replicas."""
         inbox = self._client.new_inbox()
         subscription = await self._client.subscribe(inbox)
         try:
@@ -395,7 +395,7 @@ class JetStreamCommits:
             await subscription.unsubscribe()
 
     async def _replacement(self, first: int, *, direct: bool = True) -> Numbered | None:
-        """Return what replaced the commit whose first message has a sequence, ``None`` where nothing did."""
+        """Return the replacement of the commit whose first message has the sequence ``first``, if there is one."""
         parts, count, number = list[bytes](), 1, 0
         while len(parts) < count:
             subject = f"{self._replaced_subject}.{first}.{len(parts) + 1}"
@@ -434,10 +434,10 @@ class JetStreamCommits:
         return await self._publish(parts, {"Nats-Expected-Last-Sequence": str(expected)})
 
     async def _publish(self, parts: "Sequence[_Part]", expected: dict[str, str]) -> int:
-        """Publish all parts of a commit or none, as one batch, and return the sequence of the last one."""
+        """Publish all parts of a commit or none, as one batch, and return the sequence of the last part."""
         headers = [part.headers for part in parts]
         if len(parts) > 1:
-            batch = self._client.new_inbox().rpartition(".")[2]  # Unique, and as long as a batch's name may be.
+            batch = self._client.new_inbox().rpartition(".")[2]  # Unique, and not too long for a batch's name.
             for place, each in enumerate(headers, 1):
                 each |= {"Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(place)}
             headers[-1]["Nats-Batch-Commit"] = "1"
@@ -458,16 +458,16 @@ class JetStreamCommits:
         return chunks
 
     def replace(self, commits: Sequence[Replacement]) -> bool:
-        """Put the new bytes into the second stream, and erase the messages that had the old ones."""
+        """Put the new bytes into the second stream, and erase the messages with the old ones."""
         replaced = [self._call(partial(self._replace, commit)) for commit in commits]
         return all(replaced)
 
     async def _replace(self, commit: Replacement) -> bool:
-        await self._last(self._replaced)  # A leader of before would not know all that is to be erased.
+        await self._last(self._replaced)  # A former leader would not know everything that is to be erased.
         first = await self._first(commit.number)
         own, chunks = range(first, commit.number + 1), self._chunks(commit.after)
         if found := await self._replacing(first):
-            await self._erase(self._stream, own)  # Who replaced it may have been cut off before that.
+            await self._erase(self._stream, own)  # The machine that replaced it may have been cut off before this.
         else:
             try:
                 found = [(0, (await self._jetstream.get_msg(self._stream, sequence)).data or b"") for sequence in own]
@@ -495,7 +495,7 @@ class JetStreamCommits:
         return True
 
     async def _first(self, number: int) -> int:
-        """Return the sequence of a commit's first message; one that was replaced before is known from its reading."""
+        """Return the sequence of a commit's first message; for one replaced earlier, it is known from reading it."""
         if number not in self._firsts:
             with suppress(errors.NotFoundError):
                 message = await self._jetstream.get_msg(self._stream, number)
@@ -503,7 +503,7 @@ class JetStreamCommits:
         return self._firsts.get(number, number)
 
     async def _replacing(self, first: int) -> list[tuple[int, bytes]]:
-        """Return the messages that replace a commit by now, each by its sequence; none where it was not replaced."""
+        """Return the messages that now replace a commit, with their sequences; empty if it was not replaced."""
         found, count = list[tuple[int, bytes]](), 1
         with suppress(errors.NotFoundError):
             while len(found) < count:
@@ -514,15 +514,15 @@ class JetStreamCommits:
         return found
 
     async def _erase(self, stream: str, sequences: Iterable[int]) -> None:
-        """Erase messages, their bytes with them; those that are gone already are passed over."""
+        """Erase messages together with their bytes, and skip those that are already gone."""
         for sequence in sequences:
             with suppress(errors.NotFoundError, errors.BadRequestError):
                 await self._jetstream.delete_msg(stream, sequence)
 
     def sweep(self) -> None:
-        """Erase what a machine that was cut off has left behind what replaced it.
+        """Erase superseded replacements that remain because a machine was cut off.
 
-        Messages are erased where they lie, and the servers' own logs drop theirs in time.
+        Messages are erased in place, and the servers' own logs drop their copies in time.
         """
         self._call(self._sweep)
 
@@ -540,14 +540,14 @@ class JetStreamCommits:
     # Turns.
 
     def queue(self) -> None:
-        """Wait a moment, each machine another one: the servers know of no turns."""
+        """Wait a moment, different for each machine: the servers do not support turns."""
         time.sleep(time.perf_counter_ns() % _APART_NS / 1e9)
 
     def leave(self) -> None:
         """Do nothing: there is no turn to give back."""
 
     def wait(self, seconds: float) -> int | None:
-        """Return the sequence of the last message that the server tells of within a time."""
+        """Return the sequence of the last message that the server announces within ``seconds``."""
         return self._call(partial(self._wait, seconds), seconds + _CALL_SECONDS)
 
     async def _wait(self, seconds: float) -> int | None:
@@ -559,7 +559,7 @@ class JetStreamCommits:
                 deliver_policy=api.DeliverPolicy.NEW,
                 headers_only=True,
             )
-            return None  # It does not tell of what was appended before.
+            return None  # It does not announce earlier commits.
         last = None
         with suppress(TimeoutError, NatsTimeout):
             last = await self._consumer.next_msg(timeout=seconds)
@@ -568,7 +568,7 @@ class JetStreamCommits:
         return None if last is None else int(last.metadata.sequence.stream)
 
     def size_bytes(self) -> int:
-        """Return the bytes of the stream, in each of its replicas."""
+        """Return the size of the stream in each of its replicas, in bytes."""
 
         async def size() -> int:
             return (await self._jetstream.stream_info(self._stream)).state.bytes
@@ -576,7 +576,7 @@ class JetStreamCommits:
         return self._call(size)
 
     def checks(self) -> list[Check]:
-        """Return what the servers say of the stream and its replicas."""
+        """Check the server, the replicas of the stream, and its messages."""
         return self._call(self._checks)
 
     async def _checks(self) -> list[Check]:
@@ -594,7 +594,7 @@ class JetStreamCommits:
             found.append(Check("replicas", "warn", "there is one", step))
         else:
             found.append(Check("replicas", "ok", f"{count} are current"))
-        # Of a stream as a whole. What one replica has lost in silence, the chain tells whoever reads it there.
+        # For the stream as a whole. If one replica has silently lost messages, the chain reveals that when it is read.
         state, replaced = info.state, (await self._jetstream.stream_info(self._replaced)).state
         missing = state.last_seq - state.messages
         if state.lost or (missing and not replaced.messages):
@@ -606,7 +606,7 @@ class JetStreamCommits:
         return found
 
     def close(self) -> None:
-        """End the connection and its thread."""
+        """Close the connection and end its thread."""
         with self._lock:
             if self._is_closed:
                 return
@@ -617,7 +617,7 @@ class JetStreamCommits:
         self._loop.close()
 
     async def _end(self) -> None:
-        """Close the client, and end whatever waits for an answer."""
+        """Close the client, and cancel every task that waits for an answer."""
         if self._client is not None:
             with suppress(Exception):
                 await asyncio.wait_for(self._client.close(), _SECONDS)
@@ -641,7 +641,7 @@ def _headers(message: object) -> dict[str, str]:
 
 
 class _Place(NamedTuple):
-    """An address in parts."""
+    """An address, split into its parts."""
 
     servers: list[str]
     log: str

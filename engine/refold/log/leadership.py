@@ -1,4 +1,4 @@
-"""Decide which answers of a NATS stream's leader to trust: one replaced while it was paused still gives old answers.
+"""Decides which answers of a NATS stream's leader to trust: one replaced while it was paused still gives old answers.
 
 A replica begins an election 4 s after it last heard from its leader (``minElectionTimeout`` of nats-server). So a
 leader that is in touch with a majority stays the leader for a while, and can be trusted if it is asked often enough. A
@@ -11,8 +11,8 @@ from typing import Final
 import msgspec
 
 LEASE_SECONDS: Final = 1.5
-"""The longest time since a replica was in touch with the leader, and since the leader was last asked; the sum of both
-stays below the time after which an election begins."""
+"""The longest time allowed since a replica was in touch with the leader, and since the leader was last asked; the sum
+of both stays below the time after which an election begins."""
 PAUSE_SECONDS: Final = 0.2
 """The pause between the two answers. Of 24 replaced leaders on two busy cores, the last old answer came 75 ms after the
 leader resumed."""

@@ -168,7 +168,7 @@ class LmdbTurn:
         databases = self._environment.databases
         try:
             if records:
-                # No cursor in a variable: like the transaction, a traceback would keep it alive.
+                # No cursor in a variable: a traceback would keep it alive, as it would the transaction.
                 key = next(self.txn.cursor(db=databases["log"]).iterprev(values=False), bytes(SEQ_BYTES))
                 # LMDB compares keys only: a record after the last key could still begin with existing events.
                 if FIRST_SEQ.unpack_from(records[0][1], FIRST_SEQ_BEGIN)[0] != SEQ.unpack(key)[0] + 1:

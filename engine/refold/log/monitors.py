@@ -22,7 +22,7 @@ _PAUSE_SECONDS: Final = 0.2
 
 
 class Replica(NamedTuple):
-    """A server's copy of a stream: its last sequence, the number of messages missing before it, whether it leads."""
+    """A server's copy of a stream: its last sequence, the number of messages missing up to it, whether it leads."""
 
     server: str
     last: int
@@ -57,7 +57,7 @@ def _fetch(monitor: str, what: str) -> dict[str, Any]:
 
 
 def compare(monitors: Sequence[str], stream: str, *, copies: int = 1) -> list[Check]:
-    """Ask each server about its replica of a stream, and return the findings; ``copies`` is the expected minimum."""
+    """Ask each server for its replica of a stream, and compare them; ``copies`` is the expected minimum of replicas."""
     away, found = _replicas(monitors, stream)
     for _ in range(_TRIES):
         if all((each.last, each.missing) == (found[0].last, found[0].missing) for each in found):

@@ -209,7 +209,7 @@ class PostgresCommits:
         return connection
 
     def _once(self, use: Callable[[_Connection], T]) -> T:
-        """Call ``use`` with a connection; close it after an error not reported by the server, or if that is read-only.
+        """Call ``use`` with a connection; close it if the server is read-only, or did not report the error itself.
 
         It might otherwise stay open in the middle of a statement, and refuse every other statement forever.
         """

@@ -245,7 +245,7 @@ class Log(Protocol):
         ...
 
     def in_turn(self, use: Callable[[LogTurn], T]) -> T:
-        """Wait for the current writers, call ``use`` with a turn, and return its result.
+        """Wait for the turns of other writers, call ``use`` with a turn, and return its result.
 
         A call rather than a context manager: a signal can come between a ``with`` statement and the Python function
         that ends it, and the turn's locks would then be held forever.
@@ -276,7 +276,7 @@ def write(log: Log, records: Sequence[Sealed], rows: Sequence[Row] = ()) -> int:
 
 
 def until_kept(take: Callable[[], T]) -> T:
-    """Call ``take``, which takes a turn, again whenever the turn is lost, and return its result.
+    """Call ``take``, which takes a turn, and repeat the call each time the turn is lost; return its result.
 
     Gives up after ``TURN_SECONDS_MAX``, but not before ``TURNS_COUNT_MIN`` attempts.
     """

@@ -71,7 +71,7 @@ _INLINE_BYTES: Final = 2_000
 """LMDB gives a value above this size pages of its own."""
 
 _EVENT_BYTES: Final = 6
-"""The bytes of an event in the columns that are always present, and in that of the owners."""
+"""The bytes of an event in the columns that are always present, plus its owner."""
 
 _SLICE_BYTES: Final = 2_047
 """hashlib releases the GIL above this size; many small releases cost far more than one long hash."""

@@ -12,7 +12,7 @@ from refold.log.protocol import TurnLost
 
 
 def share(path: str, handle: object, *, readonly: bool, is_sealed: bool = False) -> Environment:
-    """Return this process's environment of the file, opened for its first handle; one handle can write.
+    """Return this process's environment of the file, opening it for the first handle; only one handle can write.
 
     A sealed environment is for the handles of a process without write permission for the store's files.
     """

@@ -63,7 +63,7 @@ from refold.text import blake2b
 from refold.threads import NO_THREAD, Bell, Worker
 
 IN_RAM: Final = ":memory:"
-"""Given instead of a directory, keeps the copy in RAM."""
+"""The value of ``cache`` that keeps the copy in RAM instead of a directory."""
 
 CACHES: Final[frozenset[Table]] = frozenset(("checkpoints", "digests", "graphs"))
 """Tables that can be computed from the log; each machine has its own."""
@@ -195,7 +195,7 @@ class ReplicaLog:
                 return self._turn(use)
             # Other machines write as well. Machines that queue for their turns do not lose them to each other.
             try:
-                with suppress(StoreUnreachable):  # Rows of a cache can be written all the same, and `append` raises it.
+                with suppress(StoreUnreachable):  # Rows of a cache can still be written; `append` raises the error.
                     self.commits.queue()
                     self._contended = _UNCONTENDED_COUNT if self.refresh() else self._contended - 1
                 return self._turn(use)
@@ -394,7 +394,7 @@ class ReplicaLog:
                 self._bell.wait(FOLLOW_SECONDS)
 
     def _take_in(self, number: int | None) -> None:
-        """Refresh the copy if it is behind the commit with this number, or if ``None`` behind the server's last one."""
+        """Refresh the copy if it is behind a commit number, or behind the server's last commit if that is ``None``."""
         asked_at = 0.0
         if number is None:  # Without holding `turns`: the server may take long to answer.
             asked_at, number = time.monotonic(), self.commits.head()
@@ -426,7 +426,7 @@ class ReplicaLog:
 
 
 def replace_stale(commits: CommitLog, log: Log, until: int) -> bool:
-    """Replace each commit, up to the number ``until``, that holds data the log no longer holds.
+    """Rewrite each commit up to number ``until`` that holds data the log no longer holds, from the log's own data.
 
     Returns whether no such commit is left. Some remain if another machine has erased more from them, or is replacing
     them at the same time.
@@ -493,7 +493,7 @@ def _call(use: Callable[[], object]) -> None:
 
 
 def _checked_head(records: Sequence[Sealed], head: int, what: str, name: str) -> int:
-    """Return the seq of the last event once records follow ``head``; ``StoreCorrupt`` if they do not continue there."""
+    """Return the last seq of ``records``, ``head`` if there are none; ``StoreCorrupt`` if they do not continue it."""
     for last, record in records:
         first = Record(record).first_seq
         if first != head + 1:
@@ -535,7 +535,7 @@ def open_replica(address: str, *, readonly: bool, seed: Mapping[bytes, bytes], c
 
 
 def connect(address: str, *, readonly: bool) -> CommitLog:
-    """Connect to the commits at an address; ``InvalidInput`` if the extra with its client is not installed."""
+    """Connect to the commit log at an address; ``InvalidInput`` if the extra with its client is not installed."""
     try:
         if address.startswith(("nats://", "tls://")):
             from refold.log.jetstream import JetStreamCommits  # noqa: PLC0415 - its client is an extra

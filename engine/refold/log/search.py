@@ -1,7 +1,4 @@
-"""Search for byte strings in every file of a directory, in the time of reading it a few times over.
-
-How many strings are looked for at once is in ``log/search.py``, which loads numpy.
-"""
+"""Searches every file of a directory for byte strings, in the time of reading it a few times; loads numpy."""
 
 import mmap
 import os
@@ -19,14 +16,14 @@ from refold.log.environment import TURN_LOCK
 from refold.log.lmdb_file import LOCK_FILE
 from refold.log.protocol import Found
 
-# Looking for many byte strings in one file at once, in the time that reading it takes a few times over.
+# Searches one file for many byte strings at once, in the time of reading it a few times.
 #
-# A string of at least ``MARKER_BYTES_MIN`` bytes covers aligned words of eight bytes wherever it is. So it is
-# looked for by eight runs of its words, one for each place between two words of the file where it may begin: of all
-# its runs those that the file holds most seldom, as a sample of it says. The file is read once as words. The hash of
-# each run of them is looked up in a table, and what is in the table is compared, in the end byte for byte. Every
-# occurrence is found, once: at its place one of the eight runs of the string begins at a word. Of a string that
-# is everywhere, such as a line of blanks, ``OCCURRENCES_COUNT_MAX`` are counted.
+# A string of at least ``MARKER_BYTES_MIN`` bytes covers aligned words of eight bytes, wherever it begins. So the search
+# looks for eight runs of its words, one for each byte of a word at which the string can begin: for each of these, the
+# run that is rarest in a sample of the file. The file is read once, as words. The hash of each run of words is looked
+# up in a table, and each match is compared, in the end byte for byte. Every occurrence is found exactly once, because
+# there one of the string's eight runs begins at a word boundary. If a string is everywhere, such as a line of blanks,
+# ``OCCURRENCES_COUNT_MAX`` occurrences of it are counted.
 
 _Words: TypeAlias = NDArray[np.uint64]
 _Places: TypeAlias = NDArray[np.intp]
@@ -34,23 +31,25 @@ _Counts: TypeAlias = NDArray[np.int32]
 
 _WORD_BYTES: Final = 8
 _RUNS: Final = (1, 2, 4, 16)
-"""How many words a run may have: the most that a string covers wherever it begins. Longer runs are rarer."""
+"""The possible lengths of a run in words; a string gets the longest that it covers wherever it begins, as it is rarer.
+"""
 
 _CHUNK_WORDS: Final = 1 << 16
-"""Words that are hashed at a time: what of them is in use stays in the processor's cache."""
+"""Words that are hashed at a time, so that the data in use stays in the processor's cache."""
 
 _SAMPLED: Final = 16
-"""Of how many chunks one is sampled."""
+"""One in this many chunks is sampled."""
 
 _STARTS_MAX: Final = 1 << 20
-"""Runs of all strings among which the rarest ones are chosen, and of one of them at most:"""
+"""The maximum number of runs among which the rarest ones are chosen, for all strings together."""
 _STARTS_EACH_MAX: Final = 256
+"""The same for each string."""
 
 _PAIRS_MAX: Final = 1 << 17
-"""Places with a string that may stand there, compared at a time: this bounds what memory it takes."""
+"""The number of pairs of a place and a string compared at a time, which bounds the memory used."""
 
 _BUCKETS_EACH: Final = 32
-"""Buckets of the table for each run that is looked for, as far as ``_BITS`` allows."""
+"""Buckets of the table per run, as far as ``_BITS`` allows."""
 _BITS: Final = (16, 22)
 
 _ODD: Final = 0x9E3779B97F4A7C15
@@ -62,22 +61,22 @@ assert _RUNS[0] * _WORD_BYTES + _WORD_BYTES - 1 <= MARKER_BYTES_MIN
 
 
 class _Pattern(NamedTuple):
-    """Strings that are looked for by runs of one length, and their runs, those of one bucket behind each other."""
+    """The strings that are searched for by runs of one length, and their runs, grouped by bucket."""
 
     strings: Sequence[bytes]
     lengths: _Places
     probes: tuple[tuple[_Places, _Words], ...]
-    """Places in each string, with the words that begin there: its end, its beginning and its middle."""
+    """Places in each string (its end, beginning and middle), with the words that begin there."""
     numbers: _Places
-    """Which string each run is of."""
+    """The number of each run's string."""
     offsets: _Places
-    """Where in its string each run begins."""
+    """The offset of each run in its string."""
     first: _Counts
-    """Bucket -> its first run, which is the next one's first if it has none; one more at the end."""
+    """Bucket -> its first run, which is the next bucket's first if it has none; one more at the end."""
     is_wanted: NDArray[np.bool_]
     """Bucket -> whether it has any run."""
     left: _Counts
-    """How often each string is still counted."""
+    """How many more occurrences of each string are counted."""
 
 
 def count(content: mmap.mmap, strings: Sequence[bytes]) -> int:
@@ -102,7 +101,7 @@ def _bits(runs: int) -> int:
 
 
 def _by_run(strings: Sequence[bytes]) -> dict[int, list[bytes]]:
-    """Return the strings by the longest run that each covers wherever it begins, shorter runs first."""
+    """Group the strings by the longest run that each covers wherever it begins, shorter runs first."""
     groups: dict[int, list[bytes]] = {run: [] for run in _RUNS}
     for string in strings:
         groups[max(run for run in _RUNS if run * _WORD_BYTES + _WORD_BYTES - 1 <= len(string))].append(string)
@@ -112,7 +111,7 @@ def _by_run(strings: Sequence[bytes]) -> dict[int, list[bytes]]:
 def _buckets(
     words: _Words, runs: Sequence[int], shift: np.uint64, apart: int = 1
 ) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Yield, for each length of a run, the buckets of all runs; the words of one lie ``apart`` from each other."""
+    """Yield, for each run length, the buckets of all runs; the words of a run are ``apart`` positions apart."""
     hashes, length = words, 1
     for run in runs:
         while length < run:
@@ -122,7 +121,7 @@ def _buckets(
 
 
 def _sampled(words: _Words, runs: Sequence[int], shift: np.uint64) -> dict[int, _Counts]:
-    """Return, for each length of a run, how often each bucket is met in a part of the words."""
+    """Return, for each run length, how often each bucket occurs in a sample of the words."""
     size = 1 << (64 - int(shift))
     seen = {run: np.zeros(size, np.int32) for run in runs}
     for begin in range(0, len(words), _CHUNK_WORDS * _SAMPLED):
@@ -132,7 +131,7 @@ def _sampled(words: _Words, runs: Sequence[int], shift: np.uint64) -> dict[int, 
 
 
 def _wanted(strings: Sequence[bytes], run: int, seen: _Counts, shift: np.uint64) -> _Pattern:
-    """Return the strings with the rarest of their runs for each place where they may begin."""
+    """Return the strings with the rarest of their runs for each byte of a word at which they can begin."""
     lengths = np.array([len(string) for string in strings], np.intp)
     begins = np.cumsum(lengths) - lengths
     blob = b"".join(strings)
@@ -153,15 +152,15 @@ def _wanted(strings: Sequence[bytes], run: int, seen: _Counts, shift: np.uint64)
 
 
 def _unaligned(content: Any) -> _Words:
-    """Return the words that begin at each byte; a view."""
+    """Return a view of the words that begin at each byte."""
     return np.ndarray((len(content) - _WORD_BYTES + 1,), np.uint64, content, strides=(1,))
 
 
 def _starts(counts: _Places) -> tuple[_Places, _Places]:
-    """Return numbers of strings and offsets in them where runs begin, given how many runs each has, at least eight.
+    """Return string numbers and offsets at which runs begin, given the number of runs of each string, at least eight.
 
-    They come in blocks of eight, one for each place between two words. Of long strings only some blocks are taken,
-    spread from beginning to end: what they share with others may be in front or behind.
+    The offsets come in blocks of eight, one for each byte of a word. For long strings only some blocks are used, spread
+    from beginning to end, because the text they share with other strings may be at either end.
     """
     blocks = -(-counts // _WORD_BYTES)
     most = max(min(_STARTS_MAX // len(counts), _STARTS_EACH_MAX) // _WORD_BYTES, 1)
@@ -177,7 +176,7 @@ def _starts(counts: _Places) -> tuple[_Places, _Places]:
 
 
 def _count_in(content: mmap.mmap, wanted: _Pattern, buckets: NDArray[np.int64], begin: int) -> int:
-    """Return how many strings stand where a run of theirs begins at a word of this chunk."""
+    """Return how many strings occur where one of their runs begins at a word of this chunk."""
     at = np.flatnonzero(wanted.is_wanted.take(buckets))
     first = wanted.first[buckets[at]]
     counts = wanted.first[buckets[at] + 1] - first
@@ -193,7 +192,7 @@ def _count_in(content: mmap.mmap, wanted: _Pattern, buckets: NDArray[np.int64], 
 
 
 def _count_pairs(content: mmap.mmap, wanted: _Pattern, places: _Places, first: _Counts, counts: _Counts) -> int:
-    """Return how many strings stand where one of their runs, so many from the first on, begins at its place."""
+    """Return how many strings occur where one of their runs begins: at each place ``counts`` runs from ``first`` on."""
     which = np.repeat(np.arange(len(counts)), counts)
     runs = first[which] + np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)
     numbers = wanted.numbers[runs]
@@ -215,7 +214,7 @@ def _count_pairs(content: mmap.mmap, wanted: _Pattern, places: _Places, first: _
 
 
 def _forget(content: mmap.mmap, begin: int) -> None:
-    """Let the system take back the pages that were just read: they are not to count as this process's memory."""
+    """Let the system reclaim the pages that were read, so that they do not count as this process's memory."""
     if hasattr(mmap, "MADV_DONTNEED"):
         chunk_bytes = _CHUNK_WORDS * _WORD_BYTES
         at = begin * _WORD_BYTES
@@ -226,12 +225,12 @@ assert _CHUNK_WORDS * _WORD_BYTES % mmap.PAGESIZE == 0
 
 
 _LEFT_OUT: Final = frozenset((LOCK_FILE, TURN_LOCK, BALLAST_FILE))
-"""Files that hold numbers of processes and transactions alone, and one to which nothing is ever written. A process that
-closes one of the first two gives up all its locks on it: LMDB would take it for dead."""
+"""Files that hold only numbers of processes and transactions, and one to which no data is ever written. A process that
+closes one of the first two loses all its locks on it: LMDB would take the process for dead."""
 
 
 def search(directory: str, markers: Iterable[bytes]) -> Found:
-    """Return how often any of the markers, or what base64 makes of one, occurs in a file below the directory."""
+    """Return how often any of the markers, as it is or in base64, occurs in the files below the directory."""
     forms = {form for marker in markers for form in (marker, *_encoded(marker))}
     assert all(len(form) >= MARKER_BYTES_MIN for form in forms), "a marker that is too short to look for"
     files = searched_bytes = occurrences = 0
@@ -247,10 +246,10 @@ def search(directory: str, markers: Iterable[bytes]) -> Found:
 
 
 def _encoded(marker: bytes) -> Iterable[bytes]:
-    """Return the base64 of the marker at each of the three places where it may begin in a longer string."""
+    """Return the base64 of the marker for each of the three offsets at which it can begin in a longer string."""
     for before in range(3):
         encoded = b64encode(bytes(before) + marker)
-        # What the neighbours have a share in: characters of the first and of the last group.
+        # Cut off characters of the first and the last group that also encode neighbouring bytes.
         begin, end = -(-before * 8 // 6), len(encoded) - (4 if (before + len(marker)) % 3 else 0)
         yield encoded[begin:end]
 
@@ -259,5 +258,5 @@ def _count(file: int, length: int, forms: Sequence[bytes]) -> int:
     """Return how often a form occurs in a file."""
     if length < MARKER_BYTES_MIN or not forms:
         return 0
-    # It is closed with its last reference: views of it may outlive an error in the traceback.
+    # The map is closed with its last reference: after an error, views of it may live on in the traceback.
     return count(mmap.mmap(file, length, prot=mmap.PROT_READ), forms)

@@ -1,8 +1,8 @@
-"""The witness's file: which store's log was seen to reach which seq, with which link; ``engine/FORMAT.md`` draws it.
+"""The file of a witness: the store, and the seq and link that its log was seen to reach; see ``engine/FORMAT.md``.
 
-Two slots hold that, each with a checksum, and a change is written over the older one in place. So a crash at any
-instant leaves one of them whole, nothing is left for others to find but the file itself, and a disk that is full by
-then refuses nothing. Bytes only: that the log still holds what the file says is the engine's to see.
+Two slots hold this, each with a checksum, and a change overwrites the older slot in place. So a crash at any instant
+leaves one slot whole, no file is left behind but the witness itself, and a disk that has become full refuses nothing.
+This module only handles bytes: the engine checks that the log still holds what the file says.
 """
 
 import errno
@@ -25,23 +25,23 @@ FORMAT: Final = 1
 """The format of the file. A reader refuses a higher one."""
 
 FRONT: Final = Struct(">8sB7x16sQ32s")
-"""magic, format, store_id, seq, link: what the checksum covers."""
+"""magic, format, store_id, seq, link: the fields that the checksum covers."""
 
 SLOT: Final = Struct(">8sB7x16sQ32s32s")
-"""The same, and then the checksum."""
+"""The same fields, then the checksum."""
 
 SLOT_BYTES: Final = 4_096
-"""Where the second slot begins: a page further on, so that no sector holds bytes of both."""
+"""The offset of the second slot: a page further on, so that no sector holds bytes of both."""
 
 _POLL_SECONDS: Final = 0.002
 _flush = getattr(os, "fdatasync", os.fsync)
-"""The file's size never changes, so its content is all that has to reach the disk."""
+"""The file's size never changes, so only its content has to reach the disk."""
 
 assert SLOT.size == FRONT.size + HASH_BYTES
 
 
 class Witnessed(NamedTuple):
-    """A line of a witness: the store, the last seq, and the link of the commit that ends there."""
+    """The content of a slot: the store, the last seq, and the link of the commit that ends there."""
 
     store_id: bytes
     seq: int
@@ -49,16 +49,16 @@ class Witnessed(NamedTuple):
 
 
 def packed(witnessed: Witnessed) -> bytes:
-    """Return the bytes of a slot that are used."""
+    """Return the used bytes of a slot."""
     front = FRONT.pack(MAGIC, FORMAT, *witnessed)
     return front + blake2b(front, digest_size=HASH_BYTES).digest()
 
 
 def read(path: str) -> Witnessed | None:
-    """Read the file and return what the witness saw, ``None`` where there is no file.
+    """Read the file and return its newer slot, ``None`` if there is no file.
 
-    Raises ``StoreCorrupt`` where neither slot is whole, ``StoreVersion`` for a newer format, ``InvalidInput`` for what
-    is no file, ``StoreError`` where the system refuses.
+    Raises ``StoreCorrupt`` if neither slot is whole, ``StoreVersion`` for a newer format, ``InvalidInput`` if the path
+    is not a file, ``StoreError`` if the system refuses.
     """
     try:
         with _opened(path, os.O_RDONLY) as file:
@@ -68,7 +68,7 @@ def read(path: str) -> Witnessed | None:
 
 
 def create(path: str, witnessed: Witnessed) -> bool:
-    """Make the file, whole or not at all; return whether it was made: where there is one already, it is kept."""
+    """Create the file, whole or not at all, and return whether it was created; an existing file is kept."""
     try:
         parent, name = os.path.split(os.path.abspath(path))
         with unfinished_file(parent, f".{name}.") as (file, building):
@@ -84,10 +84,10 @@ def create(path: str, witnessed: Witnessed) -> bool:
 
 
 def replace(path: str, known: Witnessed, witnessed: Witnessed) -> bool:
-    """Write what was seen, durably, if the file still says what is ``known`` of it; return whether it did.
+    """Durably write ``witnessed`` if the file still holds ``known``, and return whether it did.
 
-    Nobody else writes meanwhile. Raises ``StoreBusy`` where another process does not let go of the file, and what
-    ``read`` raises.
+    No other process writes meanwhile. Raises ``StoreBusy`` if another process does not release the file,
+    ``StoreError`` if the file is gone, and otherwise as ``read`` does.
     """
     try:
         with _opened(path, os.O_RDWR) as file, _locked(file, path):
@@ -103,12 +103,12 @@ def replace(path: str, known: Witnessed, witnessed: Witnessed) -> bool:
 
 
 def gone(path: str) -> str:
-    """Return the message about a witness that was there before."""
+    """Return the error message for a witness that has disappeared."""
     return f"the witness {path} is gone; put it back, or open the store again to begin a new one"
 
 
 def check_room(path: str) -> None:
-    """Raise ``NotFound`` where there is no directory for a witness to be made in."""
+    """Raise ``NotFound`` if the parent directory of a witness does not exist."""
     parent = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(parent):
         raise NotFound(f"the parent directory {parent} of the witness does not exist; create it first")
@@ -116,7 +116,7 @@ def check_room(path: str) -> None:
 
 @contextmanager
 def _opened(path: str, how: int) -> Generator[int]:
-    """Open the file; ``FileNotFoundError`` is for the caller, everything else that fails is translated."""
+    """Open the file; ``FileNotFoundError`` is left to the caller, every other error is translated."""
     try:
         file = os.open(path, how | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
@@ -134,7 +134,7 @@ def _opened(path: str, how: int) -> Generator[int]:
 
 
 def _translated(error: OSError, doing: str, path: str) -> InvalidInput | StoreError:
-    """Return refold's error for one of the system's."""
+    """Return the refold error for an error of the system."""
     if isinstance(error, IsADirectoryError):
         return InvalidInput(f"the witness {path} is a directory; give the path of a file")
     return disk_error(
@@ -146,7 +146,7 @@ def _translated(error: OSError, doing: str, path: str) -> InvalidInput | StoreEr
 
 @contextmanager
 def _locked(file: int, path: str) -> Generator[None]:
-    """Keep other writers of the file out; in small steps, because who holds it may have been stopped."""
+    """Keep other writers of the file out; polls for the lock, because the process that holds it may be stopped."""
     end = time.monotonic() + WITNESS_WAIT_SECONDS_MAX
     while not _is_taken(file):
         if time.monotonic() > end:
@@ -158,7 +158,7 @@ def _locked(file: int, path: str) -> Generator[None]:
     try:
         yield
     finally:
-        # By name: a child that forked meanwhile has the file open too, and would keep the lock.
+        # Explicitly: a child forked meanwhile has the file open too, and would keep the lock.
         fcntl.flock(file, fcntl.LOCK_UN)
 
 
@@ -171,10 +171,10 @@ def _is_taken(file: int) -> bool:
 
 
 def _slots(file: int, path: str) -> list[Witnessed | None]:
-    """Read the slots, ``None`` for one that is damaged.
+    """Read the slots, ``None`` for a damaged one.
 
-    It is read without a lock: a writer changes one slot alone. Only where two followed each other within one read are
-    both in doubt, and then it is read once more.
+    The file is read without a lock, because a writer changes only one slot. Both are in doubt only if two writes follow
+    each other during one read, and then the file is read again.
     """
     slots: list[Witnessed | None] = []
     for _ in range(RETRIES_COUNT_MAX):
@@ -199,7 +199,7 @@ def _unpacked(content: bytes, path: str) -> Witnessed | None:
 
 
 def _newer(slots: list[Witnessed | None], path: str) -> Witnessed:
-    """Return the newer slot; a witness never goes back, so that is the one of the higher seq."""
+    """Return the newer slot, the one with the higher seq, because a witness never goes back."""
     whole = [slot for slot in slots if slot is not None]
     if not whole:
         raise StoreCorrupt(

@@ -150,7 +150,7 @@ def revisions(core: Core, stream: str, kind: str, key: str, at: int | None) -> l
 
 
 def _may_be_restored(core: Core, stream: str, seq: int, until: int) -> bool:
-    """Return whether another state may have replaced a stream's after a seq."""
+    """Return whether another state may have taken the place of a stream's state after a seq."""
     if core.engine.reader.types_written.isdisjoint((*fold.BASE_TYPES, StateImported)):
         return False
     if not stream.startswith(_CONVERSATION):

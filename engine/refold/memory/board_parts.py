@@ -56,7 +56,7 @@ _MICROSECOND: Final = dates.timedelta(microseconds=1)
 
 
 def part_of(name: object) -> str:
-    """Return the part with a name, ignoring case and surrounding spaces."""
+    """Return the part that a name stands for, ignoring case and surrounding spaces."""
     given = checks.text(name, "part").strip().lower()
     part = ALIASES.get(given, given)
     if part not in PARTS:

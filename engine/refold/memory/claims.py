@@ -31,8 +31,8 @@ class Claims:
     def check(self, core: "Core", stream: str, at: int | None) -> None:
         """Raise ``InvalidInput`` if the conversation was opened with other values.
 
-        This is not a read of the state by an open batch, so that opening a handle and appending through it are not
-        either.
+        This does not count as a read of the state by an open batch, so neither opening a handle nor appending through
+        it does.
         """
         known, window = core.read_lightly(stream, lambda state: (state.part(SESSION), state.part(WINDOW)), at)
         budget, policy = window.window_tokens, window.policy

@@ -117,7 +117,7 @@ class Display(NamedTuple):
             return False
         origin = core.recorded(subject.seq)
         if origin.stamp.erased:
-            return True  # Its text is gone, so it cannot be looked for: it counts that the part of its kind was shown.
+            return True  # Its text is gone and cannot be looked for: it is enough that the part for its kind was shown.
         words = subject.key or getattr(origin.event, "text", "") or getattr(origin.event, "path", "")
         text = self.text(part)
         return all(word in text for word in words.split()[:_WORDS_COUNT])
@@ -274,7 +274,7 @@ def _showings(
         for subject in others:
             yield from ((each.stamp.stream, each.stamp.seq) for each in exposures(memory, core, subject, at))
         return
-    # For very many subjects, as in an erasure, it counts that the part of their kind was shown.
+    # For very many subjects, as in an erasure, it is enough that the part for their kind was shown.
     seqs = {subject.seq for subject in others}
     streams = {subject.stream for subject in others}
     parts = {PARTS[subject.kind] for subject in others if subject.kind in PARTS}

@@ -334,7 +334,7 @@ def refuse_twin(facts: Facts, entry: Entry, content: str) -> None:
         raise InvalidInput(f"the memory {twin.id} says exactly this; delete one of the two, or update that one")
 
 
-# The verbs.
+# Adding and updating.
 
 
 def add(stream: ProjectStream, given: FactInput, options: Options) -> Entry:

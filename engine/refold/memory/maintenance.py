@@ -532,7 +532,7 @@ class _Compaction:
     def _embed(self, begin: int) -> set[str]:
         """Give each merge of this round the vector of its text, because any of them can be reversed or erased.
 
-        The next round compares the vectors of the last ones. Returns the ids whose vector changed.
+        The next round compares the vectors of the last merges. Returns the ids whose vector changed.
         """
         places = [place for place, event in enumerate(self._events) if place >= begin and event.content != event.text]
         events = [self._events[place] for place in places]
@@ -630,7 +630,7 @@ class _Reembedding:
         self.embedding = embedding
         self.embedder: CachedEmbedder = embedding.embedder
         self.progress = progress
-        self.is_exclusive = False  # Other writers cannot commit then; ``progress`` is not called, as it might.
+        self.is_exclusive = False  # Other writers wait then; ``progress`` is not called, because it might commit.
         self.made = self.reported = self.switched = 0
 
     def run(self) -> bool:
@@ -639,7 +639,7 @@ class _Reembedding:
             if attempt < _FREE_ATTEMPTS_COUNT:
                 is_done = self._run_once()
             else:
-                # Other writers never pause, so they wait; a page or two are left.
+                # Other writers never pause, so they must wait now; a page or two are left.
                 with self.core.engine.exclusive():
                     self.is_exclusive = True
                     is_done = self._run_once()
@@ -725,7 +725,7 @@ class _Reembedding:
 
         The source is the event of the previous vector, which also holds the text or is derived from it. If the previous
         vector was erased, or the caller gave it for the text of another event, it does not lead to the text: then the
-        event that holds the text is cited, too.
+        event that holds the text is cited instead, or as well.
         """
         priors = sorted({text.prior for text in page} - {NO_VECTOR})
         known = dict(zip(priors, self.core.engine.reader.loader.recorded(priors), strict=True))

@@ -86,7 +86,7 @@ class _Filled:
         return look if self.model is None or streams is None else look.of(streams)
 
     def begin(self, until: int | None) -> int:
-        """Return the seq of the last drop of the conversation by a seq, or 0; it no longer holds what came before."""
+        """Return the seq of the conversation's last drop by a seq, 0 for none; earlier rows no longer belong to it."""
         if self.embedded is not None:
             return 0  # In the index of a branch, each conversation has its own.
         return max((seq for seq, _ in self.drops if until is None or seq <= until), default=0)
@@ -109,7 +109,7 @@ class _Filled:
         return mask
 
     def load(self, reader: Reader, model: Model) -> None:
-        """Load the stored vectors of the messages that the store was not asked for yet."""
+        """Load the stored vectors of the rows that were not looked up yet."""
         if self.model != model:
             self.index.begin_vectors(model.dimensions)
             self.model, self.looked_count = model, 0

@@ -62,7 +62,7 @@ class MessageVectors:
         self._bell = Bell()
         self._thread: Worker | None = None
         self._new: dict[str, int] = {}
-        """Stream key -> the seq of its first event that was not looked at; guarded by the state lock."""
+        """Stream key -> the seq of its first event not examined yet; guarded by the state lock."""
         self._wanted: dict[str, None] = {}
         """The keys of the indexes in which messages without a vector were found."""
         self._pause_seconds = 0.0

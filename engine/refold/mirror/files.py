@@ -1,8 +1,9 @@
-"""Files of a mirror: read, replaced and removed below one directory, as bytes.
+"""The files of a mirror: read, replaced and removed below one directory, as bytes.
 
 Every file is reached through a descriptor of its folder, and no link is followed. A file is replaced only if it is
 still the one that was read: two files exchange names at one instant, and the one that comes out is compared; if it is
-another one, the names are exchanged back. So a file that others put there meanwhile, or write to, is never lost.
+another file, the names are exchanged back. So a file that another program puts there meanwhile, or writes to, is never
+lost.
 """
 
 import errno
@@ -25,20 +26,20 @@ PROFILE_FILE: Final = "profile.json"
 STATE_FILE: Final = ".refold-mirror"
 LOCK_FILE: Final = ".refold-mirror.lock"
 NEW: Final = ".refold-new-"
-"""Prefix of files that are being written: worth nothing after a crash."""
+"""Prefix of files that are being written, which are worthless after a crash."""
 
 SWAP: Final = ".refold-swap-"
-"""Prefix of files that are about to get their name, or have just lost it: a crash may leave somebody's work there."""
+"""Prefix of files that are about to get their name, or have just lost it: a crash may leave a user's work there."""
 
 CONFLICT: Final = ".conflict-"
-"""Separates a file's name from the digest of a copy that holds the hand's side of a conflict."""
+"""Separates a file's name from the digest of a copy that holds the user's side of a conflict."""
 
 _MONTH: Final = re.compile(r"\d{6}")
 _DAY_FILE: Final = re.compile(r"(\d{6})\d\d\.md")
 _STRAY: Final = re.compile(r"\d{8}[^/]*\.md", re.IGNORECASE)
-"""Names that a hand may have meant for a day's."""
+"""Names that a user may have meant for a day's file."""
 _LEFTOVER_BYTES_MAX: Final = 16 * MIRROR_FILE_BYTES_MAX
-"""A larger one is set aside as it is: nobody wrote so many notes."""
+"""A larger leftover is set aside as it is: no user wrote that many notes."""
 _COPY: Final = re.compile(rf"(?:{re.escape(PROFILE_FILE)}|\d{{8}}\.md){re.escape(CONFLICT)}[0-9a-f]{{12}}")
 _LINK: Final = "is a link, which is not followed; put the file itself there"
 
@@ -50,11 +51,11 @@ _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLO
 _REPLACED_COUNT_MAX: Final = 64
 _RENAME_EXCHANGE: Final = 2
 _UNSUPPORTED: Final = frozenset((errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM))
-"""Answers of systems and file systems that cannot exchange names."""
+"""Errors of systems and file systems that cannot exchange names."""
 
 
 class FileVersion(NamedTuple):
-    """A file as it was seen; one that is written to, or another one of its name, has another version."""
+    """A file as it was seen; a file that was written to, or another file of its name, has another version."""
 
     inode: int
     size: int
@@ -70,7 +71,7 @@ class FileContent(NamedTuple):
 
 
 class ReplacedFile:
-    """A file that has lost its name, open as long as a program may go on writing to it."""
+    """A file that has lost its name, open as long as a program may continue to write to it."""
 
     __slots__ = ("content", "copy", "erased", "file", "name", "version")
 
@@ -80,40 +81,40 @@ class ReplacedFile:
         self.content = content
         """The bytes of it that are in the log, or in a copy."""
         self.version = version
-        """The file as it was when it was last compared with them."""
+        """The version of the file when it was last compared with them."""
         self.copy = ""
-        """The name of that copy, empty while there is none."""
+        """The name of that copy, empty if there is none."""
         self.erased: list[Any] | None = None
-        """The bases of all that erasures may have reached of it, ``None`` where there was none since."""
+        """The bases of everything in it that erasures may have reached, ``None`` if there was no erasure since."""
 
     def has_changed(self) -> bool:
-        """Return whether it was written to since then."""
+        """Return whether it was written to since it was last compared."""
         return _version(os.fstat(self.file)) != self.version
 
     def is_written(self) -> bool:
         """Return whether a program has it open for writing, or may have.
 
-        A lease is granted for a file that no program has open for writing. It is given back at once; the signal of one
-        that is broken in between is one that a process ignores.
+        A lease is granted only for a file that no program has open for writing. It is returned at once; if it is broken
+        in between, its signal is one that processes ignore by default.
         """
         try:
             fcntl.fcntl(self.file, fcntl.F_SETSIG, signal.SIGURG)
             fcntl.fcntl(self.file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
             fcntl.fcntl(self.file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-        except (AttributeError, OSError):  # Not of this system, a file of another user, or one that is written.
+        except (AttributeError, OSError):  # An unsupported system, a file of another user, or a file open for writing.
             return True
         return False
 
 
 class MirrorDirectory:
-    """The directory of a mirror, locked for one of them at a time; with ``locks=False`` nothing is made or changed."""
+    """The directory of a mirror, locked for one mirror at a time; ``locks=False`` creates and changes nothing."""
 
     def __init__(self, path: str, *, locks: bool = True) -> None:
         self.path = os.path.realpath(path)
         self.replaced: list[ReplacedFile] = []
         """Files that were replaced and that programs may still write to, the oldest first."""
         self.strays: list[str] = []
-        """The files that looked like days in the last walk, and are none by their names or places; sorted."""
+        """The files that looked like days in the last walk, but are not by their names or places; sorted."""
         with storage_errors(self.path):
             self._root = _open_directory(self.path, makes=locks)
             try:
@@ -136,9 +137,9 @@ class MirrorDirectory:
     # Reading.
 
     def walk(self) -> dict[str, FileVersion]:
-        """Return the files of the profile and of days by name; ``LimitExceeded`` for too many.
+        """Return the files of the profile and of days by name; raises ``LimitExceeded`` for too many.
 
-        Raises ``StoreError`` where the directory is gone, or another one has its name.
+        Raises ``StoreError`` if the directory is gone, or another one has its name.
         """
         self._check_there()
         versions: dict[str, FileVersion] = {}
@@ -169,9 +170,9 @@ class MirrorDirectory:
         )
 
     def _month(self, month: str, strays: list[str]) -> dict[str, FileVersion]:
-        """Return the files of a month's days, and add the names of those that only look like one."""
+        """Return the files of a month's days, and add to ``strays`` the names of files that only look like one."""
         versions: dict[str, FileVersion] = {}
-        # Gone, or a link or a file: none of its days is ours.
+        # The folder is gone, or it is a link or a file: none of its days is ours.
         errors = suppress(FileNotFoundError, NotADirectoryError)
         with errors, self._folder(f"{month}/") as (folder, _), os.scandir(folder) as entries:
             for entry in entries:
@@ -200,7 +201,7 @@ class MirrorDirectory:
             os.close(folder)
 
     def read(self, name: str, bytes_max: int | None = MIRROR_FILE_BYTES_MAX) -> FileContent:
-        """Read a file; again a few times while somebody writes to it. With ``None`` it may have any size."""
+        """Read a file, with a few retries while a program writes to it; ``bytes_max=None`` sets no bound."""
         try:
             for _ in range(RETRIES_COUNT_MAX):
                 read = self._read_once(name, bytes_max)
@@ -238,7 +239,7 @@ class MirrorDirectory:
         with storage_errors(f"{self.path}/{name}"), self._folder(name, makes=True) as (folder, base):
             self._write(folder, base, content)
             swap = SWAP + base
-            # There may be a file that an earlier call could not put back.
+            # An earlier call may have left a file there that it could not put back.
             self._let_go(folder, name, swap, b"")
             os.rename(NEW + base, swap, src_dir_fd=folder, dst_dir_fd=folder)
             version = _version(os.stat(swap, dir_fd=folder, follow_symlinks=False))
@@ -266,7 +267,7 @@ class MirrorDirectory:
             os.close(file)
 
     def _place(self, folder: int, swap: str, base: str) -> bool:
-        """Give a file a name that is free; return whether it was."""
+        """Give a file a name, if that is free; return whether it was."""
         try:
             os.link(swap, base, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
         except FileExistsError:
@@ -278,7 +279,7 @@ class MirrorDirectory:
         swap = SWAP + base
         try:
             if not exchange(folder, swap, base):
-                # Names cannot be exchanged here: the file is looked at just before it is replaced.
+                # Names cannot be exchanged here, so the file is checked right before it is replaced.
                 if _version(os.stat(base, dir_fd=folder, follow_symlinks=False)) != read.version:
                     os.unlink(swap, dir_fd=folder)
                     return False
@@ -290,15 +291,15 @@ class MirrorDirectory:
         if self._holds(folder, name, swap, read):
             os.unlink(swap, dir_fd=folder)
             return True
-        # Somebody was faster: that file is put back, and it is ours that goes. Whatever else comes out then has lost
-        # its name to us, and so has what somebody wrote into ours while it was there.
+        # Another program was faster: its file is put back, and ours goes. If yet another file comes out then, it has
+        # lost its name to us, and so has anything that a program wrote into ours while it was there.
         with suppress(FileNotFoundError):
             exchange(folder, swap, base)
         self._let_go(folder, name, swap, content)
         return False
 
     def _let_go(self, folder: int, name: str, swap: str, content: bytes) -> None:
-        """Remove a file that has lost its name; ``late`` tells whether it holds something else than ``content``."""
+        """Remove a file that has lost its name; ``late`` checks whether it holds anything other than ``content``."""
         file = _open_file(folder, swap)
         if file is None:
             _set_aside(folder, swap)
@@ -319,14 +320,14 @@ class MirrorDirectory:
         return True
 
     def has_late(self) -> bool:
-        """Return whether ``late`` has something to look at."""
+        """Return whether ``late`` has anything to check."""
         return any(replaced.has_changed() for replaced in self.replaced)
 
     def late(self) -> Iterator[tuple[ReplacedFile, bytes]]:
-        """Yield the replaced files that hold more than what is known of them, with their contents.
+        """Yield the replaced files that hold more than is known of them, with their contents.
 
-        Each stays open until no program has it open for writing; of too many, the oldest are closed. A caller that
-        cannot save one gets it again.
+        Each stays open until no program has it open for writing; if there are too many, the oldest are closed. A file
+        that a caller cannot save is yielded again.
         """
         for replaced in self.replaced[:]:
             is_over = not replaced.is_written() or len(self.replaced) > _REPLACED_COUNT_MAX
@@ -343,7 +344,7 @@ class MirrorDirectory:
                 os.close(replaced.file)
 
     def remove(self, name: str, read: FileContent) -> bool:
-        """Remove a file that was read; return whether it is gone: another one that is there by now stays."""
+        """Remove a file that was read, unless another one is there by now; return whether it is gone."""
         with storage_errors(f"{self.path}/{name}"), self._folder(name) as (folder, base):
             swap = SWAP + base
             try:
@@ -361,7 +362,7 @@ class MirrorDirectory:
     # Copies of edits that the log does not take.
 
     def copy(self, name: str, content: bytes) -> str:
-        """Write a copy next to a file, under a name that tells its content; return that name."""
+        """Write a copy next to a file, under a name that identifies its content; return that name."""
         copy = name + _mark(content)
         with storage_errors(f"{self.path}/{copy}"), self._folder(copy, makes=True) as (folder, base):
             self._write(folder, base, content)
@@ -378,7 +379,7 @@ class MirrorDirectory:
         return sorted(names)
 
     def supersede_copy(self, copy: str) -> None:
-        """Delete a copy whose content another one has too, unless somebody has changed it."""
+        """Delete a copy whose content another copy also has, unless a user has changed it."""
         if copy.endswith(_mark(self.read(copy, None).content)):
             self.delete_copy(copy)
 
@@ -393,10 +394,10 @@ class MirrorDirectory:
         with storage_errors(self.path):
             return ["", *(f"{name}/" for name in os.listdir(self._root) if _MONTH.fullmatch(name))]
 
-    # The state of the last time.
+    # The state after the last round.
 
     def read_state(self) -> bytes:
-        """Return the mirror's own record of its files, empty where there is none."""
+        """Return the mirror's own record of its files, empty if there is none."""
         return self.read(STATE_FILE, MIRROR_STATE_BYTES_MAX).content
 
     def write_state(self, content: bytes) -> None:
@@ -409,7 +410,7 @@ class MirrorDirectory:
     def leftovers(self) -> Iterator[tuple[str, bytes]]:
         """Yield the replaced files that a crash has left, by name; each is removed when the next one is requested.
 
-        Files that were half written then are removed without a word.
+        Files that were half written at the crash are removed without a report.
         """
         with storage_errors(self.path):
             for month in self._months():
@@ -427,7 +428,7 @@ class MirrorDirectory:
 
 
 def _mark(content: bytes) -> str:
-    """Return the end of the name of a copy."""
+    """Return the end of a copy's name."""
     return f"{CONFLICT}{blake2b(content, digest_size=16).hexdigest()[:12]}"
 
 
@@ -438,7 +439,7 @@ def too_large(size: int) -> str:
 
 @contextmanager
 def storage_errors(path: str) -> Generator[None]:
-    """Raise errors of the system as ``StoreFull`` and ``StoreError``."""
+    """Raise the system's errors as ``StoreFull`` and ``StoreError``."""
     try:
         yield
     except OSError as error:
@@ -449,10 +450,10 @@ def storage_errors(path: str) -> Generator[None]:
 
 
 def exchange(folder: int, one: str, other: str) -> bool:
-    """Let two files of a folder exchange names; return whether this system can do that. ``OSError`` where it fails.
+    """Exchange the names of two files of a folder; return whether this system can, and raise ``OSError`` on failure.
 
-    Whoever replaces a file by a rename loses what others put there since it was read. After an exchange the other file
-    is still there, under our name, and can be compared. Linux offers this beyond POSIX.
+    Replacing a file with a rename loses anything that another program put there since it was read. After an exchange
+    the other file still exists, under our name, and can be compared. Linux offers this beyond POSIX.
     """
     function = _renameat2()
     if function is None:
@@ -483,7 +484,7 @@ def _version(status: os.stat_result) -> FileVersion:
 
 
 def _open_file(folder: int, base: str) -> int | None:
-    """Open a file to read it; ``None`` for a link, a folder, and whatever cannot be read."""
+    """Open a file for reading; ``None`` for a link, a folder, and anything that cannot be read."""
     try:
         file = os.open(base, _READ, dir_fd=folder)
     except OSError:
@@ -530,7 +531,7 @@ def _lock(root: int, path: str) -> int:
 
 
 def _set_aside(folder: int, swap: str) -> None:
-    """Rename something that is no file, so that it stays next to its old name."""
+    """Rename something that cannot be handled as a file, so that it stays next to its old name."""
     with suppress(FileNotFoundError):
         inode = os.stat(swap, dir_fd=folder, follow_symlinks=False).st_ino
         os.rename(swap, f"{swap.removeprefix(SWAP)}{CONFLICT}inode-{inode}", src_dir_fd=folder, dst_dir_fd=folder)

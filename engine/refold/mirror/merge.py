@@ -1,7 +1,8 @@
-"""Pages of a mirror as bytes and as digests, three-way merges of hand and log, and the plan and record of a round.
+"""Pages of a mirror as bytes and digests, merges of a user's edits with the log, and the plan and record of a round.
 
-The base of a merge is known by digests alone, so that erased text does not live on in it. Before files are replaced,
-the record has what they are and what they are about to be: after a crash they are either.
+Merges are three-way. The base of a merge is known by digests alone, so that erased text does not live on in it. Before
+files are replaced, the record holds both their present and their next contents, because after a crash each file has one
+of them.
 """
 
 import json
@@ -31,7 +32,7 @@ from refold.views.profile import JournalAppended, ProfileDeleted, ProfileSet
 class MirrorEdit(Struct, frozen=True):
     """An edit by hand that became an event: ``kind`` is ``set``, ``delete`` or ``append``.
 
-    ``name`` is the key, or the day; ``text`` the value or the note, ``None`` for a deletion.
+    ``name`` is the key, or the day; ``text`` is the value or the note, ``None`` for a deletion.
     """
 
     file: str
@@ -41,10 +42,10 @@ class MirrorEdit(Struct, frozen=True):
 
 
 class MirrorConflict(Struct, frozen=True):
-    """An edit by hand that the log does not take: the log stays, and the hand's side is copied next to the file.
+    """An edit by hand that the log does not take: the log stays, and the user's side is copied next to the file.
 
-    ``name`` is the key, or the seqs of the notes that the hand changed or removed; ``hand`` and ``log`` are the two
-    sides, ``None`` where there is nothing. ``kept`` is the copy of the hand's side, empty where there is none.
+    ``name`` is the key, or the seqs of the notes that the user changed or removed; ``hand`` and ``log`` are the two
+    sides, ``None`` if there is nothing. ``kept`` is the copy of the user's side, empty if there is none.
     """
 
     file: str
@@ -56,17 +57,17 @@ class MirrorConflict(Struct, frozen=True):
 
 
 class MirrorProblem(Struct, frozen=True):
-    """A file that could not be read or written, and why: it was left as it is, and the log too."""
+    """A file that could not be read or written, and the reason: the file was left as it is, and so was the log."""
 
     file: str
     reason: str
 
 
 class MirrorReport(Struct, frozen=True):
-    """The result of one round; the files that it wrote are those of the log's state at ``seq``.
+    """The result of one round; the files that it wrote match the log's state at ``seq``.
 
-    ``deleted`` are copies of conflicts that were deleted because an erasure reached their file. Of a check it says what
-    a round would do.
+    ``deleted`` are copies of conflicts that were deleted because an erasure reached their file. The report of a check
+    says what a round would do.
     """
 
     seq: int
@@ -78,7 +79,7 @@ class MirrorReport(Struct, frozen=True):
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is left to a person: no conflict and no problem."""
+        """Whether nothing is left for a person to do: no conflict and no problem."""
         return not (self.conflicts or self.problems)
 
     @property
@@ -91,7 +92,7 @@ class MirrorReport(Struct, frozen=True):
 
 
 class Unreadable(Exception):
-    """A file that a hand wrote is no profile, or no text; the message goes on from the file's name."""
+    """A file that a user wrote is not a profile, or not text; the message continues after the file's name."""
 
 
 # Digests.
@@ -99,7 +100,7 @@ class Unreadable(Exception):
 DIGEST_BYTES: Final = 8
 LINE_BYTES: Final = 6
 LINE_CHARS: Final = 8
-"""Of the digest of one line, as bytes and as text."""
+"""The size of the digest of one line, in bytes and as text."""
 
 
 def digest(content: bytes) -> str:
@@ -118,7 +119,7 @@ def facts_digests(facts: Mapping[str, str]) -> dict[str, str]:
 
 
 def note_digest(text: str) -> str:
-    """Return the digests of a note's lines, one behind the other: as lines are compared."""
+    """Return the digests of a note's lines, one after the other, in the form in which lines are compared."""
     return _lines_digest(_compared(_lines(text)))
 
 
@@ -136,11 +137,11 @@ _BLANK: Final = _lines_digest([""])
 _BOM: Final = "\ufeff"
 _DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _NUMBER: Final = object()
-"""In the place of every number and constant of a document: none of them is a string, and none is worth reading."""
+"""Replaces every number and constant of a document: none of them is a string, and none needs to be parsed."""
 
 
 def file_of(day: str) -> str | None:
-    """Return the name of a day's file, ``None`` for a text that is no day."""
+    """Return the name of a day's file, ``None`` for a text that is not a day."""
     if not _DAY.fullmatch(day):
         return None
     compact = day.replace("-", "")
@@ -148,7 +149,7 @@ def file_of(day: str) -> str | None:
 
 
 def day_of(file: str) -> str:
-    """Return the day of a file's name."""
+    """Return the day in a file's name."""
     compact = file.rpartition("/")[2].removesuffix(".md")
     return f"{compact[:4]}-{compact[4:6]}-{compact[6:]}"
 
@@ -159,22 +160,22 @@ def heading(day: str) -> str:
 
 
 def profile_bytes(facts: Mapping[str, str]) -> bytes:
-    """Return a profile as its file: one JSON object of strings, a line for each fact, in the order of the profile."""
+    """Return the file of a profile: one JSON object of strings, a line for each fact, in the order of the profile."""
     return (json.dumps(facts, ensure_ascii=False, indent=2) + "\n").encode()
 
 
 def day_bytes(day: str, texts: Iterable[str]) -> bytes:
-    """Return the notes of a day as its file, as a context shows them."""
+    """Return the file of a day's notes, in the form in which a context shows them."""
     return f"{heading(day)}\n\n{chr(10).join(texts)}\n".encode()
 
 
 def facts_bytes(facts: Mapping[str, str | None]) -> bytes:
-    """Return a hand's facts as a copy, sorted; empty for none."""
+    """Return a user's facts as a copy, sorted; empty if there are none."""
     return msgspec.json.format(msgspec.json.encode(facts, order="sorted"), indent=2) + b"\n" if facts else b""
 
 
 def text_of(content: bytes) -> str:
-    """Return the text of a file, without the mark that some editors put first; ``Unreadable`` if it is none."""
+    """Return the text of a file, without the BOM that some editors write; raises ``Unreadable`` if it is not text."""
     try:
         return content.decode().removeprefix(_BOM)
     except UnicodeDecodeError as error:
@@ -182,11 +183,11 @@ def text_of(content: bytes) -> str:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """The members of an object in their order, with repeated keys."""
+    """The members of an object in order, with repeated keys."""
 
 
 def facts_of(content: bytes) -> dict[str, str]:
-    """Return the facts that a file holds; raises ``Unreadable`` for anything but one object of different strings."""
+    """Return the facts of a file; raises ``Unreadable`` for anything but one object of strings with distinct keys."""
     try:
         pairs = json.loads(
             text_of(content),
@@ -223,14 +224,14 @@ def _compared(lines: Iterable[str]) -> list[str]:
     return trimmed[places[0] : places[-1] + 1] if places else []
 
 
-# Merges: what a hand changed since a file was last written, against what the log changed since.
+# Merges: the user's changes since a file was last written, against the log's changes since then.
 #
-# What only one side changed is taken; what both changed alike is one change; what they changed differently is a
-# conflict, in which the log stays as it is.
+# A change on one side is taken; the same change on both sides is one change; different changes are a conflict, in which
+# the log stays as it is.
 
 
 class FactsMerge(NamedTuple):
-    """The changes by hand in a profile: edits, a value or ``None`` for a deletion, and the hand's side of conflicts."""
+    """The user's changes in a profile: edits, a value or ``None`` for a deletion, and the user's side of conflicts."""
 
     edits: dict[str, str | None]
     conflicts: dict[str, str | None]
@@ -242,10 +243,10 @@ def merge_facts(
     bases: Sequence[Mapping[str, str]],
     taken: Mapping[str, str] = MappingProxyType({}),
 ) -> FactsMerge:
-    """Return the changes by hand in a profile; of several bases, a value of any one is no change.
+    """Return the user's changes in a profile; with several bases, a value of any of them is no change.
 
     Without a base nothing was there before, so that nothing counts as deleted. ``taken`` are values, ``""`` for none,
-    that a round took from the file before it was cut off.
+    that a round took from the file before it was interrupted.
     """
     bases = bases or ({},)
     merge = FactsMerge({}, {})
@@ -259,16 +260,16 @@ def merge_facts(
             known = {taken[hashed] or None}
             if text_digest(theirs) in known:
                 continue
-        # Of several bases it is not known which one the hand saw.
+        # With several bases, it is unknown which one the user saw.
         is_conflict = text_digest(ours) not in known or len(known) > 1
         (merge.conflicts if is_conflict else merge.edits)[key] = theirs
     return merge
 
 
 class ProfileChange(Struct, frozen=True, array_like=True):
-    """One change of the profile's file, by the log's write or by a hand, and the digests that it replaced.
+    """One change of the profile's file, by the log's write or by the user, and the digests that it replaced.
 
-    The digest of what was not there is ``""``.
+    The digest of a missing value is ``""``.
     """
 
     is_written: bool
@@ -276,7 +277,7 @@ class ProfileChange(Struct, frozen=True, array_like=True):
 
 
 def profile_change(before: Mapping[str, str], after: Mapping[str, str], *, is_written: bool) -> ProfileChange:
-    """Return the change from one profile to another, both by digests."""
+    """Return the change from one profile to another, both as digests."""
     keys = {key for key in {*before, *after} if before.get(key) != after.get(key)}
     return ProfileChange(is_written, {key: before.get(key, "") for key in sorted(keys)})
 
@@ -287,10 +288,10 @@ def outdated(
     recent: Sequence[ProfileChange],
     taken: AbstractSet[str] = frozenset(),
 ) -> set[str]:
-    """Return the edited keys in which a profile lacks all that the log wrote since some moment, though others are new.
+    """Return the edited keys in which a profile lacks all log writes since some moment, if other keys are new.
 
-    That is what an editor saves that read its copy at that moment: it has not seen the log's later writes. ``taken``
-    are the digests of keys that were new as well, and that a round took before it was cut off.
+    An editor that read its copy at that moment saves such a profile, because it has not seen the log's later writes.
+    ``taken`` are the digests of keys that were new as well, and that a round took before it was interrupted.
     """
     hashed_hand, keys = facts_digests(hand), {digest(key.encode()): key for key in edited}
     past, written, old = dict[str, str](), set[str](), set[str]()
@@ -303,10 +304,10 @@ def outdated(
 
 
 class NotesMerge(NamedTuple):
-    """The changes by hand in a day: texts that were added, and the seqs of notes that were changed or removed.
+    """The user's changes in a day: texts that were added, and the seqs of notes that were changed or removed.
 
     ``notes`` are the digests of the notes in the file, in its order. An erased note is among them until the file is
-    replaced, so that it is known if a hand saves the file again before.
+    replaced, so that it is recognized if the user saves the file again before that.
     """
 
     added: list[str]
@@ -323,12 +324,12 @@ def merge_notes(
     taken: Sequence[str] = (),
     known: Sequence[str] = (),
 ) -> NotesMerge:
-    """Return the changes by hand in the file of a day; notes of the log are pairs of seq and text.
+    """Return the user's changes in the file of a day; notes of the log are pairs of seq and text.
 
-    Notes of the base have to be there, in their order; what is between them was added, unless the log has it too by
-    now, or it was erased. Without a base every note of the log may be there or not. ``taken`` are notes that a round
-    took from the file before it was cut off; ``known`` are others that the file may have held before: those of them
-    that the log has no more were erased, or have been copied.
+    Notes of the base must be there, in order; any text between them was added, unless the log has it too by now, or it
+    was erased. Without a base, any note of the log may be there or not. ``taken`` are notes that a round took from the
+    file before it was interrupted; ``known`` are others that the file may have held before: if the log no longer has
+    one, it was erased, or has been copied.
     """
     lines = _lines(text)
     first = next((place for place, line in enumerate(lines) if line.strip()), None)
@@ -366,7 +367,7 @@ class _Notes:
             self._notes.setdefault(note, []).append((seq, _compared(_lines(text))))
 
     def take(self, note: str, text: str | None = None) -> tuple[int, list[str]] | None:
-        """Return the first note of a digest, and forget it; with a text, only if that is its text."""
+        """Return and remove the first note with a digest; if a text is given, only if the note has that text."""
         notes = self._notes.get(note)
         if not notes or (text is not None and notes[0][1] != _compared(_lines(text))):
             return None
@@ -377,20 +378,20 @@ class _Notes:
 
 
 class _DayPage:
-    """The lines of a day's file, in which notes are found one behind the other."""
+    """The lines of a day's file, in which notes are found one after the other."""
 
     def __init__(self, lines: list[str]) -> None:
         self._lines = lines
         trimmed = [line.rstrip() for line in lines]
         self._text = "\n".join(("", *trimmed, ""))
         self._begins = list(accumulate((len(line) + 1 for line in trimmed), initial=0))
-        """The places in the text of the breaks before each line."""
+        """The positions in the text of the line breaks before each line."""
         self._digest = _lines_digest(trimmed)
         self._at = 0
-        self._blocks: list[tuple[int, int]] = []  # The first line of each note that was found, and the one behind it.
+        self._blocks: list[tuple[int, int]] = []  # The first line of each note that was found, and the line after it.
 
     def find(self, lines: Sequence[str]) -> bool:
-        """Return whether a note is behind the last one that was found; one without words is anywhere."""
+        """Return whether a note follows the last one that was found; a note without words is found anywhere."""
         if not lines:
             return True
         block = "\n".join(("", *lines, ""))
@@ -403,7 +404,7 @@ class _DayPage:
         return True
 
     def cut(self, note: str) -> bool:
-        """Return whether a note of a digest is in the rest of the page, and count it to the notes found."""
+        """Return whether a note with a digest is in the rest of the page; if so, it counts as found."""
         for begin, end in self._gaps() if note else ():
             first = self._digest.find(note, begin * LINE_CHARS, end * LINE_CHARS)
             while first % LINE_CHARS and first >= 0:
@@ -415,13 +416,13 @@ class _DayPage:
         return False
 
     def forget(self, note: str) -> None:
-        """Leave out a note that was erased: whole, or those of its lines that a hand has left of it."""
+        """Leave out a note that was erased: the whole note, or the lines of it that the user has left."""
         if not self.cut(note):
             for line in _line_digests(note):
                 self.cut(line)
 
     def _gaps(self) -> list[tuple[int, int]]:
-        """Return the lines outside of notes: the first of each gap, and the one behind it."""
+        """Return the lines outside of notes: the first line of each gap, and the line after it."""
         ends = [0, *(end for _, end in self._blocks)]
         begins = [*(begin for begin, _ in self._blocks), len(self._lines)]
         return list(zip(ends, begins, strict=True))
@@ -443,11 +444,11 @@ def _line_digests(note: str) -> list[str]:
     return [line for line in lines if line != _BLANK]
 
 
-# The record of the last round, and what erasures leave of files.
+# The record of the last round, and the content that erasures leave in files.
 
 
 class PageBase(Struct, frozen=True):
-    """The content of a file: the digest of its bytes, and of its facts, or of its notes in their order."""
+    """The content of a file: the digest of its bytes, and the digests of its facts or, in order, of its notes."""
 
     digest: str
     size: int = 0
@@ -456,25 +457,25 @@ class PageBase(Struct, frozen=True):
 
 
 def base_of_profile(facts: Mapping[str, str], content: bytes | None = None) -> PageBase:
-    """Return the base of a profile's file, written by the mirror or, with ``content``, by a hand."""
+    """Return the base of a profile's file, written by the mirror or, with ``content``, by the user."""
     content = profile_bytes(facts) if content is None else content
     return PageBase(digest(content), len(content), facts=facts_digests(facts))
 
 
 def base_of_day(content: bytes, notes: Iterable[str]) -> PageBase:
-    """Return the base of a day's file with these digests of notes."""
+    """Return the base of a day's file whose notes have these digests."""
     return PageBase(digest(content), len(content), notes=tuple(notes))
 
 
 def base_of_edits(edits: Sequence[MirrorEdit], content: bytes) -> PageBase:
-    """Return the base of the edits that are about to be taken from a file."""
+    """Return the base of the edits that a round is about to take from a file."""
     facts = {text_digest(edit.name) or "": text_digest(edit.text) or "" for edit in edits if edit.kind != "append"}
     notes = tuple(note_digest(edit.text) for edit in edits if edit.kind == "append" and edit.text)
     return PageBase(digest(content), len(content), facts, notes)
 
 
 def base_of_content(name: str, content: bytes) -> PageBase:
-    """Return the base of all that a file held, whoever wrote it."""
+    """Return the base of everything that a file held, regardless of its author."""
     if name != PROFILE_FILE:
         return base_of_day(content, [note_digest(content.decode(errors="replace"))])
     facts: dict[str, str] = {}
@@ -484,9 +485,10 @@ def base_of_content(name: str, content: bytes) -> PageBase:
 
 
 def hand_side(name: str, content: bytes, bases: Iterable[PageBase]) -> bytes:
-    """Return the facts or lines of a file that none of its bases has; empty where it has no others.
+    """Return the facts or lines of a file that none of its bases has; empty if there are no others.
 
-    Nothing else of a file may be copied that an erasure reached: which of its texts was erased is not known any more.
+    If an erasure reached a file, nothing else of it may be copied, because it is no longer known which of its texts was
+    erased.
     """
     if name == PROFILE_FILE:
         known = {fact for base in bases for fact in base.facts.items()}
@@ -521,29 +523,29 @@ FORMAT: Final = 1
 
 
 class MirrorState(Struct):
-    """The mirror's record of its files: as they are, and as they are about to be."""
+    """The mirror's record of its files: their present and their next contents."""
 
     owner: Owner
     seq: int = 0
     files: dict[str, PageBase] = {}
     taking: dict[str, PageBase] = {}
-    """By file, the edits that are about to be taken: facts, ``""`` for a deletion, and notes."""
+    """By file, the edits that a round is about to take: facts, ``""`` for a deletion, and notes."""
     taking_edits: tuple[str, ...] = ()
-    """The same edits in their order, as digests."""
+    """The same edits in order, as digests."""
     taking_after: int = 0
     """The seq of the log before them."""
     taken: dict[str, PageBase] = {}
-    """By file, the edits that were taken by rounds that were cut off; the files had them."""
+    """By file, the edits that interrupted rounds took, and that the files had."""
     coming: dict[str, PageBase] = {}
     recent: list[ProfileChange] = []
     format: int = FORMAT
     erased_count: int = 0
-    """How many events had been erased when the files were last rid of them."""
+    """The number of erased events when the files were last rid of them."""
     copies_erased_count: int = 0
-    """The same of the copies next to them."""
+    """The same for the copies next to them."""
 
     def known(self, name: str) -> list[PageBase]:
-        """Return the bases of which a file has one."""
+        """Return the possible bases of a file."""
         return [base for base in (self.coming.get(name), self.files.get(name)) if base is not None]
 
     def to_bytes(self) -> bytes:
@@ -559,9 +561,9 @@ class _Header(Struct):
 
 
 def state_of(content: bytes, owner: Owner, path: str) -> MirrorState | None:
-    """Return the record in some bytes, ``None`` for none and for damaged ones.
+    """Return the record in some bytes, ``None`` if there is none or it is damaged.
 
-    Raises ``InvalidInput`` where the files are another owner's, or those of a newer refold.
+    Raises ``InvalidInput`` if the files belong to another owner, or to a newer refold.
     """
     checksum, _, document = content.partition(b"\n")
     if checksum != _checksum(document).encode():
@@ -587,7 +589,7 @@ def _checksum(content: bytes) -> str:
     return blake2b(content, digest_size=16).hexdigest()
 
 
-# The plan of a round: the log's side of the files, and what to do with each of them.
+# The plan of a round: the log's side of the files, and the action for each of them.
 
 Notes = tuple[tuple[int, str], ...]
 """The notes of a day, each with its seq."""
@@ -596,7 +598,7 @@ Notes = tuple[tuple[int, str], ...]
 class LogState(NamedTuple):
     """The log's side at a seq: the facts, the notes of each day by the name of its file, and days that name no file.
 
-    ``erased_count`` is how many events of the store were erased by then.
+    ``erased_count`` is the number of events of the store that were erased by then.
     """
 
     seq: int
@@ -606,7 +608,7 @@ class LogState(NamedTuple):
     erased_count: int
 
     def content(self, name: str) -> bytes | None:
-        """Return the bytes of a file, ``None`` where there is to be none."""
+        """Return the bytes of a file, ``None`` if it should not exist."""
         if name == PROFILE_FILE:
             return profile_bytes(self.facts)
         notes = self.days.get(name)
@@ -614,11 +616,11 @@ class LogState(NamedTuple):
 
     @property
     def names(self) -> set[str]:
-        """The files that there are to be."""
+        """The names of the files that should exist."""
         return {PROFILE_FILE, *self.days}
 
 
-# What to do with one file: decided from its bytes, the log's side and the base. Pure.
+# The action for one file, decided from its bytes, the log's side and the base. Pure.
 
 _BOTH: Final = "the file and the log changed it differently"
 _OLD: Final = "the file has what was there before the log's last writes, as if an older copy had been edited and saved"
@@ -626,9 +628,9 @@ _GROWS: Final = "a journal only grows: add a correction at the end of the day, o
 
 
 class FileHistory(NamedTuple):
-    """The past of a file: its possible bases, the edits that rounds took before they were cut off, recent changes.
+    """The past of a file: its possible bases, the edits that interrupted rounds took, and recent changes.
 
-    ``is_erased`` says that an erasure reached it, so that of a profile nothing but a hand's own values may be copied.
+    ``is_erased`` says that an erasure reached it, so that only the user's own values of a profile may be copied.
     """
 
     bases: Sequence[PageBase]
@@ -638,7 +640,7 @@ class FileHistory(NamedTuple):
 
 
 class FilePlan(Struct):
-    """The plan for a file; ``base`` is that of its present content, ``None`` where there is no file."""
+    """The plan for a file; ``base`` is that of its present content, ``None`` if there is no file."""
 
     name: str
     read: FileContent
@@ -646,21 +648,21 @@ class FilePlan(Struct):
     edits: list[MirrorEdit] = []
     conflicts: list[MirrorConflict] = []
     copy: bytes = b""
-    """The hand's side of the conflicts, to be copied next to the file."""
+    """The user's side of the conflicts, to be copied next to the file."""
     problem: str = ""
 
     @property
     def is_edited(self) -> bool:
-        """Whether a hand changed something."""
+        """Whether the user changed something."""
         return bool(self.edits or self.conflicts)
 
     def leave(self, problem: str) -> None:
-        """Leave the file, and a hand's changes in it, until a round can take them."""
+        """Leave the file, and the user's changes in it, until a round can take them."""
         self.problem, self.edits, self.conflicts, self.base = problem, [], [], None
 
 
 def plan_file(name: str, read: FileContent, log: LogState, log_base: PageBase | None, past: FileHistory) -> FilePlan:
-    """Return the plan for a file; ``log_base`` is its base as the log would write it now."""
+    """Return the plan for a file; ``log_base`` is the base that it would have if the log wrote it now."""
     if read.problem or read.version is None:
         return FilePlan(name, read, None, problem=read.problem)
     hashed = digest(read.content)
@@ -708,7 +710,7 @@ def _plan_day(name: str, read: FileContent, log: LogState, past: FileHistory) ->
     text, taken = text_of(read.content), past.taken.notes
     known = [note for base in past.bases for note in base.notes]
     merges = [merge_notes(day, text, notes, base.notes, taken=taken, known=known) for base in past.bases]
-    # The file goes on from the base of which it has all notes, if there is one.
+    # The file continues from the base of which it has all notes, if there is one.
     merge = next((merge for merge in merges if not merge.missing), merges[-1] if merges else None)
     if merge is None:
         merge = merge_notes(day, text, notes, None, taken=taken)
@@ -723,9 +725,9 @@ def _plan_day(name: str, read: FileContent, log: LogState, past: FileHistory) ->
     return FilePlan(name, read, base, [], [conflict], copy)
 
 
-# Whether the log got the edits that a round was about to take when it was cut off.
+# Whether the log got the edits that a round was about to take when it was interrupted.
 #
-# A note of them that was erased since, or that a restore took away, is not in the log's state: taken again it would
+# A note among them that was erased since, or that a restore removed, is not in the log's state: taken again, it would
 # come back. Its event is still there, among those of the same commit.
 
 
@@ -747,7 +749,7 @@ def _event_digest(event: Event) -> str:
 
 
 def were_taken(edits: Sequence[str], recorded: Iterable[Recorded], journal: str) -> bool:
-    """Return whether edits are among events as one commit; of an erased event no more is known than its stream."""
+    """Return whether edits are among events as one commit; of an erased event only the stream is known."""
     events = [
         (stamp.stream == journal, None if stamp.erased else _event_digest(event), stamp.time_ns)
         for event, stamp in recorded

@@ -1,7 +1,7 @@
-"""A profile and a journal as files: in step with the log, round by round, while their mirror is open.
+"""A profile and a journal as files, kept in step with the log, round by round, while their mirror is open.
 
-Its thread is woken by the log and looks at the files now and then. It takes no lock that a writer of the log waits for,
-but for the moments in which it copies the profile and the notes out of the state.
+The mirror's thread is woken by the log and checks the files from time to time. It takes no lock that a writer of the
+log waits for, except for the moments in which it copies the profile and the notes out of the state.
 """
 
 import os
@@ -62,11 +62,11 @@ from refold.threads import LOOK_SECONDS, Bell, Worker
 from refold.views.profile import JOURNAL, PROFILE
 from refold.views.store import SETTINGS
 
-# One round of a mirror: files and log looked at, edits taken as events, files written.
+# One round of a mirror: it looks at files and log, takes edits as events, and writes files.
 #
-# The order is what makes a crash at any instant lose nothing. What the log does not take is copied next to its file
-# first. Then the edits are one commit, durable before anything is overwritten. Then the state records what each file
-# was and what it is about to be; then files are replaced; then the state records what they are.
+# Because of the order, a crash at any moment loses nothing. First, an edit that the log does not take is copied next to
+# its file. Then the edits are one commit, durable before anything is overwritten. Then the state records the old and
+# the new content of each file; then files are replaced; then the state records the new contents alone.
 
 _LATE: Final = "it was written to while it was being replaced"
 _LEFTOVER: Final = "a crash left it next to the file"
@@ -83,7 +83,7 @@ def _collect(name: str, problems: list[MirrorProblem]) -> Generator[None]:
 
 
 class LogReader:
-    """Reads the durable state of the log, and caches the base of each file while its notes stay the same."""
+    """Reads the durable state of the log, and caches the base of each file as long as its notes stay the same."""
 
     def __init__(self, core: Core, profile: str, journal: str) -> None:
         self._core = core
@@ -91,7 +91,7 @@ class LogReader:
         self._bases: dict[str, tuple[tuple[int, ...], PageBase]] = {}
 
     def read(self) -> LogState:
-        """Return the log's side as it is now; of a log that delays its writes, as it is on the disk."""
+        """Return the log's side as it is now, or as it is on the disk if the log delays its writes."""
         engine = self._core.engine
         engine.reader.check_open()
         seq = engine.reader.current_head()
@@ -112,16 +112,16 @@ class LogReader:
             name: tuple((seq, note.text) for seq, note in pages[day]) for day, name in names.items() if name is not None
         }
         if len(self.erased(at)) != erased_count:
-            return self._read(seq, at)  # It is not known which of them are in what was read.
+            return self._read(seq, at)  # It is unknown which of these are in the data that was read.
         nameless = tuple(day for day, name in names.items() if name is None)
         return LogState(seq, facts, {name: notes for name, notes in days.items() if notes}, nameless, erased_count)
 
     def erased(self, at: int | None = None) -> list[int]:
-        """Return the seqs of all events of the store that were erased, in the order of their erasure."""
+        """Return the seqs of all erased events of the store, in the order of their erasure."""
         return self._core.engine.reader.read(STORE_STREAM, lambda state: list(state.part(SETTINGS).erased), at)
 
     def base(self, state: LogState, name: str) -> PageBase | None:
-        """Return the base of a file as the log would write it; ``None`` where there is to be none."""
+        """Return the base that a file would have if the log wrote it; ``None`` if it should not exist."""
         if name == PROFILE_FILE:
             return base_of_profile(state.facts)
         notes = state.days.get(name)
@@ -138,7 +138,7 @@ class LogReader:
 
 
 class _LogMoved(Exception):
-    """The log moved on while a round was decided."""
+    """The log changed while a round was being decided."""
 
 
 class Rounds:
@@ -159,11 +159,11 @@ class Rounds:
             owner = Owner(core.engine.reader.store_id.hex(), core.branch, *names)
             self._stored = self.directory.read_state()
             state = state_of(self._stored, owner, self.directory.path)
-            # Without a record it is not known which copies an earlier erasure is in.
+            # Without a record, it is unknown which copies an earlier erasure reached.
             count = len(self._log.erased())
             self._state = state or MirrorState(owner, erased_count=count, copies_erased_count=count)
             self._conflicts: list[MirrorConflict] = []
-            """Conflicts outside of rounds, to be reported by the next one."""
+            """Conflicts outside of rounds, which the next round reports."""
             for name, content in self.directory.leftovers() if writes else ():
                 if digest(content) not in {base.digest for base in self._state.known(name)}:
                     copy = self.directory.copy(name, content)
@@ -171,15 +171,15 @@ class Rounds:
         except BaseException:
             self.directory.close()
             raise
-        self._erased_count = -1  # How many events had been erased when the copies were last looked through.
+        self._erased_count = -1  # The number of erased events when the copies were last checked.
         self._erased_bases: dict[str, list[PageBase]] = {}
-        """The bases of the files that an erasure reached, as they were before it."""
+        """The bases of the files that an erasure reached, from before the erasure."""
         self._problems: list[MirrorProblem] = []  # Copies that could not be deleted.
         self.seen: dict[str, tuple[FileVersion | None, str]] = {}
-        """The version of each file as it was seen last, and its digest; empty for what could not be read."""
+        """The version of each file when it was last seen, and its digest; empty for a file that could not be read."""
 
     def strays(self) -> tuple[MirrorProblem, ...]:
-        """Return the problems of files that look like days and are none: no round reads them."""
+        """Return the problems of files that look like days but are not, and that no round reads."""
         return tuple(MirrorProblem(name, _STRAY) for name in self.directory.strays)
 
     def close(self) -> tuple[MirrorConflict, ...]:
@@ -193,16 +193,16 @@ class Rounds:
     # A round.
 
     def check(self) -> MirrorReport:
-        """Return the report of a round without doing it."""
+        """Return the report of a round without running it."""
         log = self._log.read()
         plans = self._plans(log, self.directory.walk(), ())
         return self._report(log, plans, [plan.name for plan in plans if self._is_behind(log, plan)])
 
     def run(self, trusted: Collection[str] = (), skipped: Collection[str] = ()) -> tuple[MirrorReport, bool]:
-        """Do a round; return its report, and whether something moved meanwhile, so that another one is due.
+        """Run a round; return its report, and whether something changed meanwhile, so that another one is due.
 
-        Files in ``trusted`` are what they were when they were seen last and are not read if there is no need to; those
-        in ``skipped`` are left alone. Raises ``StoreError`` where the log cannot be written.
+        Files in ``trusted`` are as they were when last seen, and are read only if necessary; files in ``skipped`` are
+        left alone. Raises ``StoreError`` if the log cannot be written.
         """
         deleted: list[str] = []
         for _ in range(MIRROR_REDO_COUNT_MAX):
@@ -221,7 +221,7 @@ class Rounds:
                 deleted += self._forget(log)
                 known = {*names, *skipped, *(plan.name for plan in plans)}
                 plans += [
-                    # Days that began meanwhile, and that no hand has put there.
+                    # Days that began meanwhile, and for which no user has created a file.
                     FilePlan(name, FileContent(None), None)
                     for name in sorted(log.names - known)
                     if self.directory.read(name) == FileContent(None)
@@ -229,7 +229,7 @@ class Rounds:
             report, is_whole = self._write(log, plans)
             report = replace(report, conflicts=(*self._conflicts, *report.conflicts), deleted=tuple(deleted))
             self._conflicts = []
-            # Files that were left out may lack what the log has by now.
+            # Files that were left out may lack recent writes of the log.
             return report, has_taken or bool(skipped) or not is_whole
         raise StoreBusy(
             f"{self.directory.path}: the log moved {MIRROR_REDO_COUNT_MAX} times while edits were taken; try again"
@@ -238,7 +238,7 @@ class Rounds:
     def _copy_late(self) -> None:
         for replaced in self.directory.replaced:
             if replaced.name in self._erased_bases:
-                # What it held until now is in the log or in a copy; and may be what was erased.
+                # Its content until now is in the log or in a copy, and may be the erased text.
                 held = base_of_content(replaced.name, replaced.content)
                 replaced.erased = [*(replaced.erased or ()), *self._erased_bases[replaced.name], held]
         for replaced, content in self.directory.late():
@@ -253,7 +253,7 @@ class Rounds:
     def _forget(self, log: LogState) -> list[str]:
         """Delete the copies of files that an erasure reached since the last round; return their names.
 
-        A copy has texts of the log next to those of a hand, and which is which is unknown once they are erased.
+        A copy has texts of the log next to those of a user, and once they are erased, it is unknown which is which.
         """
         state = self._state
         if state.erased_count == state.copies_erased_count == log.erased_count:
@@ -262,7 +262,8 @@ class Rounds:
         if self._erased_count == log.erased_count and not self._problems:
             return []
         reached = self._reached(state.erased_count)
-        # Also of files that a round took edits of before it was cut off: they are in the log, and may be erased there.
+        # Also of files from which a round took edits before it was interrupted: the edits are in the log, and may be
+        # erased there.
         pending = (state.taking, state.taken)
         files = {*state.files, *state.coming, *state.taking, *state.taken}
         files.update(replaced.name for replaced in self.directory.replaced)
@@ -280,7 +281,7 @@ class Rounds:
                     self.directory.delete_copy(copy)
                     deleted.append(copy)
         if not self._problems:
-            # Before this round writes new ones, which stay though it may be cut off.
+            # Before this round writes new ones, which stay even if it is interrupted.
             state.copies_erased_count = log.erased_count
             self._store()
         return deleted
@@ -291,7 +292,7 @@ class Rounds:
         return [stream in streams for stream in self.streams]
 
     def _plans(self, log: LogState, versions: Mapping[str, FileVersion], trusted: Collection[str]) -> list[FilePlan]:
-        # Whether the log got the edits of a round that was cut off.
+        # Find out whether the log got the edits of an interrupted round.
         state = self._state
         recorded = self._memory.events(after=state.taking_after) if state.taking else ()
         if were_taken(state.taking_edits, recorded, self.streams[1]):
@@ -307,7 +308,7 @@ class Rounds:
         if name in trusted and log_base is not None and self.seen.get(name) == (version, log_base.digest):
             return None
         bases = self._state.known(name)
-        # What a mirror wrote itself may be larger than what it takes from a hand.
+        # A file that the mirror wrote itself may be larger than those that it takes from a user.
         sizes = [base.size for base in (log_base, *bases) if base is not None]
         read = self.directory.read(name, max(MIRROR_FILE_BYTES_MAX, *sizes, 0))
         taken = self._state.taken.get(name, PageBase(""))
@@ -323,14 +324,14 @@ class Rounds:
             return False
         base = self._log.base(log, plan.name)
         if base is None:
-            # A file that a hand has just begun, and that says nothing yet, is its own.
+            # A file that a user has just begun, and that says nothing yet, is the user's own.
             return plan.read.version is not None and self._is_known(plan.name)
         return plan.read.version is None or digest(plan.read.content) != base.digest
 
     def _is_known(self, name: str) -> bool:
         return bool(self._state.known(name)) or name in self._state.taken
 
-    # A hand's changes.
+    # The user's changes.
 
     def _copy_conflicts(self, plans: Iterable[FilePlan]) -> None:
         for plan in plans:
@@ -345,7 +346,7 @@ class Rounds:
     def _take(self, plans: Sequence[FilePlan], log: LogState) -> bool:
         """Append all edits in one commit, durable when this returns; return whether there were any.
 
-        Raises ``_LogMoved`` where the log is no more what they were compared with.
+        Raises ``_LogMoved`` if the log is no longer the one with which they were compared.
         """
         edits = [edit for plan in plans for edit in plan.edits]
         if not edits:
@@ -378,7 +379,7 @@ class Rounds:
     # Files.
 
     def _write(self, log: LogState, plans: Sequence[FilePlan]) -> tuple[MirrorReport, bool]:
-        """Write what is behind; return the report, and whether nothing moved meanwhile."""
+        """Write the files that are behind; return the report, and whether nothing changed meanwhile."""
         behind = [plan for plan in plans if self._is_behind(log, plan)]
         written: list[str] = []
         problems: list[MirrorProblem] = []
@@ -398,7 +399,7 @@ class Rounds:
         bases = {plan.name: self._log.base(log, plan.name) for plan in behind}
         for plan in plans:
             if plan.name == PROFILE_FILE:
-                # So that an older copy of the profile is known when it is saved.
+                # Recorded to recognize an older copy of the profile when it is saved.
                 pages = state.files.get(PROFILE_FILE), plan.base, bases.get(plan.name)
                 for is_written, before, after in ((False, *pages[:2]), (True, *pages[1:])):
                     if before is not None and after is not None and before.facts != after.facts:
@@ -462,8 +463,8 @@ _POLL_SECONDS: Final = MIRROR_POLL_MS / 1_000
 class Mirror:
     """A directory whose files are a profile and a journal: ``profile.json`` and ``YYYYMM/YYYYMMDD.md``.
 
-    While it is open, the files follow the log, and what is written into them by hand becomes events. ``sync`` does a
-    round at once and returns its report; ``check`` reports what it would do; ``close`` does a last one.
+    While it is open, the files follow the log, and edits by hand become events. ``sync`` runs a round at once and
+    returns its report; ``check`` reports what it would do; ``close`` runs a last one.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -487,15 +488,15 @@ class Mirror:
     ) -> None:
         self.path = rounds.directory.path
         self.error: BaseException | None = None
-        """The error that ended the thread, ``None`` while it lives and after a ``close``."""
-        self.seq = 0  # The seq of the state that the files were last compared with.
+        """The error that ended the thread, ``None`` while it lives and after ``close``."""
+        self.seq = 0  # The seq of the state with which the files were last compared.
         self.report = MirrorReport(0)  # The last report that is not empty, or the first one.
         self._core = core
         self._rounds = rounds
         self._on_report = on_report
         self._lock = threading.RLock()  # Held during a round.
         self._bell = Bell()
-        self._is_due = True  # Whether a round is due, whatever the files look like.
+        self._is_due = True  # Whether a round is due, even if no file has changed.
         self._is_ended = False
         self._last: dict[str, FileVersion] = {}
         self._hot: set[str] = set()
@@ -520,14 +521,14 @@ class Mirror:
 
     @property
     def is_alive(self) -> bool:
-        """Whether files and log are kept in step."""
+        """Whether the mirror keeps files and log in step."""
         return not (self._is_ended or self.error or self._core.engine.reader.is_closed)
 
     def sync(self) -> MirrorReport:
-        """Take what was edited by hand, write what the log has, and return a report.
+        """Take the edits made by hand, write the log's changes to the files, and return a report.
 
         Raises ``Closed`` after ``close``, ``InvalidInput`` inside a batch, ``ReadOnly`` with ``writes=False``,
-        ``StoreError`` where the log cannot be written; what is wrong with single files is in the report.
+        ``StoreError`` if the log cannot be written; problems of single files are in the report.
         """
         batches.refuse(self._core.engine, "a mirror's sync")
         if not self._rounds.writes:
@@ -542,7 +543,7 @@ class Mirror:
         return self._published(report)
 
     def check(self) -> MirrorReport:
-        """Return the changes that ``sync`` would make, and make none of them."""
+        """Return the changes that ``sync`` would make, without making them."""
         batches.refuse(self._core.engine, "a mirror's check")
         with self._lock:
             self._check_open()
@@ -552,7 +553,7 @@ class Mirror:
     def wait(self, seq: int | None = None, timeout_seconds: float | None = None) -> bool:
         """Wait until the files were compared with a state at ``seq`` or later, by default the head; return whether.
 
-        It ends early when the mirror does.
+        It returns early if the mirror ends.
         """
         seq = self._core.engine.reader.current_head() if seq is None else checks.count(seq, "seq")
         self._ring()
@@ -560,7 +561,7 @@ class Mirror:
         return self.seq >= seq
 
     def join(self, timeout_seconds: float | None = None) -> bool:
-        """Wait until the mirror has ended, and return whether it has: it was closed, its memory was, or it failed."""
+        """Wait until the mirror has ended, and return whether it has: it or its memory was closed, or it failed."""
         return self._wait_until(lambda: self._thread is None or self._thread.is_over, timeout_seconds)
 
     @staticmethod
@@ -576,9 +577,9 @@ class Mirror:
         return True
 
     def close(self) -> None:
-        """Do a last round and release the directory; a second call does nothing.
+        """Run a last round and release the directory; a second call does nothing.
 
-        Raises ``StoreError`` where that round could not be done; the directory is released all the same.
+        Raises ``StoreError`` if that round failed; the directory is released in any case.
         """
         with self._lock:
             if self._is_ended:
@@ -605,9 +606,9 @@ class Mirror:
         self._core.engine.reader.check_open()
 
     def _round(self, **options: Any) -> tuple[MirrorReport, bool]:
-        """Do a round; return its report, and whether another one is due."""
+        """Run a round; return its report, and whether another one is due."""
         self._check_open()
-        self._is_due, is_due = False, True  # Lowered before: who rings meanwhile wants another one.
+        self._is_due, is_due = False, True  # Reset before the round, because a ring during it asks for another one.
         try:
             report, is_due = self._rounds.run(**options)
         finally:
@@ -618,7 +619,7 @@ class Mirror:
         return report, is_due
 
     def _published(self, report: MirrorReport) -> MirrorReport:
-        """Add the files that only look like days to a report, publish it if it is new, and return it."""
+        """Add the files that only look like days to a report, publish the report if it is new, and return it."""
         report = replace(report, problems=(*report.problems, *self._rounds.strays()))
         self._publish(report)
         return report
@@ -660,13 +661,13 @@ class Mirror:
                 self._end()
 
     def _look(self) -> None:
-        """Do a round if a file or the log has changed."""
+        """Run a round if a file or the log has changed."""
         try:
             now, seen = self._rounds.directory.walk(), self._rounds.seen
             changed = {name for name in now.keys() | seen.keys() if now.get(name) != seen.get(name, (None, ""))[0]}
             moving = {name for name in changed if now.get(name) != self._last.get(name)}
             hot, self._hot, self._last = self._hot, changed, now
-            # A fork does not hear of erasures, which are events of the whole store.
+            # A fork is not notified of erasures, which are events of the whole store.
             is_elsewhere = bool(self._core.branch) and self._core.engine.reader.current_head() != self.seq
             has_late = self._rounds.directory.has_late()
             are_reported = set(self._rounds.strays()).issubset(self.report.problems)
@@ -681,7 +682,7 @@ class Mirror:
 
 
 def _join(first: MirrorReport, second: MirrorReport) -> MirrorReport:
-    """Return the reports of two rounds as one; problems are those of the second."""
+    """Combine the reports of two rounds; the problems are those of the second."""
     return MirrorReport(
         seq=second.seq,
         written=tuple(dict.fromkeys((*first.written, *second.written))),
@@ -703,12 +704,13 @@ def mirror_of(
     writes: bool = True,
     on_report: Callable[[MirrorReport], Any] | None = None,
 ) -> Mirror:
-    """Mirror a profile and a journal in a directory, which is created if need be.
+    """Mirror a profile and a journal in a directory, which is created if necessary.
 
-    ``edits="leave"``, which is what a read-only memory does, takes nothing: a file that was edited is reported and left
-    as it is. With ``writes=False`` it does nothing but ``check``, and holds nothing. ``on_report`` is called with every
-    report that is not empty. Raises ``NotFound`` for a missing parent directory, ``StoreBusy`` while another mirror
-    holds it, ``InvalidInput`` for the directory of another memory, ``StoreError`` where it cannot be written.
+    ``edits="leave"``, which also applies to a read-only memory, takes nothing: an edited file is reported and left as
+    it is. With ``writes=False`` the mirror does nothing but ``check``, and takes no lock. ``on_report`` is called with
+    every report that is not empty. Raises ``NotFound`` for a missing parent directory, ``StoreBusy`` while another
+    mirror holds the directory, ``InvalidInput`` for the directory of another memory, ``StoreError`` if it cannot be
+    written.
     """
     names = checks.name(profile, "profile"), checks.name(journal, "journal")
     if edits not in {"take", "leave"}:

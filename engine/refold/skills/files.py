@@ -200,7 +200,7 @@ def look(path: str) -> FileStat | None:
 
 
 def read(path: str, bytes_max: int = SKILL_FILE_BYTES_MAX) -> bytes:
-    """Read at most one byte more than the bound, so that the caller notices a larger file; raises `OSError`.
+    """Read a file up to one byte over the bound, so that the caller notices a larger file; raises `OSError`.
 
     Never waits for a pipe, which might have replaced the file since the caller looked at it.
     """

@@ -332,7 +332,7 @@ class _Composer:
 
 
 def mend(block: str) -> tuple[str, tuple[Oddity, ...]]:
-    """Quote plain values of a block that contain an unquoted colon, a common mistake; return the block and the changes.
+    """Quote the plain values of a block that contain a colon, a common mistake; return the block and the changes.
 
     >>> mend("description: Use when: asked")
     ('description: "Use when: asked"', (Oddity(line=1, reason="the value of 'description' needs quotes"),))

@@ -172,7 +172,7 @@ def _content(project: str, name: str, contents: dict[str, bytes | None]) -> byte
     return contents[name]
 
 
-# Selection: the skills to put before a model, for a query and a phase.
+# Selection: the skills to show to a model, for a query and a phase.
 
 DETECTED_SCORE: Final = 100.0  # The score of detected and forced skills, above any that a query can give.
 AUTO_DETECTED: Final = "auto_detected"

@@ -569,7 +569,7 @@ class Skills:
             return None
         recorded = {"conversation": context.session_id, "ranking": str(policy.ranking)}
         context.write(text, lambda sources: self.library.record(matches, query=text, sources=sources, **recorded))
-        if all(match.match_reason != AUTO_DETECTED for match in matches):  # A detected skill is not in use by itself.
+        if all(match.match_reason != AUTO_DETECTED for match in matches):  # A merely detected skill is not in use.
             allowed = self.allowed_tools(match.skill.name for match in matches)
             context.shared[_TOOLS] = RestrictedRegistry(context.memory.tools, allowed)
         context.notify(f"Using {', '.join(match.skill.name for match in matches)}")

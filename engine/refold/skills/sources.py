@@ -267,7 +267,7 @@ def token_set(text: str) -> frozenset[bytes]:
 
 
 class RefreshStats(Struct, frozen=True):
-    """The counts of a load's files by how they have changed since the previous load."""
+    """The file counts of a load, by their change since the previous load."""
 
     files: int = 0
     unchanged: int = 0  # Same size and times as before; not read.

@@ -30,7 +30,7 @@ _OTHER_SKILLS: Final = 100
 _TALK: Final = 0.5  # The weight of words of everyday talk.
 _UNNAMED: Final = 0.7  # The factor for skills that have the words only in their bodies.
 _SENTENCE: Final = 0.8  # The factor for one of several sentences, because one of many matches a skill by chance.
-_MASS_POWER: Final = 0.75  # How much words that no skill has count.
+_MASS_POWER: Final = 0.75  # The exponent that sets how much words that no skill has lower a score.
 _MASS_LEAST: Final = 4.0
 _FLOOR: Final = 0.6  # Small talk scores below it; final scores are multiples of it.
 

@@ -117,7 +117,7 @@ class BoardChanged(Event, frozen=True, tag=71):
 
 
 class BoardMessageAppended(Event, frozen=True, tag=72):
-    """A message was put on a board, in place of one with the same id; ``packed`` is the message as msgpack.
+    """A message was put on a board, replacing one with the same id; ``packed`` is the message as msgpack.
 
     ``total`` is the number of messages including this one, if that is more than the board was given.
     """

@@ -15,7 +15,7 @@ KINDS: Final = ("success", "failure", "discovery")
 
 
 class EpisodeRecorded(Event, frozen=True, tag=33):
-    """Something was tried, with an outcome."""
+    """Something was tried, and had an outcome."""
 
     sentence: ClassVar[str] = "an episode was recorded, a {kind!s}: {task}"
     subject: ClassVar[tuple[str, str]] = ("episode", "id")
@@ -135,7 +135,7 @@ _INLINE_COUNT: Final = 2
 
 
 def text_of(episode: Episode | EpisodeRecorded) -> str:
-    """Return the text of an episode that gets embedded."""
+    """Return the text that is embedded for an episode."""
     return f"{episode.task}\n{episode.approach}\n{episode.outcome}"
 
 

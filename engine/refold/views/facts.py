@@ -490,7 +490,8 @@ def _vector_renewed(facts: Facts, stamp: Stamp, event: VectorRenewed) -> None:
     entry = facts.entries.get(event.id)
     if entry is None or stamp.erased:
         return
-    # A vector older than the one at ``prior`` is there if a merge was reversed, or if an erasure left it.
+    # If the memory's vector is older than ``prior``, either the merge at ``prior`` was reversed, which makes the new
+    # vector outdated, or an erasure left the older one.
     is_outdated = entry.vector_seq > event.prior or (entry.vector_seq < event.prior and event.prior in facts.unmerged)
     if not is_outdated:
         facts.coming.take(stamp.seq, event)

@@ -33,7 +33,7 @@ PATH_DEPTH_MAX: Final = 32
 assert PATH_NAME_BYTES_MAX < PATH_BYTES_MAX
 
 SUSPICIOUS: Final = re.compile(r"[\x00-\x1f\x7f\\]|%(?:2e|2f|5c|00)", re.IGNORECASE)
-"""Control characters, backslashes, and URL-encoded dots, slashes, backslashes and zeros."""
+"""Control characters, backslashes, and URL-encoded dots, slashes, backslashes and NULs."""
 
 
 class FileCreated(Event, frozen=True, tag=80):
@@ -54,7 +54,7 @@ class FileCreated(Event, frozen=True, tag=80):
 
 
 class FileEdited(Event, frozen=True, tag=81):
-    """A text replaced ``removed`` characters of a file from ``start`` on; replacing all of them begins the file anew."""
+    """A text replaced ``removed`` characters of a file from ``start`` on; replacing all begins the file anew."""
 
     sentence: ClassVar[str] = "{removed!s} characters of the file from {start!s} on made way for {text}"
     subject: ClassVar[tuple[str, str]] = ("file", "id")
@@ -66,7 +66,7 @@ class FileEdited(Event, frozen=True, tag=81):
 
 
 class FileDeleted(Event, frozen=True, tag=82):
-    """A file or a directory was removed, with everything under it: ``ids`` are those of all of it."""
+    """A file or a directory was removed, with everything under it; ``ids`` are those of everything removed."""
 
     sentence: ClassVar[str] = "{path} was removed, with all under it"
 
@@ -129,7 +129,7 @@ class Tree:
         return [inner for inner in self.nodes if inner == path or inner.startswith(beginning)]
 
     def put(self, path: str, node: Node, maker: str) -> None:
-        """Put a node at a path; missing directories on the way get ids derived from the maker's, and the node's seq."""
+        """Put a node at a path; missing parents get ids derived from the maker's, and the node's ``named`` seq."""
         parts = path.split("/")[2:]
         for depth in range(1, len(parts)):
             parent = "/".join((ROOT, *parts[:depth]))

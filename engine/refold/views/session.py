@@ -32,7 +32,7 @@ class Session:
         self.unknown = False  # Whether the name of the project, if there was one, was erased.
         self.depth = 0  # The number of forks between this conversation and its origin.
         self.embed = False  # Whether its messages are embedded.
-        self.based = 0  # The seq of the last event that replaced the conversation's state by another.
+        self.based = 0  # The seq of the last event that replaced the conversation's state.
 
     copy = copy_slots
 
@@ -58,7 +58,7 @@ class Session:
         return {name: value for name, value in plain.items() if value is not None} if self.opened else {}
 
 
-_SESSION_COUNT_MIN: Final = 3  # The packed values that are always present.
+_SESSION_COUNT_MIN: Final = 3  # The number of packed values that are always present.
 
 SESSION = View("session", kinds=("conversation",), state=Session)
 

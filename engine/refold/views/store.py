@@ -80,7 +80,7 @@ class StoreSettings:
 
 
 def _some(branches: list[Branch]) -> list[list[Branch]]:
-    """Return the branches if there are any, so that the rows of stores without branches stay as they always were."""
+    """Return the branches if there are any, so that the rows of stores without branches keep their old form."""
     return [branches] if branches else []
 
 
@@ -108,7 +108,7 @@ def _branch_forked(settings: StoreSettings, stamp: Stamp, event: BranchForked) -
 
 
 class ContextHashed(Event, frozen=True, tag=51):
-    """The parts of a shown context were hashed; the only source is the event that records the context.
+    """The parts of a shown context were hashed; its only source is the event that records the context.
 
     Anyone who has the file can test guesses of a part against its hash. So an erasure reaches the hashes of every
     context that may have shown the erased content, and nothing else of that context: it can still be built again.
@@ -191,7 +191,7 @@ class SettingChanged(Event, frozen=True, tag=44):
 
 
 class UsageCounted(Event, frozen=True, tag=45):
-    """Something was used: memories were extracted or injected, or a skill was matched or used."""
+    """A use was counted: memories were extracted or injected, or a skill was matched or used."""
 
     sentence: ClassVar[str] = "{count!s} uses were counted: {kind!s}"
 

@@ -1,4 +1,4 @@
-"""Tables: items under keys, of which a state holds the positions in the log, and never the values.
+"""Tables: items under keys; a state holds their positions in the log, and never the values.
 
 A key is one text, or several joined by NUL, which sorts like the tuple of its parts. A state holds the seq of the event
 that put an item, so that large values take no RAM.
@@ -126,7 +126,7 @@ class Items:
 
     @property
     def entries(self) -> "Items":
-        """The items, in the form that decisions on a key read."""
+        """The items themselves, under the name by which decisions on a key read them."""
         return self
 
     def prior(self, key: str) -> tuple[int, int]:

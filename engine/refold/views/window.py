@@ -1,4 +1,4 @@
-"""The token-bounded window: the messages of a conversation that fit its budget, by default policy the newest ones.
+"""The token-bounded window: the messages of a conversation that fit its budget, by default the newest ones.
 
 Eviction removes whole groups while the sum is over the budget, and nothing more; policy 1 removes them from the front.
 An assistant message with tool calls and the messages that answer them are one group, at the place of its first member.
@@ -203,7 +203,7 @@ class Window:
         self.policy = 0
         self.ranks: Ranks | None = None  # For policies that do not go by age alone.
         self.summary = ""  # The id of the last summary.
-        self.summarized = 0  # The seq up to which a summary covers the messages that have left, or need not cover them.
+        self.summarized = 0  # The seq up to which a summary covers the messages that have left, or none is needed.
         self.origin = 0  # The seq of the imported state whose messages may still be live; those carry this seq.
         self.calls: dict[str, tuple[str, ...]] = {}
         """Call id -> ids of the live messages that made a call with this id; an answer belongs to the last of them."""
@@ -213,7 +213,7 @@ class Window:
         self.pinned: set[str] = set()  # Ids of the first members of pinned groups.
         self.pinned_tokens = 0
         self.repinned: set[str] = set()
-        """Ids of the live messages whose pin was changed since they were appended."""
+        """Ids of the live messages that are pinned but were not when appended, or the other way round."""
         self.replaced: dict[str, int] = {}
         """Id of a message, live or not -> the seq of the event that gave it its current content."""
 
@@ -640,7 +640,7 @@ EVICTION: Final = _Policies(
 """Eviction by the policy number that a conversation recorded when it was opened."""
 
 _STALE_PARTS: Final = 2
-"""A heap or a queue is rebuilt once more than one part in so many of it is stale."""
+"""A heap or a queue is rebuilt once more than ``1 / _STALE_PARTS`` of it is stale."""
 
 _RANK_ROWS: Final[Any] = tuple[int, list[int], list[int]]
 

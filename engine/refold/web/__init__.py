@@ -1,4 +1,4 @@
-"""The inspector: REST over a memory, and pages for people, on this machine alone. It needs the extra `web`."""
+"""The inspector: a REST API of a memory, and web pages, by default only for this machine. It needs the extra `web`."""
 
 import os
 from collections.abc import Callable
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def check_installed() -> None:
-    """Raise `InvalidInput` where the extra `web` is not installed."""
+    """Raise `InvalidInput` if the extra `web` is not installed."""
     for package in ("jinja2", "markdown_it", "starlette", "uvicorn"):
         if find_spec(package) is None:
             raise InvalidInput(f"the pages need the package {package!r}; run: pip install 'refold[web]'")
@@ -31,13 +31,13 @@ def app_of(
     reports: "str | os.PathLike[str] | None" = None,
     access_token: str | None = None,
 ) -> "ASGIApp":
-    """Make an ASGI application of a memory, for a server of your own on loopback.
+    """Make an ASGI application for a memory, to run in a server of your own on loopback.
 
-    `writes` lets it change the memory. `roots` are the `refold.skills.SkillRoots` whose files are shown beside what
-    was learned. `token` is what forms carry, by default a new one. `examine` makes the report of the page on the
-    store, which also shows the reports of benchmarks in the directory `reports`. With an
-    `access_token`, of at least 16 characters, only those are answered who know it: needed wherever others than this
-    machine reach the server. Raises `InvalidInput` where the extra `web` is not installed.
+    `writes` lets it change the memory. `roots` are the `refold.skills.SkillRoots` whose files are shown beside the
+    learned skills. `token` is the token that forms carry, by default a new one. `examine` makes the report on the
+    store's page, which also shows the benchmark reports in the directory `reports`. With an `access_token`, of at least
+    16 characters, only clients that know it are answered; it is needed if other machines can reach the server. Raises
+    `InvalidInput` if the extra `web` is not installed.
     """
     check_installed()
     from refold.web.access import Access
@@ -62,9 +62,9 @@ def app_of(
 
 
 def serve(app: "ASGIApp", port: int, host: str = "127.0.0.1") -> None:
-    """Serve an application on a port until a signal comes; port 0 takes a free one.
+    """Serve an application on a port until a signal arrives; port 0 takes a free port.
 
-    Raises `InvalidInput` for a host that others than this machine reach, where the application has no `access_token`.
+    Raises `InvalidInput` for a host that other machines can reach, unless the application has an `access_token`.
     """
     from refold.web.server import run
 

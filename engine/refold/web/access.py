@@ -1,4 +1,4 @@
-"""Who may ask a server that others than this machine reach: those who know its token."""
+"""Access to a server that other machines can reach: only clients that know its token are answered."""
 
 import hashlib
 import hmac
@@ -16,9 +16,9 @@ _BEARER: Final = "bearer "
 
 
 class Access:
-    """A token, given as `Authorization: Bearer` by programs, and once in a form by people, who get a cookie for it.
+    """A token that programs send as `Authorization: Bearer`, and users enter once in a form in exchange for a cookie.
 
-    The cookie is not the token: it is worth nothing for the next server that is started.
+    The cookie is not the token: it is worthless for the next server that is started.
     """
 
     def __init__(self, token: str, secret: str) -> None:
@@ -30,11 +30,11 @@ class Access:
         self.cookie = hmac.new(secret.encode(), self._token, hashlib.sha256).hexdigest()
 
     def is_token(self, given: str) -> bool:
-        """Tell whether a text is the token."""
+        """Return whether a text is the token."""
         return hmac.compare_digest(given.encode("utf-8", "replace"), self._token)
 
     def admits(self, headers: Headers) -> bool:
-        """Tell whether a request shows the token or the cookie."""
+        """Return whether a request has the token or the cookie."""
         given = headers.get("authorization", "")
         if given.lower().startswith(_BEARER):
             return self.is_token(given[len(_BEARER) :].strip())

@@ -1,4 +1,4 @@
-"""REST over a memory: sessions through time, events, searches, memories, skills, notices, the store."""
+"""The REST API of a memory: sessions through time, events, searches, memories, skills, notices, the store."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -25,7 +25,7 @@ Body = dict[str, Any]
 
 
 def get_root(site: Site, request: Request, _: Body) -> Response:
-    """Say which program and which memory answer."""
+    """Return the name and version of the program, the head of the memory, and whether it can be written."""
     shown = {"name": "refold", "version": __version__, "head": site.memory.head, "writes": site.writes}
     return answer(request, shown, seq=site.memory.head)
 
@@ -57,7 +57,7 @@ def get_window(site: Site, request: Request, _: Body) -> Response:
 
 
 def get_step(site: Site, request: Request, _: Body) -> Response:
-    """Read the event of a session at a seq, or the last one before it, with what entered and left."""
+    """Read the event of a session at a seq, or the last one before it, with the messages that entered and left."""
     session = name_in(request, "session")
     at = moment(request, site.memory)
     seq = site.memory.head if at is None else at
@@ -73,7 +73,7 @@ def get_session_events(site: Site, request: Request, _: Body) -> Response:
 
 
 def get_track(site: Site, request: Request, _: Body) -> Response:
-    """Read a page of a session's events as columns: seqs, and classes of kinds."""
+    """Read a page of a session's events as columns: their seqs, and the classes of their kinds."""
     count = max(number(request, "limit", _TRACK_COUNT_DEFAULT, _TRACK_COUNT_MAX), 1)
     page = views.track(site.memory, name_in(request, "session"), number(request, "after", 0), count)
     return answer(request, page, version=page["version"], seq=site.memory.head)
@@ -89,7 +89,7 @@ def get_diff(site: Site, request: Request, _: Body) -> Response:
 
 
 def get_branches(site: Site, request: Request, _: Body) -> Response:
-    """List the forks that begin in a session, the restores that lead back into it, and where it came from."""
+    """List the forks that start in a session, the restores that lead back into it, and its origins."""
     chat = views.known_session(site.memory, name_in(request, "session"))
     found = site.branches.of(chat.id)
     shown = {name: [each._asdict() for each in branches] for name, branches in found.items()}
@@ -97,19 +97,19 @@ def get_branches(site: Site, request: Request, _: Body) -> Response:
 
 
 def get_what_if(site: Site, request: Request, _: Body) -> Response:
-    """Compare a session with itself under another budget or eviction policy: where its windows differ, and regret."""
+    """Compare a session with itself under another budget or eviction policy: differing windows, and regret."""
     return answer(request, comparison.document(site, comparison.comparison_of(site, request)), seq=site.memory.head)
 
 
 def get_shown_context(site: Site, request: Request, _: Body) -> Response:
-    """Build the context that a model was shown at a seq again."""
+    """Rebuild the context that a model was shown at a seq."""
     return answer(
         request, views.context_json(site.memory, happened(site.memory, _seq_in(request))), seq=site.memory.head
     )
 
 
 def append_message(site: Site, request: Request, body: Body) -> Response:
-    """Append a message to a session, which begins with it."""
+    """Append a message to a session; the first message creates the session."""
     names = ("role", "content", "tokens", "name", "tool_calls", "tool_call_id", "pinned", "metadata")
     given = fields(body, *names)
     if "role" not in given:
@@ -133,15 +133,15 @@ def fork_session(site: Site, request: Request, body: Body) -> Response:
     return answer(request, {"id": fork.id}, version=fork.version, seq=site.memory.head, status=201)
 
 
-def _taken(error: InvalidInput, is_there: bool) -> Response:  # noqa: FBT001 - of the name that was to be new
-    """Answer that a name is taken, where that is what failed; else raise the error."""
+def _taken(error: InvalidInput, is_there: bool) -> Response:  # noqa: FBT001 - whether the new name exists
+    """Answer that a name is taken, if that is the cause; else raise the error."""
     if not is_there or isinstance(error, RequestTaken):
         raise error
     return problem(409, "It is there already", str(error))
 
 
 def _whole(site: Site, value: Any) -> Any:
-    """Return a seq that a body names as a number, which JSON may write as 5.0; any other value as it is."""
+    """Return a seq from a body, even if JSON wrote it as 5.0; return any other value unchanged."""
     seq = int(value) if isinstance(value, float) and value.is_integer() else value
     return happened(site.memory, seq) if isinstance(seq, int) and not isinstance(seq, bool) else seq
 
@@ -150,7 +150,7 @@ def _whole(site: Site, value: Any) -> Any:
 
 
 def list_events(site: Site, request: Request, _: Body) -> Response:
-    """Read a page of the log, of one kind or of all."""
+    """Read a page of the log, with the events of one kind or of all kinds."""
     after, until, kind = number(request, "after", 0), moment(request, site.memory, "until"), text(request, "kind")
     if kind is not None and kind not in KIND_NAMES:
         checks.invalid(f"there is no kind of event {checks.shown(kind)}; the page on the format lists them")
@@ -161,7 +161,7 @@ def list_events(site: Site, request: Request, _: Body) -> Response:
 
 
 def get_event(site: Site, request: Request, _: Body) -> Response:
-    """Read one event whole."""
+    """Read one event in full."""
     event = event_json(site.memory, site.memory.event(_seq_in(request)), full=flag(request, "full"))
     return answer(request, event, seq=site.memory.head)
 
@@ -177,7 +177,7 @@ def _seq_in(request: Request) -> int:
 
 
 def get_why(site: Site, request: Request, _: Body) -> Response:
-    """Tell how something came, when and by what it left, what showed it to a model, and why a search did not."""
+    """Explain how something came, when and how it left, what showed it to a model, and why a search did not."""
     return answer(request, msgspec.to_builtins(reasons.why_of(site, request)), seq=site.memory.head)
 
 
@@ -191,7 +191,7 @@ def get_blame(site: Site, request: Request, _: Body) -> Response:
 
 
 def search(site: Site, request: Request, _: Body) -> Response:
-    """Search the memories of a project, or the messages of one session or of all, with the signals of each score."""
+    """Search the memories of a project, or the messages of one or all sessions, with the signals of each score."""
     query, memory = text(request, "q"), then(site.memory, moment(request, site.memory))
     if query is None:
         checks.invalid("q is missing; give what to look for")
@@ -231,7 +231,7 @@ def get_project(site: Site, request: Request, _: Body) -> Response:
 
 
 def list_memories(site: Site, request: Request, _: Body) -> Response:
-    """Read a page of a project's memories, of a category or a status."""
+    """Read a page of a project's memories, optionally of one category or status."""
     project, offset, count = _project(site, request), number(request, "offset", 0), limit(request)
     kinds = {"category": text(request, "category"), "status": text(request, "status")}
     entries = project.list(**kinds, offset=offset, limit=count)
@@ -254,7 +254,7 @@ def get_memory(site: Site, request: Request, _: Body) -> Response:
 
 
 def add_memory(site: Site, request: Request, body: Body) -> Response:
-    """Add a memory; an exact duplicate is answered with the one that is there."""
+    """Add a memory; for an exact duplicate, return the existing memory."""
     given = fields(body, *_MEMORY_FIELDS, "source", "status")
     project = _project(site, request)
     if "content" not in given:
@@ -313,7 +313,7 @@ def _version(project: Project) -> int:
 
 
 def list_skills(site: Site, request: Request, _: Body) -> Response:
-    """List skills, the highest priority first, with what was detected."""
+    """List skills, the highest priority first, with a mark on the detected ones and an overview."""
     with site.skills() as skills:
         query, of_source = text(request, "q"), skills.list(source=text(request, "source"))
         names = {each.name for each in of_source}
@@ -323,7 +323,7 @@ def list_skills(site: Site, request: Request, _: Body) -> Response:
 
 
 def get_skill(site: Site, request: Request, _: Body) -> Response:
-    """Read one skill whole."""
+    """Read one skill in full."""
     with site.skills() as skills:
         skill = skills.find(name_in(request, "skill"))
     shown = {name: getattr(skill, name) for name in skill.__struct_fields__ if name not in {"front", "hooks", "detect"}}
@@ -331,7 +331,7 @@ def get_skill(site: Site, request: Request, _: Body) -> Response:
 
 
 def add_skill(site: Site, request: Request, body: Body) -> Response:
-    """Add a skill to what was learned, active at once."""
+    """Add a skill to the learned ones; it is active at once."""
     given = fields(body, "name", "description", "body", "tags")
     missing = next((name for name in ("name", "description", "body") if name not in given), None)
     if missing is not None:
@@ -345,7 +345,7 @@ def add_skill(site: Site, request: Request, body: Body) -> Response:
 
 
 def update_skill(site: Site, request: Request, body: Body) -> Response:
-    """Switch a skill on or off, from the next call of a model on; or change what an own skill says."""
+    """Switch a skill on or off, from the next model call on, or edit a learned skill or one of the project's own."""
     given, name = fields(body, "enabled", "description", "body", "tags"), name_in(request, "skill")
     edit = {key: value for key, value in given.items() if key != "enabled"}
     if bool(edit) == ("enabled" in given):
@@ -362,14 +362,14 @@ def update_skill(site: Site, request: Request, body: Body) -> Response:
 
 
 def delete_skill(site: Site, request: Request, _: Body) -> Response:
-    """Delete a learned skill, which the log keeps, or the file of one in the project's own directory of skills."""
+    """Delete a learned skill, which the log keeps, or a skill file in the project's own directory of skills."""
     with site.skills() as skills, site.memory.acting(ACTOR):
         projects.delete(skills, name_in(request, "skill"))
     return answer(request, {"deleted": True}, seq=site.memory.head)
 
 
 def refresh_skills(site: Site, request: Request, _: Body) -> Response:
-    """Read the files of skills again."""
+    """Read the skill files again."""
     with site.skills() as skills:
         stats = skills.refresh()
     return answer(request, msgspec.to_builtins(stats), seq=site.memory.head)
@@ -393,12 +393,12 @@ def get_stats(site: Site, request: Request, _: Body) -> Response:
 
 
 def verify(site: Site, request: Request, _: Body) -> Response:
-    """Check the whole log and all that is computed from it."""
+    """Verify the whole log and everything that is computed from it."""
     return answer(request, msgspec.to_builtins(site.verification.run()), seq=site.memory.head)
 
 
 def stream_verification(site: Site, request: Request, _: Body) -> Response:
-    """Check the whole log, and stream how far that is as `progress`, then the `report`, or what `failed`."""
+    """Verify the whole log, and stream the `progress`, then the `report`, or the error as `failed`."""
 
     async def lines() -> AsyncGenerator[bytes]:
         async with aclosing(site.verification.pieces()) as pieces:
@@ -409,7 +409,7 @@ def stream_verification(site: Site, request: Request, _: Body) -> Response:
 
 
 def stream_notices(site: Site, request: Request, _: Body) -> Response:
-    """Stream every event from now on as it becomes durable, and what is worth a notice."""
+    """Stream every event from now on as it becomes durable, with a notice if it is worth one."""
     site.hub.check_room()
 
     async def lines() -> AsyncGenerator[bytes]:

@@ -1,4 +1,4 @@
-"""The application: REST, pages and files behind one guard."""
+"""The application: the REST API, pages and files behind one guard."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -26,7 +26,7 @@ _STATIC: Final = Path(__file__).parent / "static"
 
 
 def application(site: Site) -> ASGIApp:
-    """Make the application of a site."""
+    """Make the application for a site."""
     from refold.web.pages import error_page, login_routes, routes
 
     routed: list[BaseRoute] = [
@@ -42,7 +42,7 @@ def application(site: Site) -> ASGIApp:
         if request.url.path.startswith("/api/"):
             if isinstance(error, HTTPException):
                 answer = problem(error.status_code, "Not to be had here", str(error.detail))
-                answer.headers.update(error.headers or {})  # The methods that there are.
+                answer.headers.update(error.headers or {})  # Such as `Allow`, with the permitted methods.
                 return answer
             return refold_problem(request, error)
         return error_page(site, request, error)
@@ -70,7 +70,7 @@ def application(site: Site) -> ASGIApp:
 
 
 def _operations(site: Site) -> list[Route]:
-    """Make one route for each path, so that what refuses a method says which ones there are."""
+    """Make one route per path, so that the answer to a refused method lists the permitted ones."""
     by_path: dict[str, dict[str, Operation]] = {}
     for operation in OPERATIONS:
         by_path.setdefault(operation.path, {})[operation.method] = operation
@@ -87,9 +87,9 @@ def _operations(site: Site) -> list[Route]:
 
 
 def _health(site: Site) -> Callable[[Request], Any]:
-    """Make the answer for probes, who need not know the token: it tells the name of a problem, and no more.
+    """Make the endpoint for health probes, which need no token; it reveals only the name of a problem.
 
-    It is made on the loop: a server whose threads are all busy is alive.
+    It runs on the event loop, because a server whose threads are all busy is still alive.
     """
 
     async def health(_: Request) -> Response:

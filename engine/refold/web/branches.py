@@ -1,4 +1,4 @@
-"""The branches of sessions: forks that begin somewhere in one, and restores that lead back."""
+"""The branches of sessions: forks that start somewhere in a session, and restores that lead back."""
 
 import threading
 from typing import Any, Final, NamedTuple
@@ -8,12 +8,12 @@ from refold.engine.scan import Sought
 from refold.event import FLAG_BASE, Forked, Restored
 from refold.memory.options import core_of
 
-_SHOWN_COUNT_MAX: Final = 50  # The newest of a session, which has seldom more than a few.
+_SHOWN_COUNT_MAX: Final = 50  # The newest branches of a session, which rarely has more than a few.
 _CONVERSATION: Final = "conversation"
 
 
 class BranchPoint(NamedTuple):
-    """A way that goes off from a session at `base_seq` and is gone on with from `seq` on, by a fork or a restore."""
+    """A branch that leaves a session at `base_seq` and continues from `seq` on, by a fork or a restore."""
 
     base: str
     base_seq: int
@@ -23,14 +23,14 @@ class BranchPoint(NamedTuple):
 
 
 class Branches:
-    """All branches of a memory by the sessions that they go off from: of each event, the log is read once."""
+    """All branches of a memory, by the session that they leave; each event of the log is read once."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory, self._lock = memory, threading.Lock()
         self._head, self._known = 0, list[BranchPoint]()
 
     def of(self, session: str) -> dict[str, Any]:
-        """Return where a session came from, if from another one, and what goes off from it: oldest first."""
+        """Return the origins of a session in other sessions, and the branches that leave it, oldest first."""
         known = self._read()
         own = [each for each in known if each.base == session][-_SHOWN_COUNT_MAX:]
         came = [each for each in known if each.session == session and each.base != session]
@@ -42,7 +42,7 @@ class Branches:
         with self._lock:
             head = reader.current_head()
             after = head if reader.types_written.isdisjoint((Forked, Restored)) else self._head
-            # By their flag, which is found in half the time of their types.
+            # Searches by their flag, which takes half the time of a search by their types.
             for event, stamp in core.events(Sought(flags=FLAG_BASE), after=after, until=head):
                 root, _, session = stamp.stream.partition("/")
                 if root == _CONVERSATION and isinstance(event, (Forked, Restored)) and event.base_stream:

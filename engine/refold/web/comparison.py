@@ -1,4 +1,4 @@
-"""A session under another policy beside what was recorded: where its windows differ, and what was needed then."""
+"""A session under another policy, compared with the recording: differing windows, and regretted messages."""
 
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ EVICTIONS: Final = tuple(POLICIES)
 
 
 class Comparison(NamedTuple):
-    """The other policy that a request asks for, with its scenario: of all that happened so far."""
+    """The other policy that a request asks for, with its scenario over everything that has happened so far."""
 
     session: str
     window_tokens: int
@@ -32,7 +32,7 @@ class Comparison(NamedTuple):
 
 
 def comparison_of(site: Site, request: Request) -> Comparison:
-    """Read the policy of a request; without one, the session's own budget."""
+    """Read the policy of a request; by default it has the session's own budget."""
     session = name_in(request, "session")
     chat = views.known_session(site.memory, session)
     budget, eviction = number(request, "window_tokens", chat.window_tokens), text(request, "eviction")
@@ -56,7 +56,7 @@ def _windows(chat: Conversation, seqs: list[int]) -> Iterator[tuple[int, set[int
 
 
 def columns(memory: Memory, comparison: Comparison) -> list[dict[str, int]]:
-    """Return where the window has other messages than the log's: at so many events of the session, evenly spread."""
+    """Return how the messages of both windows differ, at evenly spaced events of the session."""
     chat = views.known_session(memory, comparison.session)
     every = [stamp.seq for _, stamp in chat.events()]
     step = max(-(-len(every) // _COLUMNS_COUNT), 1)
@@ -79,7 +79,7 @@ def columns(memory: Memory, comparison: Comparison) -> list[dict[str, int]]:
 
 
 def regrets(comparison: Comparison) -> list[dict[str, Any]]:
-    """Return the messages of the session that were needed after they had left, under the other policy."""
+    """Return the session's messages that were needed after they had left, under the other policy."""
     found = comparison.scenario.regret()
     return [msgspec.to_builtins(each) for each in found if each.conversation == comparison.session]
 
@@ -124,7 +124,7 @@ def _sides(site: Site, request: Request, comparison: Comparison) -> dict[str, An
 
 
 def show_what_if(site: Site, request: Request) -> Response:
-    """Show a session with another policy as a second track under its own."""
+    """Show a session under another policy as a second track below its own."""
     comparison = comparison_of(site, request)
     shown, found = _sides(site, request, comparison), document(site, comparison)
     most = max((max(each["missing"], each["added"]) for each in found["columns"]), default=0)
@@ -145,5 +145,5 @@ def show_what_if(site: Site, request: Request) -> Response:
 
 
 def show_sides(site: Site, request: Request) -> Response:
-    """Show both windows at a moment alone, as a part of the page."""
+    """Show only both windows at a moment, as a fragment of the page."""
     return page(site, request, "sides.html", **_sides(site, request, comparison_of(site, request)))

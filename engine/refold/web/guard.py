@@ -1,8 +1,8 @@
-"""What stands before every handler: whose page may ask, how large a body is, and what a browser may load for a page.
+"""The guard before every handler: it checks origins and the size of bodies, and restricts the resources of pages.
 
-A page of another site can reach a server on loopback under a name of its own (DNS rebinding) or by a form (CSRF). So
-only this machine's own names are answered, only own origins may write, JSON has to say that it is JSON, which a form
-cannot, and a form has to carry the token of this server.
+A page of another site can reach a server on loopback under its own host name (DNS rebinding) or by a form (CSRF). So
+only this machine's own names are answered, only the server's own origin may write, JSON must be declared as JSON, which
+a form cannot do, and a form must carry the token of this server.
 """
 
 import hmac
@@ -42,13 +42,13 @@ _HEADERS: Final = {
 }
 
 SLASH: Final = "\udc2f"
-"""In a path, the slash that was written as %2F and belongs to a name; no text of UTF-8 can contain it."""
+"""In a path, a slash that was written as %2F and belongs to a name; no UTF-8 text can contain this character."""
 
 
 class Guard:
-    """The outermost application: it refuses, or passes on with the path of names and with the headers of a page.
+    """The outermost application: it refuses a request, or passes it on with a decoded path and adds response headers.
 
-    `takes` tells whether a route takes a request.
+    `takes` returns whether a route takes a request.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Guard:
 
     @property
     def asks_token(self) -> bool:
-        """Whether who asks has to know a token."""
+        """Whether clients must know a token."""
         return self._access is not None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -92,7 +92,7 @@ class Guard:
     def _refusal(self, scope: Scope, named: Scope) -> Any:
         headers, method = Headers(scope=scope), scope["method"]
         host = headers.get("host", "")
-        # With a token, a name of any page is harmless: a browser sends the cookie to the name alone that got it.
+        # With a token, any host name is harmless: a browser sends the cookie only to the host that set it.
         if self._access is None and not is_own(host):
             return problem(421, "This server answers under this machine's own names alone", f"the host is {host!r}")
         origin = headers.get("origin")
@@ -111,11 +111,11 @@ class Guard:
                 return self._unknown(path)
         elif self._access is not None and path == LOGIN_PATH:
             return None
-        if method not in WRITES:  # Those that nothing here knows are refused by the routes.
+        if method not in WRITES:  # The routes refuse unknown methods.
             return None
         if not self._writes:
             return problem(403, "This server only reads", "start it with --write to change something")
-        # A method that no route takes is refused by the routes, which say what they take.
+        # If no route takes the method, the routes refuse it and list those that they take.
         return self._refused_write(headers, method, named["path"]) if self._takes(named) else None
 
     def _unknown(self, path: str) -> Any:
@@ -131,20 +131,20 @@ class Guard:
         given = headers.get(CSRF_HEADER)
         if given is not None and not self.is_token(given):
             return problem(403, "The token is of another server", "load the page again")
-        # A page of another site can send a form, and any other method only after it has asked.
+        # A page of another site can send a form, but any other method only after a preflight request.
         is_bare = method != "POST" and not has_body
-        is_form = kind == FORM and has_body and not path.startswith("/api/")  # The pages ask for its token.
+        is_form = kind == FORM and has_body and not path.startswith("/api/")  # The pages check its token.
         if kind == JSON or is_form or given is not None or is_bare:
             return None
         return problem(415, "A write is JSON", f"send it as {JSON}, or with the token of a page as {CSRF_HEADER}")
 
     def is_token(self, given: str) -> bool:
-        """Tell whether a text is the token of this server."""
+        """Return whether a text is the token of this server."""
         return hmac.compare_digest(given.encode("utf-8", "replace"), self._token.encode())
 
 
 def _bounded(receive: Receive) -> Receive:
-    """Return a receiver that ends a body which goes on beyond the bound, whatever was announced."""
+    """Return a receiver that raises `BodyTooLarge` when a body exceeds the bound, whatever length was announced."""
     received = 0
 
     async def bounded() -> Message:
@@ -159,4 +159,4 @@ def _bounded(receive: Receive) -> Receive:
 
 
 class BodyTooLarge(Exception):
-    """A body went on beyond the bound."""
+    """A body exceeded the bound."""

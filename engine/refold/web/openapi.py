@@ -1,4 +1,4 @@
-"""The routes of REST as a table, and the OpenAPI document that is made of it."""
+"""The REST routes as a table, and the OpenAPI document made from it."""
 
 import re
 from collections.abc import Callable
@@ -42,11 +42,11 @@ def _one_of(*names: str) -> Schema:
 
 
 def _any_of(*names: str) -> Schema:
-    """Return the schema of a filter: one of the names, or blank for none."""
+    """Return the schema of a filter: one of the names, or blank for no filter."""
     return _one_of(*names, "")
 
 
-# Every parameter of a query, by name.
+# All query parameters, by name.
 _QUERY: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "at": (_NUMBER, "As of this seq, not as it is."),
     "after": (_TEXT, "What the page begins behind: `next` of the page before."),
@@ -110,7 +110,7 @@ class Operation(NamedTuple):
     answer: dict[str, dict[str, Any]] | None = None
     status: int = 200
     required: tuple[str, ...] = ()
-    rules: Schema = {}  # noqa: RUF012 - read, and never changed
+    rules: Schema = {}  # noqa: RUF012 - never changed
     is_conditional: bool = True
     """Whether a write takes `If-Match` and `Idempotency-Key`."""
 
@@ -126,7 +126,7 @@ class Operation(NamedTuple):
 
     @property
     def is_of_events(self) -> bool:
-        """Whether its pages are of events, which are named by their seqs."""
+        """Whether its pages contain events, which are identified by their seqs."""
         return self.path.endswith(("/events", "/track"))
 
     @property
@@ -323,7 +323,7 @@ _JSON_VALUE: Final[Schema] = {
         {"type": "object", "additionalProperties": _JSON},
     ]
 }
-"""A value that a memory keeps: JSON whose whole numbers have 64 bits."""
+"""A value that a memory can keep: JSON whose integers fit in 64 bits."""
 _PATH: Final[dict[str, Schema]] = {"seq": _SEQ, "part": _one_of(*PARTS, *ALIASES)}
 _PARAMETER: Final = re.compile(r"{(\w+)}")
 

@@ -31,7 +31,7 @@ _TOGGLES: Final = ("include_project_structure", "include_context", "include_work
 
 
 def error_page(site: Site, request: Request, error: Exception) -> Response:
-    """Show what failed, and the way back."""
+    """Show the error, and a way back."""
     status = error.status_code if isinstance(error, HTTPException) else status_of(error)[0]
     message = str(error.detail) if isinstance(error, HTTPException) else str(error)
     return page(site, request, "error.html", status, message=message)
@@ -58,7 +58,7 @@ def _sessions(site: Site, request: Request) -> Response:
 
 
 def _moment(site: Site, request: Request) -> dict[str, Any]:
-    """Return the parts of the page of a session at a seq."""
+    """Return the values for the page of a session at a seq."""
     memory, session = site.memory, name_in(request, "session")
     live = views.known_session(memory, session)
     first = next(live.events()).stamp.seq
@@ -67,7 +67,7 @@ def _moment(site: Site, request: Request) -> dict[str, Any]:
     at = last if given is None else min(given, last)
     frozen = memory.at(
         memory.head if given is None else given
-    )  # Boards have events of their own, also behind its last.
+    )  # Boards have their own events, some of them after the session's last.
     chat = frozen.conversation(session)
     step = views.step_at(memory, session, at) if chat.version else views.NO_STEP
     messages: list[dict[str, Any]] = views.window_json(frozen, session)["messages"] if chat.version else []
@@ -124,7 +124,7 @@ def _session(site: Site, request: Request) -> Response:
 
 
 def _in_use(memory: Memory, context: int) -> tuple[list[str], int]:
-    """Return the names of the skills and the number of memories in the context that was shown last."""
+    """Return the names of the skills and the number of memories in the context that was last shown."""
     if not context:
         return [], 0
     event: Any = memory.event(context).event
@@ -151,7 +151,7 @@ def _context(site: Site, request: Request) -> Response:
 
 
 def number_in(request: Request, key: str) -> int:
-    """Return a number of the path; `InvalidInput` for any other text."""
+    """Return a number in the path; raises `InvalidInput` for any other text."""
     given = str(request.path_params[key])
     if not (given.isascii() and given.isdecimal() and len(given) <= len(str(2**63))):
         checks.invalid(f"{key} is {checks.shown(given)}; give a whole number")
@@ -318,7 +318,7 @@ PATHS: Final = tuple(_READS)
 
 
 def routes(site: Site) -> list[Route]:
-    """Make the routes of all pages; what a form changes answers with the page to go on at."""
+    """Make the routes of all pages; a submitted form is answered with a redirect to the next page."""
 
     def reading(handler: Callable[[Site, Request], Response]) -> Callable[[Request], Any]:
         async def run(request: Request) -> Response:
@@ -346,7 +346,7 @@ def routes(site: Site) -> list[Route]:
 
 
 def login_routes(site: Site) -> list[Route]:
-    """Make the routes by which people show the token of a server that asks for one; none where it asks for none."""
+    """Make the routes of the login form; there are none if the server asks for no token."""
     access = site.access
     if access is None:
         return []

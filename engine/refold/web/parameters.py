@@ -1,4 +1,4 @@
-"""The parameters of a request, checked: names and seqs in paths and queries, bodies, and what a write depends on."""
+"""The validated parameters of a request: names and seqs in paths and queries, bodies, and the conditions of writes."""
 
 from typing import Any, Final, NamedTuple, cast
 from urllib.parse import parse_qsl
@@ -19,20 +19,20 @@ NUMBER_MAX: Final = 2**63 - 1
 
 
 def name_in(request: Request, key: str) -> str:
-    """Return a name of the path; a slash in it was written as %2F."""
+    """Return a name in the path; a slash in the name was written as %2F."""
     return str(request.path_params[key]).replace(SLASH, "/")
 
 
 def text(request: Request, key: str, default: str | None = None) -> str | None:
-    """Return a parameter of the query, without spaces around it; a blank one is as none."""
+    """Return a query parameter without the spaces around it; `default` if it is missing or blank."""
     return request.query_params.get(key, "").strip() or default
 
 
 def number(request: Request, key: str, default: int, most: int | None = None) -> int:
-    """Return a parameter of the query that is a whole number, at most `most`; `InvalidInput` for any other text."""
+    """Return a query parameter that is a whole number, at most `most`; raises `InvalidInput` for any other text."""
     given = request.query_params.get(key, "").strip()
     if key not in request.query_params or (not given and not request.url.path.startswith("/api/")):
-        return default  # The forms of pages send what was left blank.
+        return default  # The forms of pages also send blank fields.
     is_number = given.isascii() and given.isdecimal() and len(given) <= _NUMBER_CHARS_MAX
     if not is_number or int(given) > NUMBER_MAX:
         checks.invalid(f"{key} is {checks.shown(given)}; give a whole number from 0 to {NUMBER_MAX = }")
@@ -40,7 +40,7 @@ def number(request: Request, key: str, default: int, most: int | None = None) ->
 
 
 def seq_or_text(request: Request, key: str) -> int | str | None:
-    """Return a parameter that is a seq where it reads as one, else a text, `None` for none."""
+    """Return a query parameter as a seq if it reads as one, else as text; `None` if it is missing."""
     given = text(request, key)
     if given is None or not (given.isascii() and given.isdecimal() and len(given) <= _NUMBER_CHARS_MAX):
         return given
@@ -48,12 +48,12 @@ def seq_or_text(request: Request, key: str) -> int | str | None:
 
 
 def limit(request: Request) -> int:
-    """Return the length of a page."""
+    """Return the requested length of a page."""
     return max(number(request, "limit", PAGE_COUNT_DEFAULT, PAGE_COUNT_MAX), 1)
 
 
 def flag(request: Request, key: str) -> bool:
-    """Return whether a parameter is true, false where it is absent; `InvalidInput` for what is neither."""
+    """Return whether a query parameter is true, by default false; raises `InvalidInput` if it is neither."""
     given = request.query_params.get(key, "false").strip()
     if given not in {"true", "false"}:
         checks.invalid(f"{key} is {checks.shown(given)}; give true or false")
@@ -61,7 +61,7 @@ def flag(request: Request, key: str) -> bool:
 
 
 def moment(request: Request, memory: Memory, key: str = "at") -> int | None:
-    """Return the seq that a parameter names, `None` for none; one beyond the head is `NotFound`: it may come yet."""
+    """Return the seq in a parameter, or `None`; raises `NotFound` for a seq beyond the head, which might still come."""
     given = request.query_params.get(key, "").strip()
     if not given and not (key in request.query_params and request.url.path.startswith("/api/")):
         return None
@@ -69,7 +69,7 @@ def moment(request: Request, memory: Memory, key: str = "at") -> int | None:
 
 
 def happened(memory: Memory, seq: int) -> int:
-    """Return a seq that is not beyond the head; `NotFound` for others."""
+    """Return a seq; raises `NotFound` if it is beyond the head."""
     head = memory.head
     if seq > head:
         raise NotFound(f"seq {seq} is not in this log, which runs from 0 (empty) to {head}; give one that has happened")
@@ -77,12 +77,12 @@ def happened(memory: Memory, seq: int) -> int:
 
 
 def then(memory: Memory, at: int | None) -> Memory:
-    """Return the memory as of a seq, or as it is."""
+    """Return the memory as of a seq, or the live memory for `None`."""
     return memory if at is None else memory.at(at)
 
 
 async def json_body(request: Request) -> dict[str, Any]:
-    """Return the object of a body of JSON, an empty one for no body."""
+    """Return the object in a JSON body, or an empty object if there is no body."""
     body = await request.body()
     if not body.strip():
         return {}
@@ -96,7 +96,7 @@ async def json_body(request: Request) -> dict[str, Any]:
 
 
 async def form_body(request: Request) -> dict[str, str]:
-    """Return the fields of a form, the last of those that are given twice."""
+    """Return the fields of a form; if a field is given twice, the last one counts."""
     body = await request.body()
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
         return {}
@@ -104,11 +104,11 @@ async def form_body(request: Request) -> dict[str, str]:
         pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_FIELDS_COUNT_MAX, errors="strict")
     except ValueError as error:
         checks.invalid(f"the form cannot be read ({error}); send UTF-8")
-    return {name: value.replace("\r\n", "\n") for name, value in pairs}  # A form makes that of every line's end.
+    return {name: value.replace("\r\n", "\n") for name, value in pairs}  # Forms send every line end as CRLF.
 
 
 def fields(given: dict[str, Any], *names: str) -> dict[str, Any]:
-    """Return the named fields that were given; `InvalidInput` for others."""
+    """Return the named fields that were given; raises `InvalidInput` for any other field."""
     unknown = next((name for name in given if name not in names), None)
     if unknown is not None:
         checks.invalid(f"there is no field {checks.shown(unknown)}; there are {', '.join(names)}")
@@ -116,7 +116,7 @@ def fields(given: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 class Options(NamedTuple):
-    """What a write depends on: the version it expects, and the name under which it is answered once."""
+    """The conditions of a write: the version that it expects, and the key under which it is answered only once."""
 
     expected: Any
     request_id: str | None
@@ -144,7 +144,7 @@ def options(request: Request) -> Options:
 
 
 def answer(request: Request, value: Any, *, version: int = 0, seq: int = 0, status: int = 200) -> Response:
-    """Answer with JSON under an ETag: the version of its stream, and the seq at which all of it was read."""
+    """Answer with JSON and an ETag: the version of its stream, and the seq at which all of it was read."""
     tag = f'"{version}-{seq}"'
     headers = {"etag": tag} if seq or version else {}
     known = [each.strip().removeprefix("W/") for each in request.headers.get("if-none-match", "").split(",")]

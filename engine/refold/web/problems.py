@@ -1,4 +1,4 @@
-"""Errors as answers: `application/problem+json`, by the kinds of errors that refold raises."""
+"""Errors as answers: `application/problem+json`, by the type of the error that refold raised."""
 
 from typing import Any, Final
 
@@ -37,7 +37,7 @@ _STATUSES: Final[tuple[tuple[type[RefoldError], int, str], ...]] = (
 
 
 def problem(status: int, title: str, detail: str, **members: Any) -> Response:
-    """Make an answer that says what failed; `error` is the detail once more, where older clients look for it."""
+    """Make a problem answer; `error` repeats the detail, because older clients look for it there."""
     document = {"type": "about:blank", "title": title, "status": status, "detail": detail, "error": detail, **members}
     return Response(msgspec.json.encode(document), status, media_type=PROBLEM_JSON)
 
@@ -50,7 +50,7 @@ def status_of(error: Exception) -> tuple[int, str]:
 
 
 def refold_problem(_: Request, error: Exception) -> Response:
-    """Answer with an error of refold."""
+    """Make the problem answer for an error of refold."""
     status, title = status_of(error)
     members = {"actual": error.actual} if isinstance(error, WrongVersion) else {}
     return problem(status, title, str(error), **members)

@@ -1,4 +1,4 @@
-"""The pages of a project: its memories, its skills, and the panel that has both in short."""
+"""The pages of a project: its memories, its skills, and the panel that summarizes both."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -22,7 +22,7 @@ _OWN: Final = frozenset(("project", "generated"))
 
 
 def show_projects(site: Site, request: Request) -> Response:
-    """List the projects with the numbers of their memories."""
+    """List the projects with their numbers of memories."""
     count = limit(request)
     names = site.memory.projects(after=text(request, "after"), limit=count)
     rows = [{"id": name, "memories": site.memory.project(name).count()} for name in names]
@@ -88,7 +88,7 @@ def _stale(project: Any) -> list[Any]:
 
 
 def _source_url(memory: Memory, source: Any) -> str | None:
-    """Return the moment that a memory comes from, where it is one of a session."""
+    """Return the URL of the moment that a memory comes from, if that is in a session."""
     if isinstance(source, str):
         return url("sessions", source) if memory.conversation(source).version else None
     seq = source if isinstance(source, int) else getattr(source, "seq", None)
@@ -102,7 +102,7 @@ def _source_url(memory: Memory, source: Any) -> str | None:
 
 
 def _groups(skills: Any, found: list[Any]) -> tuple[tuple[str, str, list[Any]], ...]:
-    """Return skills in three groups: what the project's files ask for, what is its own, and what else there is."""
+    """Return skills in three groups: detected in the project, its own, and all others."""
     return (
         ("autoDetected", "detected", [each for each in found if each.detected]),
         ("projectSkills", "own", [each for each in found if not each.detected and each.source in _OWN]),
@@ -139,19 +139,19 @@ def _skills(skills: Any, request: Request) -> dict[str, Any]:
 
 
 def _is_own(skill: Any) -> bool:
-    """Whether a skill can be changed here: a learned one, or a file of the project's own directory of skills."""
+    """Return whether a skill can be changed here: a learned one, or a file in the project's own directory of skills."""
     own: bool = skill.source == "generated" or (skill.source == "project" and skill.path.startswith(".skills/"))
     return own
 
 
 def detected_count(site: Site) -> int:
-    """Count the skills that the project's files ask for."""
+    """Count the skills that are detected in the project."""
     with site.skills() as skills:
         return len(skills.detect())
 
 
 def show_panel(site: Site, request: Request) -> Response:
-    """Show skills and memories of a project in short: three sections that fold, with what can be done at once."""
+    """Show the skills and memories of a project briefly, in three collapsible sections with quick actions."""
     name = name_in(request, "project")
     project = site.memory.project(name)
     with site.skills() as skills:
@@ -172,7 +172,7 @@ def show_panel(site: Site, request: Request) -> Response:
 
 
 def show_file(site: Site, request: Request) -> Response:
-    """Show the file of a skill as it is; a learned one as the file that it would be."""
+    """Show the file of a skill as it is, or a learned skill as the file that it would be."""
     with site.skills() as skills:
         skill = skills.find(text(request, "skill") or "")
         try:
@@ -196,7 +196,7 @@ def _update_memory(site: Site, request: Request, given: Fields) -> str:
 
 
 def _about(given: Fields) -> dict[str, Any]:
-    """Return the fields of a memory that a form has."""
+    """Return the fields of a memory from a form."""
     about: dict[str, Any] = {name: given[name].strip() for name in ("content", "category") if name in given}
     words = [word.strip() for word in given.get("keywords", "").split(",") if word.strip()]
     if "importance" in given:
@@ -259,7 +259,7 @@ def _edit_skill(site: Site, request: Request, given: Fields) -> str:
 
 
 def delete(skills: Any, name: str) -> None:
-    """Delete a learned skill, also before its review, or the file of one of the project's own; raises `NotFound`."""
+    """Delete a learned skill, even before its review, or the file of a project's own skill; raises `NotFound`."""
     skill = skills.find(name)
     if skill.source == "generated":
         skills.library.delete(skill.name)
@@ -291,4 +291,4 @@ WRITES: Final[dict[str, Callable[[Site, Request, Fields], str]]] = {
     "/projects/{project}/skills/delete": _delete_skill,
     "/projects/{project}/skills/review": _review_skill,
 }
-"""What the forms of these pages change, by their paths."""
+"""The handlers of the forms of these pages, by their paths."""

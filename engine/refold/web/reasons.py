@@ -1,4 +1,4 @@
-"""The pages of questions: how something came and where it is now, and every value that a key had."""
+"""The why and blame pages: how something came and where it is now, and every value that a key has had."""
 
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -14,11 +14,11 @@ from refold.web.render import page, url
 from refold.web.site import Site
 
 BLAMED: Final = ("scratchpad", "state", "board", "profile", "setting", "file")
-"""What `blame` knows the values of."""
+"""The kinds of values that `blame` knows."""
 
 
 def why_of(site: Site, request: Request) -> Why:
-    """Answer why of what a request names, in one session or anywhere."""
+    """Answer `why` for the subject of a request, in one session or anywhere."""
     memory, session = then(site.memory, moment(request, site.memory)), text(request, "session")
     x = seq_or_text(request, "x")
     if session is not None:
@@ -32,7 +32,7 @@ def why_of(site: Site, request: Request) -> Why:
 
 
 def revisions_of(site: Site, request: Request) -> list[Revision]:
-    """Return every value of the key that a request names."""
+    """Return every value of the key in a request."""
     memory, session = then(site.memory, moment(request, site.memory)), text(request, "session")
     key, of = text(request, "key"), text(request, "of")
     if key is None:
@@ -46,7 +46,7 @@ def revisions_of(site: Site, request: Request) -> list[Revision]:
 
 
 def show_why(site: Site, request: Request) -> Response:
-    """Show how something came, when and by what it left, and what showed it to a model."""
+    """Show how something came, when and by which event it left, and what showed it to a model."""
     x, session, at = text(request, "x"), text(request, "session"), moment(request, site.memory)
     missing_from = text(request, "missing_from")
     answer = None if x is None else why_of(site, request)
@@ -89,7 +89,7 @@ def show_blame(site: Site, request: Request) -> Response:
 
 
 def place_of(stream: str, seq: int) -> str:
-    """Return where an event is looked at: its moment of a session, else what is known of it."""
+    """Return the URL of an event: its moment in a session, else its why page."""
     root, _, name = stream.partition("/")
     if root == "conversation":
         return f"{url('sessions', name)}?at={seq}"
@@ -97,7 +97,7 @@ def place_of(stream: str, seq: int) -> str:
 
 
 def _groups(answer: Why) -> list[tuple[str, list[dict[str, Any]]]]:
-    """Return the steps of an answer by what they are about."""
+    """Group the steps of an answer by subject."""
     groups: list[tuple[str, list[dict[str, Any]]]] = []
     for step in answer.steps:
         if not groups or (step.subject and step.subject != groups[-1][0]):

@@ -1,4 +1,4 @@
-"""Rendering: templates, the words of a language, and the small functions that templates call."""
+"""Rendering: templates, the words of a language, and the helper functions of templates."""
 
 import datetime as dates
 import shlex
@@ -29,7 +29,7 @@ _EPOCH: Final = dates.datetime(1970, 1, 1, tzinfo=dates.UTC)
 
 
 def language_of(request: Request) -> str:
-    """Return the language of an answer: the one that was chosen by hand, else what the browser likes best."""
+    """Return the language of an answer: the user's explicit choice, else the language that the browser prefers."""
     for given in (request.query_params.get("lang"), request.cookies.get(LANGUAGE_COOKIE)):
         if given in words.LANGUAGES:
             return given
@@ -79,30 +79,30 @@ def _raw_path(request: Request) -> str:
 
 
 def url(*names: object) -> str:
-    """Return the path of a page: its first part as it is, then names with every odd character escaped."""
+    """Return the path of a page from its names, with every special character escaped."""
     return "".join(f"/{quote(str(name), safe='')}" for name in names)
 
 
 def _asked(**about: Any) -> list[tuple[str, Any]]:
-    """Return the pairs of a query, without those that have no value."""
+    """Return the pairs of a query that have a value."""
     return [(name, value) for name, value in about.items() if value is not None]
 
 
 def when(time_ns: int | None) -> str:
-    """Return a time as people read it, in UTC."""
+    """Format a time for readers, in UTC."""
     if time_ns is None:
         return "-"
     return f"{_EPOCH + dates.timedelta(microseconds=time_ns // 1_000):%Y-%m-%d %H:%M:%S}"
 
 
 def value_text(value: Any) -> str:
-    """Return a value on one line: a text as it is, any other as JSON."""
+    """Format a value on one line: a text as it is, any other value as JSON; a long one is cut."""
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
     return text if len(text) <= _VALUE_CHARS else f"{text[:_VALUE_CHARS]}…"
 
 
 def pretty(value: Any) -> str:
-    """Return a value as indented JSON."""
+    """Format a value as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
 
@@ -112,7 +112,7 @@ def text_of(message: dict[str, Any]) -> str:
 
 
 def message_row(message: Any) -> dict[str, Any]:
-    """Return the values that a page shows of a message, given as one or as plain values."""
+    """Return the values that a page shows for a message, given as a `Message` or as plain values."""
     given: dict[str, Any] = message_json(message) if isinstance(message, Message) else message
     return {
         "seq": given["seq"],
@@ -134,7 +134,7 @@ def _share(value: float, most: float) -> str:
 
 
 def _spread(seq: int, first: int, last: int) -> str:
-    """Return where a seq is on a track that is 1,000 wide."""
+    """Return the position of a seq on a track that is 1,000 wide."""
     return f"{1_000 * max(0.0, min(1.0, (seq - first) / (last - first))):.1f}" if last > first else "500"
 
 
@@ -143,26 +143,26 @@ def _stars(importance: float) -> int:
 
 
 def _source_class(skill: Any) -> str:
-    """Return the colour of a skill's source."""
+    """Return the class that colours a skill by its source."""
     if skill.source == "external":
         return "vercel"
     return skill.source if skill.source in {"builtin", "generated"} else "local"
 
 
 def _markdown(text: str) -> Any:
-    """Return Markdown as HTML: HTML in it is shown as text, and only harmless links are links."""
+    """Render Markdown as HTML; HTML in it is shown as text, and only harmless links become links."""
     parser: Any = import_module("markdown_it").MarkdownIt("commonmark", {"html": False}).enable("table")
     parser.disable("image")
     tokens: list[Any] = parser.parse(text)
     for token in tokens:
-        if token.type.startswith("heading_"):  # They stand under the headings of the page.
+        if token.type.startswith("heading_"):  # They belong below the headings of the page.
             token.tag = f"h{min(int(token.tag[1:]) + 3, 6)}"
     return import_module("markupsafe").Markup(parser.renderer.render(tokens, parser.options, {}))
 
 
 @cache
 def _environment() -> Any:
-    # The package of the extra is loaded by its name, so that those who lack it can check and build all else.
+    # The package of the extra is imported by name, so that all other code can be checked and built without it.
     jinja2: Any = import_module("jinja2")
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),

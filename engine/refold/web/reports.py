@@ -1,4 +1,4 @@
-"""Reports of benchmarks: the JSON of `refold bench` and `tools/bench` that is in a directory, as tables."""
+"""Benchmark reports: the JSON files of `refold bench` and `tools/bench` in a directory, as tables."""
 
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
@@ -14,7 +14,7 @@ _NUMBERS: Final = (int, float, type(None))
 
 
 class Table(NamedTuple):
-    """One list of a report: its name, its columns, its rows of texts, and which columns hold numbers alone."""
+    """One list of a report: its name, its columns, its rows of texts, and which columns hold only numbers."""
 
     name: str
     columns: tuple[str, ...]
@@ -23,7 +23,7 @@ class Table(NamedTuple):
 
 
 class BenchmarkReport(NamedTuple):
-    """A file of a report: its name, when it was written, what it says of the run, its tables; or why it has none."""
+    """A report file: its name, the time it was written, its data about the run, its tables; or the problem with it."""
 
     name: str
     time_ns: int
@@ -33,7 +33,7 @@ class BenchmarkReport(NamedTuple):
 
 
 def reports_in(directory: Path | None) -> list[BenchmarkReport]:
-    """Read the reports in a directory, the newest first; none where there is no directory."""
+    """Read the reports in a directory, the newest first; without a directory there are none."""
     if directory is None:
         return []
     found = [(path.stat().st_mtime_ns, path) for path in directory.glob("*.json") if path.is_file()]
@@ -68,7 +68,7 @@ def _table(name: str, rows: list[dict[str, Any]]) -> Table:
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row with the values of its objects beside its own, each under both names."""
+    """Flatten a row: the values of inner objects move up, under the names of both joined."""
     flat: dict[str, Any] = {}
     for key, value in row.items():
         if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""A server for the application, on loopback unless who asks has to know a token."""
+"""A server for the application, only on loopback unless clients must know a token."""
 
 import asyncio
 import sys
@@ -15,26 +15,26 @@ _SHUTDOWN_SECONDS: Final = 3
 
 
 def run(app: ASGIApp, port: int, host: str = HOST) -> None:
-    """Serve until a signal comes; the address goes to stderr once connections are taken.
+    """Serve until a signal arrives; the address is printed to stderr once connections are accepted.
 
-    Raises `InvalidInput` for an address that others reach, where the application asks for no token.
+    Raises `InvalidInput` for an address that other machines can reach, unless the application asks for a token.
     """
     check_address(app, host)
     with listening_on(port, host) as listening:
         name = f"[{host}]" if ":" in host else host
         address = f"http://{name}:{listening.getsockname()[1]}/"
-        print(f"refold: serving {address}", file=sys.stderr, flush=True)  # noqa: T201 - for who started it
+        print(f"refold: serving {address}", file=sys.stderr, flush=True)  # noqa: T201 - for the user
         asyncio.run(web_server(app).serve([listening]))
 
 
 def check_address(app: ASGIApp, host: str) -> None:
-    """Raise `InvalidInput` where others reach an address, and the application asks them for no token."""
+    """Raise `InvalidInput` if other machines can reach an address and the application asks for no token."""
     if not is_loopback(host) and not (isinstance(app, Guard) and app.asks_token):
         checks.invalid(f"others than this machine reach {checks.shown(host)}; give a token that they have to know")
 
 
 def web_server(app: ASGIApp) -> uvicorn.Server:
-    """Make a server of an application."""
+    """Make a server for an application."""
     config = uvicorn.Config(
         app,
         http=HttpConnection,

@@ -1,4 +1,4 @@
-"""What all handlers share: the memory, whether it may be written, its skills, the stream of its notices."""
+"""The state that all handlers share: the memory, whether it can be written, its skills, the stream of its notices."""
 
 import asyncio
 import hmac
@@ -26,9 +26,8 @@ ACTOR: Final = "web"
 class Site:
     """One memory on the web.
 
-    `skills` is a handle below the roots to look for files, `encode` makes lines of events for those who watch,
-    `examine` reports on the store, `reports` is a directory with reports of benchmarks,
-    `access` is what others have to know.
+    `skills` is a handle with the roots to search for files, `encode` turns events into lines for watchers, `examine`
+    reports on the store, `reports` is a directory of benchmark reports, and `access` checks the token of clients.
     """
 
     def __init__(
@@ -50,25 +49,25 @@ class Site:
         self._skills, self._lock = skills, threading.Lock()
 
     def is_token(self, given: str) -> bool:
-        """Tell whether a form carries the token of this site."""
+        """Return whether a form carries the token of this site."""
         return hmac.compare_digest(given.encode("utf-8", "replace"), self.token.encode())
 
     @contextmanager
     def skills(self) -> "Generator[Any]":
-        """Lend the handle on the skills, which is not for several threads at once."""
+        """Yield the handle on the skills under a lock, because it is not thread-safe."""
         with self._lock:
             yield self._skills
 
     @property
     def path(self) -> str | None:
-        """The directory of the store, `None` in RAM."""
+        """The directory of the store, or `None` in RAM."""
         return self.memory.stats().path
 
 
 class Hub:
     """The events of a memory as lines for any number of watchers: one subscription and one encoding for all of them.
 
-    What comes within `_FLUSH_SECONDS` goes out as one piece, so that a busy writer wakes each watcher seldom.
+    Events within `_FLUSH_SECONDS` are sent as one piece, so that a busy writer rarely wakes each watcher.
     """
 
     def __init__(self, memory: Memory, encode: Callable[[Recorded], bytes]) -> None:
@@ -80,12 +79,12 @@ class Hub:
         self._lines: list[bytes] = []
 
     def check_room(self) -> None:
-        """Raise `LimitExceeded` where as many streams are open as there may be."""
+        """Raise `LimitExceeded` if the maximum number of streams is open."""
         if len(self._watchers) >= WATCHERS_COUNT_MAX:
             raise LimitExceeded(f"{WATCHERS_COUNT_MAX = } streams are open; close one first")
 
     async def pieces(self) -> AsyncGenerator[bytes]:
-        """Yield the lines of events from now on, empty ones at first and whenever nothing happens for a while."""
+        """Yield the lines of events from now on, and empty pieces at first and whenever nothing happens for a while."""
         self._loop = asyncio.get_running_loop()
         queue: asyncio.Queue[bytes | None] = asyncio.Queue(_QUEUED_COUNT_MAX)
         self._watchers.add(queue)
@@ -108,13 +107,13 @@ class Hub:
                 self._subscription = None
 
     def _receive(self, recorded: Recorded) -> None:
-        """Keep the line of an event for the loop; runs on the thread of the subscription."""
+        """Buffer the line of an event for the event loop; runs on the thread of the subscription."""
         line = self._encode(recorded)
         with self._lock:
             self._lines.append(line)
             is_first = len(self._lines) == 1
         if is_first and self._loop is not None:
-            with suppress(RuntimeError):  # The loop has ended, and with it everybody who watched.
+            with suppress(RuntimeError):  # The loop has ended, and all watchers with it.
                 self._loop.call_soon_threadsafe(self._loop.call_later, _FLUSH_SECONDS, self._flush)
 
     def _flush(self) -> None:
@@ -124,7 +123,7 @@ class Hub:
 
     def _spread(self, piece: bytes | None) -> None:
         for queue in list(self._watchers):
-            with suppress(asyncio.QueueFull):  # Who is so far behind looks again; the ids of a stream have a gap.
+            with suppress(asyncio.QueueFull):  # A watcher so far behind sees a gap in the ids, and looks again.
                 queue.put_nowait(piece)
 
     def end(self) -> None:

@@ -14,23 +14,23 @@ from refold.errors import RefoldError, StoreBusy
 from refold.results import Report
 
 _LOG: Final = logging.getLogger("refold")
-_STEPS_COUNT: Final = 200  # A bar has so many places; more would only be sent.
+_STEPS_COUNT: Final = 200  # The resolution of a progress bar; sending more steps would be useless.
 _BEAT_SECONDS: Final = 15.0
 
 
 class Verdict(NamedTuple):
-    """A report, and the head of the log that it is of."""
+    """A report, and the head of the log when its verification began."""
 
     report: Report
     head: int
 
 
 class _NoReader(Exception):
-    """The one who asked has gone; the verification ends at its next step."""
+    """The client has disconnected; the verification ends at its next step."""
 
 
 class Verification:
-    """Verifies a memory for whoever asks, and keeps the last report."""
+    """Verifies a memory on request, and keeps the last report."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory, self._lock = memory, threading.Lock()
@@ -50,16 +50,16 @@ class Verification:
 
     @property
     def is_running(self) -> bool:
-        """Whether a verification runs."""
+        """Whether a verification is running."""
         return self._lock.locked()
 
     async def pieces(self) -> AsyncGenerator[bytes]:
-        """Yield the progress as events, then the report, or what failed; ends the verification where nobody reads."""
+        """Yield the progress as events, then the report or the error; stops the verification if the reader leaves."""
         loop, queue = asyncio.get_running_loop(), asyncio.Queue[tuple[str, Any]]()
-        is_left, sent = threading.Event(), [-1]  # noqa: TID251 - who asks it takes no lock
+        is_left, sent = threading.Event(), [-1]  # noqa: TID251 - checking it takes no lock
 
         def tell(kind: str, value: Any) -> None:
-            with suppress(RuntimeError):  # The loop has ended, and with it everybody who read.
+            with suppress(RuntimeError):  # The loop has ended, and all readers with it.
                 loop.call_soon_threadsafe(queue.put_nowait, (kind, value))
 
         def progress(done: int, whole: int) -> None:
@@ -77,7 +77,7 @@ class Verification:
                 pass
             except RefoldError as error:
                 tell("failed", {"error": str(error)})
-            except Exception as error:  # noqa: BLE001 - else the page would wait for ever
+            except Exception as error:  # noqa: BLE001 - otherwise the page would wait forever
                 _LOG.exception("a verification failed")
                 tell("failed", {"error": f"{type(error).__name__}: {error}"})
 

@@ -1,4 +1,4 @@
-"""What pages and REST show of a memory, as plain values: sessions at a seq, tracks of events, searches, notices."""
+"""The data of a memory for pages and REST, as plain values: sessions at a seq, tracks of events, searches, notices."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -19,7 +19,7 @@ from refold.views.scratchpad import SCRATCH
 from refold.views.session import CONTEXTS, ContextShown, MemoriesExtracted
 from refold.views.skills import SkillLearned
 
-# Kinds of events by what happens in them: the class of a mark on a track, and its shape there.
+# Kinds of events by their class, which is also the class and the shape of their marks on a track.
 _CLASSES: Final = {
     "message": ("message_appended", "message_removed", "message_pinned", "window_cleared", "window_resized"),
     "work": ("tool_executed", "task_described", "file_read", "finding_noted"),
@@ -34,7 +34,7 @@ TRACK_CLASSES: Final = (*_CLASSES, "other")
 
 
 def known_session(memory: Memory, session: str) -> Conversation:
-    """Look up a conversation; `NotFound` where this memory has none of that id."""
+    """Look up a conversation; raises `NotFound` if this memory has none with that id."""
     chat = memory.conversation(session)
     if not chat.version:
         raise NotFound(f"there is no session {session!r} as of seq {memory.head}")
@@ -42,7 +42,7 @@ def known_session(memory: Memory, session: str) -> Conversation:
 
 
 def session_row(memory: Memory, session: str) -> dict[str, Any]:
-    """Return the line of a session in a list."""
+    """Return the row of a session in a list."""
     chat = memory.conversation(session)
     window = chat.window(last=1)
     return {
@@ -57,7 +57,7 @@ def session_row(memory: Memory, session: str) -> dict[str, Any]:
 
 
 def session_json(memory: Memory, session: str) -> dict[str, Any]:
-    """Return all of a session but its window's messages."""
+    """Return everything about a session except its window's messages."""
     chat = known_session(memory, session)
     return session_row(memory, session) | {
         "at": memory.head,
@@ -69,7 +69,7 @@ def session_json(memory: Memory, session: str) -> dict[str, Any]:
 
 
 def board_json(memory: Memory, session: str) -> dict[str, Any] | None:
-    """Return the board of a session, `None` where it has none."""
+    """Return the board of a session, or `None` if it has none or an empty one."""
     core, at = core_of(memory)
     stream = session_board(session)
     if not core.version(stream) or core.read(stream, lambda state: state.part(BOARD).is_empty, at):
@@ -84,7 +84,7 @@ def notes_of(chat: Conversation) -> list[tuple[int, str]]:
 
 
 def last_context(chat: Conversation) -> int:
-    """Return the seq of the context that was shown last, 0 for none."""
+    """Return the seq of the context that was shown last, or 0 if there is none."""
     core, at = core_of(chat)
     return core.read(chat.place[0], lambda state: state.part(CONTEXTS).last_seq or 0, at)
 
@@ -100,7 +100,7 @@ NO_STEP: Final[dict[str, Any]] = {"seq": 0, "event": None, "entered": [], "left"
 
 
 def step_at(memory: Memory, session: str, seq: int) -> dict[str, Any]:
-    """Return the event of a session at a seq, or the last one before it, with what it changed."""
+    """Return the event of a session at a seq, or the last one before it, with its changes."""
     chat = known_session(memory.at(seq), session)
     stamp = _last(chat, seq)
     if stamp is None:
@@ -135,7 +135,7 @@ def last_seq(chat: Conversation) -> int:
 
 
 def _last(chat: Conversation, seq: int) -> Stamp | None:
-    """Return the stamp of the last event of a session up to a seq: the tail of its own first, then more of it."""
+    """Return the stamp of the last event of a session up to a seq; searches longer and longer tails of the log."""
     for back in (*_BACK, seq):
         stamps = [recorded.stamp for recorded in chat.events(max(seq - back, 0))]
         if stamps:
@@ -144,7 +144,7 @@ def _last(chat: Conversation, seq: int) -> Stamp | None:
 
 
 def track(memory: Memory, session: str, after: int, count: int) -> dict[str, Any]:
-    """Return a page of a session's events as columns: their seqs, and the places of their classes."""
+    """Return a page of a session's events as columns: their seqs, and the indexes of their classes."""
     chat = known_session(memory, session)
     seqs: list[int] = []
     classes: list[int] = []
@@ -156,15 +156,15 @@ def track(memory: Memory, session: str, after: int, count: int) -> dict[str, Any
 
 
 def events_page(memory: Memory, events: Iterator[Recorded], count: int) -> tuple[list[dict[str, Any]], int | None]:
-    """Return a page of events as plain values, and the seq behind which the next one begins."""
+    """Return a page of events as plain values, and the seq after which the next page begins."""
     rows = [event_json(memory, recorded) for recorded in islice(events, count)]
     return rows, rows[-1]["seq"] if len(rows) == count else None
 
 
 def context_json(memory: Memory, seq: int) -> dict[str, Any]:
-    """Build the context that was shown at a seq again, and say whether it is the same, byte for byte.
+    """Rebuild the context that was shown at a seq, and report whether it is the same, byte for byte.
 
-    ``matches`` is null where its hashes were erased.
+    ``matches`` is null if its hashes were erased.
     """
     rebuilt = memory.rebuild(seq)
     context = rebuilt.context
@@ -189,7 +189,7 @@ def context_json(memory: Memory, seq: int) -> dict[str, Any]:
 
 
 def shown_skills(event: ContextShown) -> list[tuple[str, str, float]]:
-    """Return the skills that were offered to a context that was shown: name, text, score."""
+    """Return the skills offered in a context that was shown, each with its name, text and score."""
     return [(str(name), str(body), float(score)) for name, body, score in unpack_json(event.skills)]
 
 
@@ -219,7 +219,7 @@ def _found(entry: Any) -> dict[str, Any]:
 
 
 def notice_line(recorded: Recorded) -> bytes:
-    """Return an event as one of a stream of server-sent events."""
+    """Format an event as a server-sent event."""
     stamp, notice = recorded.stamp, notice_of(recorded)
     line: dict[str, Any] = {"seq": stamp.seq, "stream": stamp.stream, "kind": event_name(recorded)}
     if notice is not None:
@@ -228,7 +228,7 @@ def notice_line(recorded: Recorded) -> bytes:
 
 
 def notice_of(recorded: Recorded) -> tuple[str, dict[str, Any]] | None:
-    """Return the notice that an event is worth: its name and what its text is filled with."""
+    """Return the notice for an event, or `None`: its name, and the values that fill its text."""
     event = recorded.event
     if isinstance(event, MemoriesExtracted) and event.ids:
         return "learned", {"count": len(event.ids)}

@@ -3,7 +3,7 @@
 from typing import Final
 
 LANGUAGES: Final = {"en": "English", "zh": "中文", "ja": "日本語"}
-"""Each language by its code, in its own words."""
+"""The name of each language in that language, by its code."""
 
 _TABLE: Final[dict[str, tuple[str, str, str]]] = {
     # The frame.
@@ -375,14 +375,14 @@ class _Count(int):
 
 
 def word(key: str, language: str, **values: object) -> str:
-    """Return a text of the table in a language, filled in."""
+    """Return a text of the table in a language, with its values filled in."""
     text = _TABLE[key][tuple(LANGUAGES).index(language)]
     counts = {name: _Count(value) if type(value) is int else value for name, value in values.items()}
     return text.format(**counts) if counts else text
 
 
 def chosen(wanted: str) -> str:
-    """Return the language that `Accept-Language` likes best, English for none that is here."""
+    """Return the supported language that `Accept-Language` prefers, or English if there is none."""
     best: tuple[float, str] = (0.0, "en")
     for part in wanted.split(",")[: len(LANGUAGES) * 10]:
         name, _, weight = part.partition(";")

@@ -1,4 +1,4 @@
-"""The working memory over REST, as its first users know it: `session_id`, `project_id` and `node_id`, part by part."""
+"""The working memory over REST, as its first users know it: by `session_id`, or `project_id` and `node_id`."""
 
 from typing import Any, cast
 
@@ -15,7 +15,7 @@ _SCOPE = ("session_id", "project_id", "node_id")
 
 
 def _board(site: Site, given: dict[str, Any], at: int | None = None) -> Board:
-    """Return the board of a session, or of a node of a project where no session is named."""
+    """Return the board of a session, or of a node of a project if no session is given."""
     session, project, node = (_id(given, name) for name in _SCOPE)
     if session is None and (project is None or node is None):
         checks.invalid("project_id and node_id are required when session_id is missing")
@@ -25,7 +25,7 @@ def _board(site: Site, given: dict[str, Any], at: int | None = None) -> Board:
 def _id(given: dict[str, Any], name: str) -> str | None:
     value = given.get(name)
     if isinstance(value, int) and not isinstance(value, bool):
-        value = str(value)  # Of a database that counts its rows.
+        value = str(value)  # From a database that numbers its rows.
     return None if value is None else checks.text(value, name).strip() or None
 
 
@@ -34,14 +34,14 @@ def _scope_of(request: Request) -> dict[str, Any]:
 
 
 def get_working_memory(site: Site, request: Request, _: dict[str, Any]) -> Response:
-    """Read the working memory of a session or of a node, without what its settings hide."""
+    """Read the working memory of a session or a node, except the parts that its settings hide."""
     board = _board(site, _scope_of(request), moment(request, site.memory))
     seq = site.memory.head
     return answer(request, {"memory": board.to_dict()}, version=board.version, seq=seq)
 
 
 def get_context(site: Site, request: Request, _: dict[str, Any]) -> Response:
-    """Read the latest messages, their counts, the working history and the last words of the user."""
+    """Read the latest messages, their counts, the working history and the last message of the user."""
     given = _scope_of(request)
     if given["session_id"] is None:
         checks.invalid("session_id is required")
@@ -51,8 +51,8 @@ def get_context(site: Site, request: Request, _: dict[str, Any]) -> Response:
 
 
 def patch_part(site: Site, request: Request, body: dict[str, Any]) -> Response:
-    """Set one part; what it has already changes nothing. Answers with the part as it is shown now."""
-    if request.path_params["part"] == "context":  # It is no part, and only read.
+    """Set one part, and return it as it is shown now; setting the value that it has changes nothing."""
+    if request.path_params["part"] == "context":  # It is not a part, and is read-only.
         raise HTTPException(405, headers={"allow": "GET, HEAD"})
     part = part_of(str(request.path_params["part"]))
     given = fields(body, *_SCOPE, "value", "options")

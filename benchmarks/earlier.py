@@ -37,7 +37,7 @@ def indexed(case: Case) -> Look:
 
 def found(look: Look, query: str) -> set[int]:
     """The places of the messages that a query brings."""
-    return {match.seq - 1 for match in matches([(look, look.seqs > 0)], query, TOP_K)}
+    return {match.seq - 1 for match in matches([(look, look.seqs > 0)], query, TOP_K)[0]}
 
 
 def main() -> None:

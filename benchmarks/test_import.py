@@ -23,9 +23,10 @@ def test_import(name: str, measure: Measure, tmp_path: Path) -> None:
 
 
 def test_recorded_sessions_go_in(measure: Measure, tmp_path: Path) -> None:
+    call = {"id": "call-1", "type": "function", "function": {"name": "list", "arguments": "{}"}}
     said = [
         {"role": "user", "content": "What is open?"},
-        {"role": "assistant", "content": None, "tool_calls": [{"id": "call-1", "type": "function"}]},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "content": "nothing", "tool_call_id": "call-1"},
     ]
     (tmp_path / "two.jsonl").write_bytes(b"".join(json.dumps({"traj": said}).encode() + b"\n" for _ in range(2)))

@@ -146,3 +146,9 @@ def memory(held: Held) -> Memory:
 def reopen(held: Held) -> Callable[[], Memory]:
     """A function that closes the memory, opens it again and returns it; what was opened before is closed."""
     return held.reopen
+
+
+@pytest.fixture
+def ranked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bring earlier messages into a context by their rank alone, however few there are."""
+    monkeypatch.setattr("refold.memory.earlier._WHOLE_WORDS_MAX", -1)

@@ -464,7 +464,7 @@ def test_the_verbs_of_the_command_line_are_the_documented_ones() -> None:
     pytest.importorskip("click", reason="the command line needs the extra refold[cli]")
     commands = importlib.import_module("refold.cli.root").cli.commands
     importlib.import_module("refold.cli.commands")
-    rows = table_after((ENGINE / "docs" / "command-line.md").read_text(encoding="utf-8"), "verb", "does")
+    rows = table_after((ENGINE / "docs" / "command-line.md").read_text(encoding="utf-8"), "command", "description")
     assert sorted(row[0].split()[0] for row in rows) == sorted(commands)
 
 

@@ -34,12 +34,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from refold import Memory, RefoldError, Snapshot, recover
+from refold.agent.arguments import check_arguments, decode_arguments
 from refold.agent.commands import detect_memory_command
 from refold.agent.extraction import parse_lessons
 from refold.agent.parts import disarm
 from refold.agent.providers import parse_json
 from refold.agent.secrets import secret_in
-from refold.agent.tools import check_arguments, decode_arguments
 from refold.importers import import_file, import_memories
 from refold.log.witness import Witnessed, packed, read
 from refold.skills.format import parse_skill, validate_skill
@@ -468,7 +468,10 @@ PARSERS = {
     "observations": Parser(remembered("locomo"), "json", lambda: [source("locomo.json")]),
     "mem0": Parser(remembered("mem0"), "bytes", lambda: [mem0()]),
     "any format of memories": Parser(remembered(None), "json", lambda: [[ENTRY], source("locomo.json")]),
-    "export": Parser(loaded, "json", lambda: [[json.loads(each) for each in kept("export.jsonl").splitlines()]]),
+    "export": Parser(loaded, "bytes", lambda: [kept("export.jsonl")]),
+    "export without its digest": Parser(
+        loaded, "json", lambda: [[json.loads(each) for each in kept("export.jsonl").splitlines()[:-1]]]
+    ),
     "snapshot": Parser(handed_over, "bytes", lambda: [kept("snapshot")]),
     "sealed snapshot": Parser(sealed, "msgpack", lambda: [[msgspec.msgpack.decode(kept("snapshot")[41:])]]),
     "skill": Parser(skill, "bytes", lambda: [SKILL]),

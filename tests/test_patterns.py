@@ -30,7 +30,7 @@ from refold.mirror.files import PROFILE_FILE
 from refold.skills import format as skills_format
 from refold.skills import selection
 from refold.skills.format import parse_skill
-from refold.text import ByteClassCounter, keywords, words
+from refold.text import ByteClassCounter, contradiction, entails, keywords, words
 from tests.support.paths import NOT_HERE
 
 PARSER: Any = importlib.import_module("re._parser")
@@ -250,7 +250,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "secrets": secret_in,
     "commands": detect_memory_command,
     "models' JSON": providers.parse_json,
-    "what is learnt": lambda text: extraction.parse_lessons([{"content": text[:2_000]}], echoes=[text]),
+    "what is learnt": lambda text: extraction.parse_lessons([{"content": text[:2_000]}], echoes={"memory": text}),
     "frontmatter": lambda text: skills_format.split_frontmatter("---\n" + text),
     "frontmatter mended": skills_format.mend,
     "YAML": skills_format.read_frontmatter,
@@ -262,6 +262,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "parts of a context": parts.quoted,
     "keywords": keywords,
     "words": words,
+    "contradictions": lambda text: (contradiction(text, f"x {text}"), entails(text, text)),
     "terms": lambda text: terms_of(text, "porter"),
     "questions": lambda text: question_share(text + "?"),
     "documents": lambda text: sum(1 for _ in formats.paths(text.encode())),

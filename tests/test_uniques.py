@@ -74,7 +74,7 @@ def test_unmerge(memory: Memory) -> None:
 def test_echo_guard() -> None:
     answer = {"memories": [{"content": "The deploy key is rotated on Mondays.", "category": "fact", "importance": 0.5}]}
     assert len(parse_lessons(answer).items) == 1
-    shown = ("The deploy key is rotated on Mondays",)
+    shown = {"memory": "The deploy key is rotated on Mondays"}
     assert not parse_lessons(answer, echoes=shown).items
 
 

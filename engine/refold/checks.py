@@ -206,6 +206,25 @@ def _check_scalar(value: object, where: str) -> None:
         invalid(f"{where} is a {type(value).__name__} ({shown(value)}), not a JSON value; convert it first")
 
 
+def json_text(value: object, what: str) -> bytes:
+    """Return a value as JSON text; ``InvalidInput`` for a number that the text would show as null, such as NaN."""
+    packed = msgspec.json.encode(value)
+    if b"null" in packed:
+        _check_finite(msgspec.to_builtins(value, str_keys=True), what)
+    return packed
+
+
+def _check_finite(value: object, where: str) -> None:
+    if isinstance(value, dict):
+        for name_, inner in cast("dict[object, object]", value).items():
+            _check_finite(inner, f"{where}[{shown(name_)}]")
+    elif isinstance(value, (list, tuple)):
+        for place, inner in enumerate(cast("Sequence[object]", value)):
+            _check_finite(inner, f"{where}[{place}]")
+    elif isinstance(value, float):
+        _check_scalar(value, where)
+
+
 def json_object(value: object, what: str) -> bytes:
     """Return a dict of JSON values as msgpack bytes."""
     if not isinstance(value, dict):
@@ -213,10 +232,10 @@ def json_object(value: object, what: str) -> bytes:
     return packed_json(cast("object", value), what)
 
 
-def json_objects(value: object, what: str) -> list[dict[str, Any]]:
-    """Return a list of dicts."""
+def json_objects(value: object, what: str, kinds: str = "a list of dicts") -> list[dict[str, Any]]:
+    """Return a list of dicts; ``kinds`` are all the types that the caller takes, for the message."""
     if not isinstance(value, list):
-        invalid(f"{what} must be a list of dicts, not {type(value).__name__} ({shown(value)})")
+        invalid(f"{what} must be {kinds}, not {type(value).__name__} ({shown(value)})")
     items = cast("list[object]", value)
     for place, item in enumerate(items):
         if not isinstance(item, dict):

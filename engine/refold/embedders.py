@@ -38,8 +38,8 @@ MERGE_COSINE: Final = 0.85
 COMPACT_COSINE: Final = 0.90
 """Compacting a project merges two memories that are more alike than this."""
 
-# The largest rates that cost at most one point of recall@10, on chats and on long messages each: python
-# benchmarks/floor.py --embedder hashed, and without the option for MiniLM.
+# The largest rates that cost at most one point of recall@10, on chats and on long messages each:
+# python benchmarks/floor.py --embedder hashed, and without the option for MiniLM.
 _HASHED_FLOOR_RATE: Final = 0.0295
 _MINILM_FLOOR_RATE: Final = 0.045
 
@@ -396,7 +396,7 @@ _SLOTS_PER_FEATURE: Final = 2
 _HASH_BYTES: Final = 8 * _SLOTS_PER_FEATURE
 _REPEATS_MAX: Final = 4_096
 
-# Words that nearly every text has; "no", "not" and "never" are left out, because they reverse a text's meaning.
+# Words that nearly every text has; "no", "not" and "never" are not among them, because they reverse a text's meaning.
 _COMMON: Final = frozenset(
     re.findall(
         r"\w+",

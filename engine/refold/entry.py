@@ -226,7 +226,7 @@ class MemoryMerged(Event, frozen=True, tag=27):
     """A memory absorbed another one, or a text that was to be added; both texts are recorded, so it can be reversed.
 
     For a text that was to be added, ``incoming`` holds its memory as ``carried`` packs it, and ``other_vector`` its
-    vector; for an existing memory both are empty.
+    vector; for an existing memory, ``incoming`` is ``None`` and ``other_vector`` empty.
     """
 
     sentence: ClassVar[str] = "memory {id!s} took {other_text} in at a cosine of {cosine!s}; it says {content}"

@@ -397,7 +397,7 @@ class View(Generic[S]):
         self.content: Callable[[S], Any] = getattr(state, "content", state.logical)
         self.copy: Callable[[S], S] | None = getattr(state, "copy", None)
         self.unpack_later: Callable[[msgspec.Raw, Later], S] | None = getattr(state, "unpack_later", None)
-        """Return the state that was packed, most of which is read on demand."""
+        """Returns the state that was packed, most of which is read on demand."""
         self.handlers: dict[type[Event], Handler] = {}
         self.runs: dict[type[Event], RunHandler] = {}
 

@@ -51,7 +51,7 @@ PAGE_EVENTS: Final = 256
 MEMORY_BYTES_DEFAULT: Final = 512 * 1024 * 1024
 MEMORY_BYTES_MIN: Final = 1024 * 1024
 # Verification: the states that it folds again, in addition to the loaded ones, take at most ``memory_bytes`` divided by
-# ``VERIFY_PARTS_COUNT``. A repeated event is recognized among the ``RECENT_EVENTS_COUNT`` events after it. Up to
+# ``VERIFY_PARTS_COUNT``. A repetition of an event is recognized among the next ``RECENT_EVENTS_COUNT`` events. Up to
 # ``STALE_LINKS_COUNT`` earlier links are tried to find the one that a stale link continues from.
 VERIFY_PARTS_COUNT: Final = 4
 RECENT_EVENTS_COUNT: Final = 65_536
@@ -176,7 +176,7 @@ EMBED_LINGER_SECONDS: Final = 0.1
 EMBED_PAUSE_SECONDS_MIN: Final = 1.0
 EMBED_PAUSE_SECONDS_MAX: Final = 600.0
 EMBED_CLOSE_SECONDS: Final = 10.0
-# Up to this many events of a project, a table of its vectors is brought up to date instead of rebuilt.
+# Up to this many new events of a project, the table of its vectors is brought up to date instead of rebuilt.
 RECENT_CHANGES_COUNT: Final = 1_024
 KEYWORDS_COUNT_MAX: Final = 4_096  # Keywords of one memory, given or found in its content.
 CONTEXT_BYTES_MAX: Final = 65_536  # The excerpt that says where a memory came from, in UTF-8.

@@ -320,7 +320,7 @@ def message_event(
     text, parts = (content, None) if isinstance(content, str) or content is None else (None, content)
     if text is not None:
         text = checks.text(text, "content")
-    blocks = None if parts is None else checks.json_objects(parts, "content")
+    blocks = None if parts is None else checks.json_objects(parts, "content", "a str, a list of dicts or None")
     if tool_calls is not None and role != "assistant":
         raise InvalidInput(f"a {role} message has tool_calls; only an assistant message makes calls")
     calls = None if tool_calls is None else checks.json_objects(tool_calls, "tool_calls")

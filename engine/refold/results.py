@@ -41,11 +41,11 @@ CACHE: Final = "cache"
 WRITER: Final = "writer"
 DAMAGE: Final = "damage"
 _SUMMARIES: Final = {
-    CACHE: "the log is sound, and what is kept beside it is not what it gives; nothing is lost: "
-    "`refold recover STORE NEW` makes a store in which all of that is made anew from the log",
-    WRITER: "every event is as it was written, and whoever wrote them has counted or linked wrongly; nothing is lost: "
-    "`refold recover STORE NEW` makes a store with every event once, its streams counted anew",
-    DAMAGE: "bytes are not those that were written, by tampering or by a damaged disk; restore a backup, with "
+    CACHE: "the log is sound, but data derived from it and kept beside it is wrong; nothing is lost: "
+    "`refold recover STORE NEW` makes a store in which all of it is rebuilt from the log",
+    WRITER: "every event is as it was written, but a faulty writer counted or linked some of them wrongly; nothing is "
+    "lost: `refold recover STORE NEW` makes a store that has every event once, in streams that are counted again",
+    DAMAGE: "bytes have changed since they were written, through tampering or a damaged disk; restore a backup with "
     "`refold recover BACKUP NEW`",
 }
 """The diagnosis and the next step for each kind of fault, the worst kind last."""
@@ -86,7 +86,9 @@ class Report(Struct, frozen=True):
         fault = max((finding.fault for finding in findings), key=list(_SUMMARIES).index, default="")
         summary = _SUMMARIES.get(fault, "sound")
         if fault == DAMAGE and bad:
-            summary += f"; what stood before seq {bad} may come back with `refold recover STORE NEW --to SEQ`"
+            summary += (
+                f"; `refold recover STORE NEW --to SEQ` can bring back events before seq {bad}, if they are intact"
+            )
         return cls(not findings, tuple(findings), events, streams, state_hash, bad, fault, summary)
 
 

@@ -1,11 +1,14 @@
-"""Token counts of texts without a model, their keywords, and hashes of bytes.
+"""Token counts of texts without a model, their words, whether one repeats or contradicts another, and hashes of bytes.
 
 Pure: everything here depends only on its arguments.
 """
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from functools import cache
+from itertools import pairwise
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast, runtime_checkable
 
@@ -147,12 +150,17 @@ def words(text: str) -> list[str]:
     >>> words("\u6771\u4eac\u90fd 2020") == ["\u6771\u4eac", "\u4eac\u90fd", "2020"]
     True
     """
+    runs = _runs(text)
+    return runs if text.isascii() else [word for run in runs for word in _split_unspaced(run)]
+
+
+def _runs(text: str) -> list[str]:
+    """Return the runs of letters and digits of a text with their combining marks, in lower case and NFKC."""
     if text.isascii():
         return _ASCII_WORDS.findall(text.lower())
     from unicodedata import normalize  # noqa: PLC0415 - only texts beyond ASCII pay for it
 
-    plain = normalize("NFKC", normalize("NFKC", text).casefold()).translate(_breaks())
-    return [word for run in plain.split() for word in _split_unspaced(run)]
+    return normalize("NFKC", normalize("NFKC", text).casefold()).translate(_breaks()).split()
 
 
 def is_unspaced(word: str) -> bool:
@@ -242,15 +250,95 @@ def _rendered(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-# Two statements that look alike but say different things: they differ in a number, a name or a negation.
+# Two statements of which one repeats the other. Only punctuation around words is left out: C++ is not C, 10% is not 10.
 
-_NUMBER: Final = re.compile(r"\d+(?:[.,:/-]\d+)*")
+_PIECES: Final = " | "
+_OPENING: Final = "\"'`([{\u00ab\u2039\u201c\u201e\u2018\u00bf\u00a1\u300c\u300e\uff08"
+_CLOSING: Final = (
+    "\"'`)]}\u00bb\u203a\u201d\u201c\u2019\u300d\u300f\uff09.,;:!?\u2026\u3001\u3002\uff01\uff0c\uff1a\uff1b\uff1f"
+)
+_BULLETS: Final = frozenset("-*\u2022\u00b7\u2013\u2014")
+
+
+def contains(text: str, other: str) -> bool:
+    """Return whether a text has all words of another in their order, regardless of case, spaces and punctuation.
+
+    In texts that were joined with `" | "`, each piece of the other must be in one of the text. In a script without
+    spaces between words, a character counts as a word.
+
+    >>> contains("Alice likes green tea.", "green  TEA!"), contains("Alice likes teapots.", "Alice likes tea.")
+    (True, False)
+    """
+    pieces, others = ([f" {_plain_words(piece)} " for piece in each.split(_PIECES)] for each in (text, other))
+    return all(any(one in piece for piece in pieces) for one in others)
+
+
+def _plain_words(text: str) -> str:
+    """Return the words of a text in lower case, separated by spaces, without bullets and punctuation around them."""
+    if not text.isascii():
+        text = _unspaced().sub(lambda run: f" {' '.join(run.group())} ", text)
+    words = text.casefold().split()
+    words = words[1:] if words and words[0] in _BULLETS else words
+    return " ".join(filter(None, (word.lstrip(_OPENING).rstrip(_CLOSING) for word in words)))
+
+
+# Two statements that look alike but say different things: they differ in a number, a sign, a name, a negation, or in
+# who does what to whom.
+
+_NUMBER: Final = re.compile(r"(?:(?<!\w)[-\u2212])?\d+(?:[.,:/-]\d+)*")
+_SIGN: Final = re.compile(
+    r"[#%&+<=>@^~$\u00a2-\u00a9\u00ac-\u00b1\u00d7\u00f7\u20a0-\u20bf\u2100-\u2bff\U0001f000-\U0001faff]+"
+)
 _TOKEN: Final = re.compile(r"[^\W_][\w'\u2019]*(?:[._@/-]\w+)*")
-_DENIAL: Final = re.compile(
-    r"\b(?:not|no|never|none|nothing|nobody|without|cannot|\w+n['\u2019]t|stop(?:s|ped)?|avoid(?:s|ed)?|"
-    r"forbid(?:s|den)?|refuse[sd]?|dislike[sd]?|hate[sd]?|nicht|kein\w*|nie|niemals|ne|pas|jamais|nunca)\b|"
-    "[\u4e0d\u6ca1\u6c92\u522b\u5225]|\u306a\u3044|\u307e\u305b\u3093",
-    re.IGNORECASE,
+_SHORT_NOT: Final = re.compile(r"n['\u2019]t\b", re.IGNORECASE)
+
+# Words that negate a statement, or as verbs say the opposite of doing or liking, as `_runs` returns them. A word that
+# means something else in another language keeps two memories apart at worst.
+_DENIALS: Final = {
+    "English": "not no non never none nothing nobody nowhere neither nor without cannot cant dont doesnt didnt isnt "
+    "arent wasnt wont shouldnt stop stops stopped avoid avoids avoided forbid forbids forbidden refuse refuses "
+    "refused dislike dislikes disliked hate hates hated",
+    "German": "nicht nichts nie niemals niemand nirgends weder ohne kein keine keinem keinen keiner keines keinerlei",
+    "French": "n ne pas jamais aucun aucune rien non sans",
+    "Spanish": "no nunca jamás ningún ninguno ninguna nadie nada tampoco sin",
+    "Portuguese": "não nunca jamais nenhum nenhuma ninguém nada nem sem",
+    "Italian": "non no mai nessun nessuno nessuna niente nulla né neanche senza",
+    "Dutch": "niet geen nooit niemand niets nergens noch zonder",
+    "Swedish, Danish, Norwegian": "inte icke ej ikke ikkje aldrig aldri ingen inget inga intet utan uden uten",
+    "Finnish": "ei eivät emme älä ilman",
+    "Hungarian": "nem ne nincs sem soha nélkül",
+    "Polish": "nie nigdy nikt nic żaden żadna żadne brak bez",
+    "Czech, Slovak": "ne není nikdy nikdo nic žádný žádná nie nikto bez",
+    "Croatian, Serbian": "ne nije nema nikad nikada nitko niko bez",
+    "Turkish": "değil yok hiç hayır asla",
+    "Greek": "δεν δε μη μην όχι ποτέ χωρίς",
+    "Russian, Ukrainian, Bulgarian": "не нет нельзя ни ні никогда ніколи никога нема немає няма никто ничего без",
+    "Arabic": "لا ولا ليس ليست وليس لست لم ولم لن ما مش مو غير بدون بلا",
+    "Persian": "نه نیست نیستم هرگز بدون",
+    "Urdu": "نہیں نہ مت بغیر",
+    "Hebrew": "לא אין אל אינו אינה בלי",
+    "Hindi": "नहीं नही मत न ना बिना",
+    "Bengali": "না নেই নয়",
+    "Vietnamese": "không chưa đừng chẳng",
+    "Indonesian, Malay": "tidak bukan jangan tanpa belum",
+    "Korean": "안 못",
+}
+# The same in scripts without spaces between words, and in Korean endings; not in words such as "especially" or "few".
+_DENIALS_INSIDE: Final = re.compile(
+    r"(?P<Chinese>[不没沒勿嫌]|(?<![特区區性个個级級])[别別](?!人)|[无無](?![论論料])|未(?![来來])|非(?!常)|讨厌|討厭|"
+    r"禁止|避免|拒[绝絕])|"
+    r"(?P<Japanese>(?<![少危])な(?:い|かっ|く|けれ)|ません|無し|なし)|"
+    r"(?P<Korean>[않없]|아니|못(?=[하해합])|지\s?(?:마|말))|"
+    r"(?P<Thai>ไม่|อย่า|ห้าม)"
+)
+# Prefixes that turn a word of at least so many letters into its opposite; Czech and Persian negate verbs by them.
+_DENYING_PREFIXES: Final = ("un", "in", "im", "dis", "non", "ne", "nie", "ن")
+_PREFIXED_CHARS_MIN: Final = 4
+_CONJUNCTIONS: Final = frozenset(
+    (
+        *("and", "or", "&", "und", "oder", "et", "ou", "y", "o", "e", "ed", "en", "och", "eller", "og", "i", "a", "ja"),
+        *("ve", "veya", "и", "или", "та", "і", "و", "او", "और", "या", "和", "或", "と", "や"),
+    )
 )
 _OPPOSITES: Final = (
     *(("dark", "light"), ("on", "off"), ("true", "false"), ("before", "after"), ("tabs", "spaces"), ("left", "right")),
@@ -275,35 +363,57 @@ _STEM_CHARS: Final = 4
 _PIECES_MAX: Final = 64
 
 
-def contradiction(text: str, other: str) -> str | None:
+def contradiction(text: str, other: str, *, denials: bool = True) -> str | None:
     """Return the difference because of which two similar statements must not be joined, or `None` if none is found.
 
-    It is a difference in numbers or names, a negation, or one of a few opposites. Content that only one of the two has
-    is not a contradiction, except for a negation. In texts that were joined with `" | "`, each piece is compared.
+    It is a difference in numbers, signs or names, a negation, one of a few opposites, or the order of the same words or
+    names, unless only one part has moved or a list is sorted otherwise. Content that only one of the two has is not a
+    contradiction, except for a negation. In texts that were joined with `" | "`, each piece is compared. Without
+    `denials`, negations are not compared: a text that names a subject denies nothing.
 
     >>> contradiction("The API listens on port 8080.", "The API listens on port 9090.")
     'the numbers differ (8080, 9090)'
     >>> contradiction("The API listens on port 8080.", "The API is on 8080, behind nginx.") is None
     True
     """
-    pieces, others = (each.split(" | ")[:_PIECES_MAX] for each in (text, other))
-    reasons = (_difference(one, another) for one in pieces for another in others)
+    pieces, others = (_pieces(each) for each in (text, other))
+    reasons = (_difference(one, another, denials=denials) for one in pieces for another in others)
     return next((reason for reason in reasons if reason), None)
 
 
-def _difference(text: str, other: str) -> str | None:
-    numbers, others = (dict.fromkeys(_NUMBER.findall(each)) for each in (text, other))
-    if reason := _differing("numbers", numbers, others):
+def entails(text: str, other: str) -> bool:
+    """Return whether a text already says what another does: it contains all words of it, and contradicts nothing.
+
+    Of texts that were joined with `" | "`, some piece of the text must say what each piece of the other does.
+
+    >>> entails("Use pnpm, not npm, for all packages.", "Use pnpm, not npm."), entails("Do not use npm.", "Use npm.")
+    (True, False)
+    """
+    pieces, others = ([(piece, f" {_plain_words(piece)} ") for piece in _pieces(each)] for each in (text, other))
+    return len(others) < _PIECES_MAX and all(
+        any(one in words and _difference(piece, another, denials=True) is None for piece, words in pieces)
+        for another, one in others
+    )
+
+
+def _pieces(text: str) -> list[str]:
+    """Return the first pieces of a joined text in NFC, so that an accent may be a character of its own."""
+    if not text.isascii():
+        from unicodedata import normalize  # noqa: PLC0415 - only texts beyond ASCII pay for it
+
+        text = normalize("NFC", text)
+    return text.split(_PIECES)[:_PIECES_MAX]
+
+
+def _difference(text: str, other: str, *, denials: bool) -> str | None:
+    for what, pattern in (("numbers", _NUMBER), ("signs", _SIGN)):
+        found, others = (dict.fromkeys(pattern.findall(each)) for each in (text, other))
+        if reason := _differing(what, found, others):
+            return reason
+    if denials and (reason := _denial(text, other)):
         return reason
-    denials = [bool(_DENIAL.search(each)) for each in (text, other)]
-    if denials[0] != denials[1]:
-        return "only one of them denies it"
     words, known = ([word.lower() for word in _TOKEN.findall(each)] for each in (text, other))
-    if not words or not known:
-        return None
     first, second = set(words), set(known)
-    if denials[0] and _order(words, second) != _order(known, first):
-        return "the order of what is denied differs"
     for one, opposite in _OPPOSITES:
         if {one, opposite} & first != {one, opposite} & second and {one, opposite} <= first ^ second:
             return f"{one} is not {opposite}"
@@ -316,9 +426,12 @@ def _difference(text: str, other: str) -> str | None:
         and not _is_akin(words[0], known[0])
     ):
         return f"{words[0]} is not {known[0]}"
-    names = {name: None for name in _names(text) if name.lower() not in second}
-    unlike = {name: None for name in _names(other) if name.lower() not in first}
-    return _differing("names", names, unlike)
+    own, foreign = {name.lower(): name for name in _names(text)}, {name.lower(): name for name in _names(other)}
+    return _differing(
+        "names",
+        {name: None for word, name in own.items() if word not in second},
+        {name: None for word, name in foreign.items() if word not in first},
+    ) or _reordered(text, other, {name for name in (*own, *foreign) if name in first & second})
 
 
 def _differing(what: str, one: dict[str, None], other: dict[str, None]) -> str | None:
@@ -331,10 +444,102 @@ def _is_akin(word: str, other: str) -> bool:
     return word == other or (word[:_STEM_CHARS] == other[:_STEM_CHARS] and min(len(word), len(other)) >= _STEM_CHARS)
 
 
-def _order(words: list[str], known: set[str]) -> list[str]:
-    """List the words of one text that the other has, in order, without short words and negations."""
-    shared = (word for word in dict.fromkeys(words) if len(word) >= _KEYWORD_BYTES_MIN and word in known)
-    return [word for word in shared if not _DENIAL.fullmatch(word)]
+# Negations.
+
+
+def _denial(text: str, other: str) -> str | None:
+    """Return how two texts differ in what they negate: one does so more often, in another language, or by a prefix.
+
+    Negations that both have cancel out. "Never" and "not" agree, and so do all others of one language.
+    """
+    runs, others = (_runs(_SHORT_NOT.sub(" not", each)) for each in (text, other))
+    own, known = Counter(_denials(text, runs)), Counter(_denials(other, others))
+    left, right = (
+        Counter(language for _, languages in each.elements() for language in languages)
+        for each in (own - known, known - own)
+    )
+    if (left or right) and not left.items() & right.items():
+        return "only one of them denies it"
+    first, second = set(runs), set(others)
+    if _has_prefixed(first - second, second - first) or _has_prefixed(second - first, first - second):
+        return "only one of them denies it"
+    one, another = (["not" if run in _languages() else run for run in each] for each in (runs, others))
+    shared = {run for run in set(one) & set(another) if len(run) >= _KEYWORD_BYTES_MIN}
+    return "the order of what is denied differs" if own and not _is_moved(one, another, shared) else None
+
+
+def _denials(text: str, runs: Iterable[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield each negation of a text with the languages that it belongs to."""
+    languages = _languages()
+    yield from ((run, languages[run]) for run in runs if run in languages)
+    if not text.isascii():
+        yield from ((match.group(), (match.lastgroup or "",)) for match in _DENIALS_INSIDE.finditer(text))
+
+
+@cache
+def _languages() -> dict[str, tuple[str, ...]]:
+    languages: dict[str, tuple[str, ...]] = {}
+    for language, denials in _DENIALS.items():
+        for word in denials.split():
+            languages[word] = (*languages.get(word, ()), language)
+    return languages
+
+
+def _has_prefixed(words: AbstractSet[str], others: AbstractSet[str]) -> bool:
+    """Return whether one of the others is one of the words with a prefix that negates it."""
+    long = (word for word in words if len(word) >= _PREFIXED_CHARS_MIN)
+    return any(f"{prefix}{word}" in others for word in long for prefix in _DENYING_PREFIXES)
+
+
+# The order of the same words and names.
+
+
+def _reordered(text: str, other: str, names: AbstractSet[str]) -> str | None:
+    """Return how two texts differ in order: of their words if one has all words of the other, else of their names."""
+    words, known = (
+        [word for word in _plain_words(each).split() if word not in _CONJUNCTIONS] for each in (text, other)
+    )
+    least, most = sorted((words, known), key=len)
+    rest = iter(most)
+    if all(word in rest for word in least):
+        return None
+    shared = set(words) & set(known)
+    if len(shared) == min(len(set(words)), len(set(known))):
+        is_same = _is_moved(words, known, shared) and _denied(words) == _denied(known)
+        return None if is_same else "the order of the words differs"
+    return None if _order(text, names) == _order(other, names) else "the order of the names differs"
+
+
+def _is_moved(words: Iterable[str], known: Iterable[str], shared: AbstractSet[str]) -> bool:
+    """Return whether the order of the words that two texts share differs at most by one part that has moved."""
+    one, another = ([*dict.fromkeys(word for word in each if word in shared)] for each in (words, known))
+    places = [place for place, pair in enumerate(zip(one, another, strict=True)) if pair[0] != pair[1]]
+    if not places:
+        return True
+    one, another = one[places[0] : places[-1] + 1], another[places[0] : places[-1] + 1]
+    begin = one.index(another[0])
+    return [*one[begin:], *one[:begin]] == another
+
+
+def _denied(words: Sequence[str]) -> set[str]:
+    """Return the words before which a negation stands."""
+    return {following for word, following in pairwise(words) if word in _languages()}
+
+
+def _order(text: str, names: AbstractSet[str]) -> list[str]:
+    """List some names in their order in a text; those that it lists side by side, sorted."""
+    lists: list[list[str]] = []
+    end, found = 0, set[str]()
+    for token in _TOKEN.finditer(text):
+        name = token.group().lower()
+        if name in names and name not in found:
+            found.add(name)
+            link = text[end : token.start()].replace(",", " ").lower().split()
+            if not lists or not _CONJUNCTIONS.issuperset(link):
+                lists.append([])
+            lists[-1].append(name)
+            end = token.end()
+    return [name for each in lists for name in sorted(each)]
 
 
 def _names(text: str) -> Iterator[str]:

@@ -17,6 +17,9 @@ from refold.errors import StoreError
 NO_THREAD: Final = (
     "no thread could be started; end others, or raise the limits of this process (ulimit -u, -v), and call again"
 )
+FORKED: Final = "belongs to the process that forked this one; fork before it is opened, or start processes with 'spawn'"
+"""Why a child process cannot use what its parent had open, and the next step; follows the name of the thing."""
+
 LOOK_SECONDS: Final = 0.001
 """The time between two checks of something that ends soon."""
 _BEGIN_SECONDS_MAX: Final = 2.0

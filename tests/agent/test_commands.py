@@ -66,6 +66,14 @@ REMEMBERED = [
     ("Never use tabs!", "Never use tabs"),
     ("always answer in German\u3002", "always answer in German"),
     ("never commit to main", "never commit to main"),
+    # What is asked of the one who reads is a command, and so is what ends in a statement.
+    ("Always use pnpm, okay?", "Always use pnpm"),
+    ("Remember that I like tea, please?", "I like tea"),
+    ("Would you remember that I like tea?", "I like tea"),
+    ("Remember that I like tea. Got it?", "I like tea. Got it"),
+    ("Remember that the page is https://a.example/?q=1", "the page is https://a.example/?q=1"),
+    ("Remember my page is https://a.example/?q=1.", "my page is https://a.example/?q=1"),
+    ("\u8bf7\u8bb0\u4f4f\u6211\u559c\u6b22\u8336\uff0c\u597d\u5417\uff1f", "\u6211\u559c\u6b22\u8336"),
     # Polite words may come before it.
     ("Please remember that I like tea", "I like tea"),
     ("Hey, could you please remember that I like tea?", "I like tea"),
@@ -84,16 +92,23 @@ REMEMBERED = [
 ]
 FORGOTTEN = [
     ("forget that I like tea", "I like tea"),
-    ("Forget that I like tea?", "I like tea"),
-    ("forget about the old server", "the old server"),
+    ("Could you forget that I like tea?", "I like tea"),
+    ("Forget that I like tea, will you?", "I like tea"),
+    ("stop remembering that I like tea", "I like tea"),
+    ("forget that you should remember that I like tea", "you should remember that I like tea"),
+    ("\u8bf7\u5fd8\u8bb0\u65e7\u670d\u52a1\u5668", "\u65e7\u670d\u52a1\u5668"),
+]
+# A subject, and no statement.
+FORGOTTEN_SUBJECTS = [
     ("stop remembering my address", "my address"),
     ("STOP REMEMBERING my address.", "my address"),
+    ("forget about the old server", "the old server"),
     ("delete memory about pnpm", "pnpm"),
     ("Delete the memory about pnpm\uff01", "pnpm"),
     ("remove memories about pnpm", "pnpm"),
-    ("forget that you should remember that I like tea", "you should remember that I like tea"),
     ("Please forget about the old server.", "the old server"),
-    ("\u8bf7\u5fd8\u8bb0\u65e7\u670d\u52a1\u5668", "\u65e7\u670d\u52a1\u5668"),
+    ("Can you forget about the old server?", "the old server"),
+    ("\u8bf7\u5fd8\u8bb0\u5173\u4e8e\u65e7\u670d\u52a1\u5668", "\u65e7\u670d\u52a1\u5668"),
     (
         "\u53e4\u3044\u30b5\u30fc\u30d0\u30fc\u306e\u3053\u3068\u306f\u5fd8\u308c\u3066\u304f\u3060\u3055\u3044",
         "\u53e4\u3044\u30b5\u30fc\u30d0\u30fc",
@@ -150,6 +165,12 @@ NOTHING = [
         "nevertheless",
         "forget thatcher",
     ),
+    # A question is no command.
+    *("Always wear a helmet?", "Never use tabs?", "Always use pnpm? Or npm?", "Note that it is late?"),
+    *("Remember that I like tea?", "Don't forget that we deploy on Friday?", "Forget that I like tea?"),
+    *("Forget about tea?", "Delete the memory about pnpm?", "remember that I like tea, right?"),
+    *("\u8bb0\u4f4f\u4e86\u5417\uff1f", "\u8bb0\u4f4f\u4e86\u5417", "\u5fd8\u8bb0\u8336\uff1f"),
+    "\u304a\u8336\u306e\u3053\u3068\u306f\u5fd8\u308c\u3066\uff1f",
     # A part of a story.
     "Do you remember this amulet? Whenever I come here, I bring it with me.",
     # No statement, but a question, a task or a tale.
@@ -197,6 +218,11 @@ def test_what_to_remember(text: str, content: str) -> None:
 @pytest.mark.parametrize(("text", "query"), FORGOTTEN)
 def test_what_to_forget(text: str, query: str) -> None:
     assert detect_memory_command(text) == ForgetCommand(query)
+
+
+@pytest.mark.parametrize(("text", "query"), FORGOTTEN_SUBJECTS)
+def test_a_subject_to_forget(text: str, query: str) -> None:
+    assert detect_memory_command(text) == ForgetCommand(query, is_subject=True)
 
 
 @pytest.mark.parametrize(("text", "query", "category"), ASKED)
@@ -281,3 +307,45 @@ def test_what_is_remembered_is_said(memory: Memory) -> None:
 def test_one_memory_that_is_forgotten_is_one(memory: Memory) -> None:
     memory.add("The port is 5432.")
     assert asked(memory, "forget about the port")[1] == ("Forgot 1 memory: The port is 5432.",)
+
+
+BINS = "the bins go out on Tuesday"
+
+
+@pytest.mark.parametrize(
+    ("known", "text"),
+    [
+        (BINS, "Forget that the bins go out on Friday."),
+        ("The user likes tea.", "Forget that the user likes coffee."),
+        ("The API listens on port 8080.", "Forget that the API listens on port 9090."),
+        ("Alice does not like tea.", "Forget that Alice likes tea."),
+        ("Alice likes tea.", "Forget that Alice doesn't like tea."),
+        ("The meeting is on Tuesday.", "Forget about the meeting on Friday."),
+        ("Alice manages Bob.", "Forget that Bob manages Alice."),
+        ("\u7528\u6237\u4e0d\u559c\u6b22\u8336\u3002", "\u5fd8\u8bb0\u7528\u6237\u559c\u6b22\u8336\u3002"),
+    ],
+)
+def test_what_contradicts_the_request_is_not_forgotten_but_named(memory: Memory, known: str, text: str) -> None:
+    memory.add("The bins are green.")
+    entry = memory.add(known)
+    (notice,) = asked(memory, text)[1]
+    assert notice.startswith(f"Nothing was forgotten: the nearest memory says otherwise ({known!r}: ")
+    assert notice.endswith(f'). To forget it, say "Forget that {known}"')
+    assert [entry.content for entry in memory.project().list()] == ["The bins are green.", known]
+    assert asked(memory, f"Forget that {known}")[1] == (f"Forgot 1 memory: {known}",)
+    assert memory.project().get(entry.id) is None
+
+
+def test_a_subject_is_forgotten_whatever_is_said_of_it(memory: Memory) -> None:
+    for content in ("Alice does not like tea.", "Alice likes green tea.", BINS):
+        memory.add(content)
+    assert asked(memory, "Forget about tea.")[1] == (
+        "Forgot 2 memories: Alice does not like tea.; Alice likes green tea.",
+    )
+    assert [entry.content for entry in memory.project().list()] == [BINS]
+
+
+def test_what_says_the_same_is_forgotten_and_what_contradicts_it_stays(memory: Memory) -> None:
+    for content in ("Alice likes green tea.", "Alice likes no green tea."):
+        memory.add(content)
+    assert asked(memory, "Forget that Alice likes green tea.")[1] == ("Forgot 1 memory: Alice likes green tea.",)

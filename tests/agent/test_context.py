@@ -392,7 +392,7 @@ def test_the_command_line_builds_it_again(tmp_path: Path) -> None:
         memory.erase([1])
     run = subprocess.run(command[:-1], capture_output=True, text=True, check=False)
     assert run.returncode == 0
-    assert run.stdout.endswith("its hashes were erased, with something that it may have shown\n")
+    assert run.stdout.endswith("its hashes were erased, along with content that it may have shown\n")
 
 
 # What the first context of a process loads.
@@ -412,7 +412,7 @@ print(*sorted(name for name in sys.modules if name.startswith("refold.agent.") o
 def test_the_first_context_of_a_process_loads_no_more_than_it_needs() -> None:
     loaded = subprocess.run([sys.executable, "-c", _FIRST], check=True, capture_output=True, text=True).stdout.split()
     agent = {name.removeprefix("refold.agent.") for name in loaded if name.startswith("refold.agent.")}
-    assert agent == {"builtin", "candidates", "context", "excerpts", "parts", "tools"}
+    assert agent == {"arguments", "builtin", "candidates", "context", "excerpts", "parts", "tools"}
     assert not {"asyncio", "concurrent", "http", "json", "socket", "urllib"}.intersection(loaded)
 
 

@@ -39,14 +39,14 @@ def test_a_context_of_another_memorys_conversation_is_refused(memory: Memory) ->
         other.add("a")
         other.add("b")
         chat = other.conversation("c")
-        with pytest.raises(InvalidInput, match="of another memory"):
+        with pytest.raises(InvalidInput, match="belongs to another memory"):
             memory.context(chat)
         built = other.context(chat)
         with pytest.raises(InvalidInput, match="this log does not have"):
             memory.show(built)
     assert memory.head == 0
     fork = memory.fork("b")
-    with pytest.raises(InvalidInput, match="of another memory"):
+    with pytest.raises(InvalidInput, match="belongs to another memory"):
         fork.context(memory.conversation("c"))
     assert memory.fork("b").context(fork.conversation("c")).parts
 

@@ -10,6 +10,8 @@ from refold.views.session import ContextShown
 from tests.support.bounds import lowered
 from tests.support.memories import Clock, assert_sound, remembering
 
+pytestmark = pytest.mark.usefixtures("ranked")
+
 LETTER = "The staging database listens on port 6432."
 ASKED = "Which port does the staging database have?"
 

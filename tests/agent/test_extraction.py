@@ -3,16 +3,19 @@
 import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
 from refold import InvalidInput, Memory
 from refold.agent import (
     PROVIDERS,
+    AgentLoop,
     CallableProvider,
     HttpProvider,
     NoJson,
     ProviderFailed,
+    Reply,
     UserMessageResult,
     default_hooks,
     extract,
@@ -24,6 +27,7 @@ from refold.agent.secrets import secret_in
 from refold.event import Event
 from refold.limits import EXTRACTED_COUNT_MAX
 from refold.views.session import FindingNoted, TaskDescribed
+from tests.agent.test_loop import Script
 from tests.support.memories import Clock, assert_sound
 from tests.support.model_server import anthropic, openai, serving
 
@@ -182,19 +186,19 @@ def test_extracted_memories_wait_for_review_where_the_setting_says_so(memory: Me
 
 def test_what_was_recalled_in_the_session_is_not_learnt_again(memory: Memory) -> None:
     chat = talked(memory)
-    memory.project("acme").add("Use pnpm, not npm, for all packages.")
+    known = memory.project("acme").add("Use pnpm, not npm, for all packages.")
     memory.project("acme").recall("pnpm", conversation=chat)
     extracted = extract(chat, scripted(PNPM, PORT), memory=memory)
-    assert extracted.dropped == ("item 0: it repeats what was recalled or said before",)
+    assert extracted.dropped == (f"item 0: memory {known.id} says it already",)
     assert [entry.content for entry in memory.project("acme").list()][1:] == ["The API listens on port 8080."]
 
 
 def test_what_the_model_was_shown_is_not_learnt_again(memory: Memory) -> None:
     chat = talked(memory)
-    memory.project("acme").add("Use pnpm, not npm, for all packages.")
+    known = memory.project("acme").add("Use pnpm, not npm, for all packages.")
     memory.show(memory.context(chat))
     extracted = extract(chat, scripted(PNPM), memory=memory)
-    assert extracted.dropped == ("item 0: it repeats what was recalled or said before",)
+    assert extracted.dropped == (f"item 0: memory {known.id} says it already",)
     assert memory.project("acme").count() == 1
 
 
@@ -334,7 +338,7 @@ def test_no_more_items_than_the_bound_and_each_once() -> None:
     ]
     found = parse_lessons([*many, *many])
     assert len(found.items) == EXTRACTED_COUNT_MAX
-    assert parse_lessons([PNPM, PNPM]).dropped == ("item 1: it repeats what was recalled or said before",)
+    assert parse_lessons([PNPM, PNPM]).dropped == ("item 1: item 0 says it already",)
 
 
 # A provider that fails.
@@ -369,6 +373,17 @@ def test_session_time_out_extracts_from_conversations_that_rest() -> None:
         assert list(extract_idle(memory, scripted(PNPM), idle_seconds=600)) == ["s1"]
         assert extract_idle(memory, scripted(PORT), idle_seconds=600) == {}
         assert memory.project("acme").count() == 1
+
+
+def test_idle_sessions_are_read_though_their_window_was_cleared_and_dropped_forks_are_not() -> None:
+    with Memory(clock_ns=Clock()) as memory:
+        chat = talked(memory)
+        fork = chat.fork("fork")
+        fork.append("user", "Something else that nothing has read.")
+        fork.close(drop=True)
+        chat.clear_window()
+        assert list(extract_idle(memory, scripted(PNPM), idle_seconds=0)) == [chat.id]
+        assert extract_idle(memory, scripted(PORT), idle_seconds=0) == {}
 
 
 # The default hooks.
@@ -457,6 +472,86 @@ def test_other_statuses_are_raised_at_once(status: int) -> None:
         assert len(model.asked) == 1
 
 
+def refused(status: int, body: object, *, api_key: str | None = None, query: str = "") -> str:
+    """Return the message of a provider that refuses every channel."""
+    with serving(*[(status, body)] * 4) as model:
+        provider = HttpProvider("ollama", "qwen3", api_key=api_key, url=model.url + query)
+        with pytest.raises(ProviderFailed) as raised:
+            provider.complete_json([], ["x"], {})
+    return str(raised.value)
+
+
+MISSING = "model 'qwen3' not found, try pulling it first"
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"error": {"message": MISSING, "type": "api_error"}}, MISSING),
+        ({"type": "error", "error": {"type": "not_found_error", "message": MISSING}}, MISSING),
+        ({"error": MISSING}, MISSING),
+        ({"message": MISSING}, MISSING),
+        ({"detail": [{"loc": ["body"], "msg": MISSING}]}, MISSING),
+        ([{"error": {"code": 404, "message": MISSING}}], MISSING),
+        (b"404 page not found", "404 page not found"),
+        (b"<html>\r\n<title>Not\x1b[2J\x07 Found</title>\xff", "<html> <title>Not [2J Found</title>\ufffd"),
+        ({"error": {"message": "un\u202esafe\u0085 text"}}, "un safe text"),
+        ({"error": {"code": 7}}, '{"error": {"code": 7}}'),
+        (b"x" * 5_000_000, "x" * 297 + "..."),
+    ],
+)
+def test_the_reason_of_a_provider_is_quoted_in_bounds_and_without_controls(body: object, said: str) -> None:
+    message = refused(404, body)
+    assert message.startswith(f"ollama/qwen3 answered 404 to channel prompt: {said}; check model=, and url=")
+
+
+@pytest.mark.parametrize(
+    ("status", "advice"),
+    [
+        (301, "check url="),
+        (400, "check model= and the length of what was asked"),
+        (401, "check api_key="),
+        (403, "check api_key="),
+        (404, "check model=, and url=, the whole address of the endpoint"),
+        (405, "check url="),
+        (418, "see the provider's documentation"),
+        (429, "try again later"),
+        (500, "try again later"),
+        (529, "try again later"),
+    ],
+)
+def test_a_refusal_names_the_option_to_check(status: int, advice: str) -> None:
+    assert advice in refused(status, {"error": "no"})
+    assert "without a reason" in refused(status, b" ")
+
+
+@pytest.mark.parametrize("key", ["k-1", "sk-" + "abcdefgh12345678", 'q"uo/te+d', "AKIA" + "ABCDEFGHIJKLMNOP"])
+def test_no_form_of_the_key_is_quoted(key: str) -> None:
+    for form in (key, quote(key, safe=""), json.dumps(key)):
+        for body in ({"error": f"bad key {form}!"}, f"bad key Bearer {form}, sorry".encode()):
+            message = refused(401, body, api_key=key)
+            assert "bad key" in message
+            assert "***" in message
+            assert key not in message
+            assert form not in message
+    assert "hunter2hunter2" not in refused(401, {"error": "no hunter2hunter2"}, query="?key=hunter2hunter2")
+    other = "AKIA" + "QRSTUVWXYZABCDEF"
+    assert "left out, because it seems to hold an AWS access key" in refused(401, {"error": f"not {other}"})
+
+
+def test_a_session_whose_provider_refuses_says_why_in_its_notices(memory: Memory) -> None:
+    with serving(*[(404, {"error": {"message": MISSING}})] * 4) as model:
+        default_hooks(memory, provider=HttpProvider("ollama", "qwen3", url=model.url))
+        loop = AgentLoop(memory, memory.conversation("c"), Script(Reply("ok")))
+        loop.run("I live in Oslo.")
+        loop.end()
+    (notice,) = loop.notices
+    assert notice.startswith(
+        f"the hook extract_at_end raised ProviderFailed: ollama/qwen3 answered 404 to channel prompt: {MISSING}"
+    )
+    assert notice.endswith("are read again at the next end() or extract() of this conversation")
+
+
 @pytest.mark.parametrize("reply", [b"", b"{", b"[]", b'{"choices": []}', b'{"choices": [{"message": null}]}', b"\xff"])
 def test_a_reply_that_is_none_is_a_typed_error(reply: bytes) -> None:
     with serving(reply) as model:
@@ -475,7 +570,7 @@ def test_nobody_at_the_address_is_a_typed_error(tmp_path: Path) -> None:
     with serving() as model:
         url = model.url
     assert tmp_path.is_dir()
-    with pytest.raises(ProviderFailed, match="could not be asked"):
+    with pytest.raises(ProviderFailed, match=rf"could not be asked at {url} .*check url="):
         HttpProvider("openai", "tiny", url=url).complete_json([], ["x"], {}, timeout_seconds=2)
 
 

@@ -1,4 +1,4 @@
-"""Extraction in wrong hands: what is refused before a model is asked, what is lost by no failure, what is no echo."""
+"""Extraction in wrong hands: what is refused before a model is asked, what is lost by no failure, what is an echo."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 
 from refold import InvalidInput, Memory, ReadOnly, RefoldError
 from refold.agent import CallableProvider, HttpProvider, ProviderFailed, default_hooks, extract, extract_idle
-from refold.agent.extraction import known_memories, parse_lessons, prompt
+from refold.agent.extraction import known_memories, prompt
 from refold.agent.providers import parse_json
 from refold.limits import EXTRACTION_CHARS_MAX
 from tests.agent.test_extraction import PNPM, scripted, talked
@@ -163,22 +163,7 @@ def test_evicted_messages_of_the_user_are_turns_too(memory: Memory) -> None:
         assert chat.session.summary().total_turns == 6
 
 
-# What is no echo.
-
-
-@pytest.mark.parametrize(
-    ("said", "known"),
-    [
-        ("Use npm, not pnpm.", "Use pnpm, not npm."),
-        ("Use npm here.", "Do not use npm here."),
-        ("Do not run the tests in parallel.", "Run the tests in parallel."),
-        ("Run the tests without coverage.", "Run the tests with coverage."),
-        ("Go", "We use Google Cloud."),
-    ],
-)
-def test_a_correction_is_no_echo(said: str, known: str) -> None:
-    found = parse_lessons([{"content": said}], echoes=[known])
-    assert ([item.content for item in found.items], found.dropped) == ([said], ())
+# What is an echo.
 
 
 def test_what_was_recalled_before_the_first_message_is_an_echo_too(memory: Memory) -> None:

@@ -97,13 +97,17 @@ def test_what_a_hook_may_expect_is_told_in_one_line_and_all_else_with_its_traceb
 
     memory.hooks.register("user_message", ask)
     with caplog.at_level(logging.WARNING, logger="refold"):
-        AgentLoop(memory, memory.conversation("s1"), Script(Reply("done"))).run("go")
+        turn = AgentLoop(memory, memory.conversation("s1"), Script(Reply("done"))).run("go")
     expected = error in EXPECTED
     told = [record.getMessage() for record in caplog.records]
+    kind = type(error).__name__
     if expected:
         assert told == ["hook ask failed in conversation 's1': later", "hook fail failed in conversation 's1': later"]
+        assert turn.notices == (f"the hook ask raised {kind}: later", f"the hook fail raised {kind}: later")
     else:
         assert told == ["hook ask raised in conversation 's1'", "hook fail raised in conversation 's1'"]
+        ends = "; the log has its traceback"
+        assert turn.notices == (f"the hook ask raised {kind}{ends}", f"the hook fail raised {kind}{ends}")
     assert [record.exc_info is None for record in caplog.records] == [expected] * 2
 
 

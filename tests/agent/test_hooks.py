@@ -265,6 +265,9 @@ def test_a_hook_that_hangs_is_left_behind(memory: Memory, caplog: pytest.LogCapt
     never.set()
     assert called == [context]
     assert "took longer than 0.05 s" in caplog.text
+    assert [notice.partition("<lambda> ")[2] for notice in context.notices] == [
+        "took longer than 0.05 s; it was left behind"
+    ]
     hooks.timeout_seconds = 0
     with pytest.raises(InvalidInput, match="timeout_seconds is 0"):
         hooks.fire_session_start(context)

@@ -1,5 +1,6 @@
 """The loop: what a session records, and the same session again without its model and its tools."""
 
+import asyncio
 import json
 import re
 import socket
@@ -22,6 +23,7 @@ from refold.agent import (
     FunctionTool,
     Reply,
     UserMessageResult,
+    files_tool,
     rerun,
 )
 from tests.support.memories import Clock, assert_sound
@@ -59,12 +61,20 @@ def described(chat: Conversation) -> list[Any]:
     ]
 
 
+class Awaited:
+    """A model that is to be awaited."""
+
+    async def reply(self, *_: Any) -> Reply:
+        return Reply("hi")
+
+
 WRONG: list[tuple[int, Any, str]] = [
     (0, "zz", "AgentLoop takes a Memory, not str ('zz'); make one with Memory() or Memory(path)"),
     (1, "zz", "AgentLoop takes a Conversation, not str ('zz'); make one with memory.conversation('chat-42')"),
     (2, "zz", "AgentLoop takes a model with a method reply(messages, tools), not str; give an object of yours "),
     (2, object(), "AgentLoop takes a model with a method reply(messages, tools), not object; give an object of yours "),
     (2, SimpleNamespace(reply=5), "AgentLoop takes a model with a method reply(messages, tools), not SimpleNamespace;"),
+    (2, Awaited(), "the model's reply is asynchronous, and AgentLoop calls it without await; make it a plain method"),
 ]
 
 
@@ -77,6 +87,83 @@ def test_a_loop_of_something_else_is_refused_at_once_by_its_name(
     with pytest.raises(InvalidInput, match=f"^{re.escape(says)}"):
         AgentLoop(*given)
     assert memory.head == 0
+
+
+def test_a_conversation_of_another_memory_is_refused_before_anything_is_written(memory: Memory) -> None:
+    memory.add("One fact.")
+    head = memory.head
+    with Memory() as other, memory.fork("branch") as branch:
+        for wrong in (other, branch):
+            with pytest.raises(InvalidInput, match="'c' belongs to another memory, or to a fork"):
+                AgentLoop(memory, wrong.conversation("c"), Script())
+            with pytest.raises(InvalidInput, match="'c' belongs to another memory, or to a fork"):
+                memory.tools.context(wrong.conversation("c"))
+    assert memory.head == head + 1  # The fork.
+
+
+def test_a_model_that_turns_out_to_be_awaited_is_refused_with_the_way_on(memory: Memory) -> None:
+    chat = memory.conversation("c")
+    loop = AgentLoop(memory, chat, SimpleNamespace(reply=lambda *given: Awaited().reply(*given)))
+    with pytest.raises(
+        InvalidInput, match=r"the model's reply is asynchronous, .* asyncio.to_thread\(loop.run, text\)"
+    ):
+        loop.run("Hello!")
+    assert [message.content for message in chat.window()] == ["Hello!"]
+
+
+def test_on_an_event_loop_an_asynchronous_tool_is_the_hosts_mistake_and_a_thread_is_the_way(memory: Memory) -> None:
+    async def wait(number: int) -> str:
+        """Wait."""
+        await asyncio.sleep(0)
+        return f"waited {number}"
+
+    memory.tools.tool(wait)
+    model = Script(call("wait", number=1), Reply("Sorry."), call("wait", number=2), Reply("Done."))
+    loop = AgentLoop(memory, memory.conversation("c"), model)
+
+    async def work() -> None:
+        with pytest.raises(InvalidInput, match=r"'wait' is asynchronous, .* await asyncio.to_thread\(loop.run, text\)"):
+            loop.run("Wait.")
+        assert len(model.asked) == 1, "the model hears nothing of it"
+        assert (await asyncio.to_thread(loop.resume)).text == "Sorry."
+        assert (await asyncio.to_thread(loop.run, "Wait again.")).text == "Done."
+
+    asyncio.run(work())
+    outputs = [message.content for message in loop.chat.window() if message.role == "tool"]
+    assert outputs == ["Error: the session was interrupted before this call came back", "waited 2"]
+
+
+OWN = (
+    call("memory_set", key="diagnosis", value="asthma"),
+    call("journal_append", "c2", text="saw a doctor"),
+    call("memory", "c3", command="create", path="/memories/pills.txt", file_text="two a day"),
+)
+
+
+def test_users_of_one_store_see_only_their_own_profile_journal_and_files() -> None:
+    with Memory(clock_ns=Clock(), random_bytes=ids()) as memory, Memory(clock_ns=Clock(), random_bytes=ids()) as other:
+        for each in (memory, other):
+            each.tools.register(files_tool())
+        chat = memory.conversation("monday", project="shop/ada")
+        names: dict[str, Any] = {"profile": "ada", "journal": "ada", "files": "ada"}
+        AgentLoop(memory, chat, Script(*OWN, Reply("noted")), **names).run("Remember my asthma.")
+        view = call("memory", command="view", path="/memories")
+        for user, sees in (("ada", True), ("bob", False)):
+            names = dict.fromkeys(names, user)
+            model = Script(view, Reply("ok"))
+            AgentLoop(memory, memory.conversation(user, project=f"shop/{user}"), model, **names).run("Hello!")
+            shown = json.dumps(model.asked)
+            assert [word in shown for word in ("asthma", "saw a doctor", "pills.txt")] == [sees] * 3
+        assert [memory.profile().items(), memory.journal().recent(9), memory.files().list()] == [[], [], []]
+        assert described(rerun(chat, other, files="ada")) == described(chat)
+        assert other.profile("ada").items() == memory.profile("ada").items() == [("diagnosis", "asthma")]
+        for kept in (memory.profile("ada"), memory.journal("ada"), memory.files("ada")):
+            kept.erase()
+        assert memory.profile("ada").items() == [] == memory.files("ada").list()
+        assert memory.journal("ada").recent(9) == []
+        memory.conversation("ada").erase()
+        assert chat.erase().occurrences == 0
+        assert_sound(memory)
 
 
 def test_a_loop_has_no_attributes_but_its_own(memory: Memory) -> None:

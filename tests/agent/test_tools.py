@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import make_dataclass
 from functools import partial
 from typing import Annotated, Any
 
@@ -12,6 +13,7 @@ from msgspec import Meta, Struct
 from refold import InvalidInput, LimitExceeded, Memory
 from refold.agent import FunctionTool, ToolContext, ToolFailed, ToolRegistry
 from refold.limits import TOOL_ARGUMENTS_BYTES_MAX, TOOLS_COUNT_MAX
+from refold.views.session import ToolExecuted
 
 NAMES = [
     *("memory_write", "memory_read", "memory_set", "memory_delete", "memory_add", "memory_search"),
@@ -360,6 +362,31 @@ def test_whatever_a_tool_raises_or_returns_is_a_result(memory: Memory) -> None:
     assert memory.tools.execute("odd").text == "Error: execution failed: odd returned a object, which is no JSON value"
 
 
+Reading = make_dataclass("Reading", ["degrees"])
+
+
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        (float("nan"), " is nan"),
+        ({"a": [1.5, None, float("inf")]}, "['a'][2] is inf"),
+        ((None, {"null": (float("-inf"),)}), "[1]['null'][0] is -inf"),
+        (Reading(degrees=float("nan")), "['degrees'] is nan"),
+    ],
+)
+@pytest.mark.parametrize("record", [False, True])
+def test_a_number_that_json_cannot_hold_is_a_failure_and_not_null(
+    memory: Memory, value: object, place: str, *, record: bool
+) -> None:
+    memory.tools.register(FunctionTool("measure", "d", {}, lambda _, __: value))
+    context = memory.tools.context(memory.conversation("A"))
+    result = memory.tools.execute("measure", {}, context, record=record)
+    problem = f"the result of measure{place}, which JSON cannot hold; store None or a str"
+    assert (result.outcome, result.message) == ("failed", f"execution failed: {problem}")
+    memory.tools.register(FunctionTool("look", "d", {}, lambda _, __: {"null": [None, "null", 1.5]}))
+    assert memory.tools.execute("look", {}, context, record=record).value == {"null": [None, "null", 1.5]}
+
+
 def test_what_is_no_longer_wanted_does_not_run(memory: Memory) -> None:
     context = memory.tools.context(memory.conversation("A"), is_cancelled=lambda: True)
     assert memory.tools.execute("memory_write", {"action": "note", "value": "n"}, context).outcome == "cancelled"
@@ -384,8 +411,11 @@ def test_asynchronous_tools_run_in_both_ways(memory: Memory) -> None:
     assert memory.tools.execute("wait", {"text": "a"}).value == "aa"
 
     async def both() -> list[Any]:
-        inside = memory.tools.execute("wait", {"text": "a"})
-        assert "await execute_async instead" in inside.message
+        head = memory.head
+        context = memory.tools.context(memory.conversation("c"))
+        with pytest.raises(InvalidInput, match=r"the tool 'wait' is asynchronous, .* await tools.execute_async"):
+            memory.tools.execute("wait", {"text": "a"}, context, record=True)
+        assert memory.head == head
         execute = memory.tools.execute_async
         results = [await execute("wait", {"text": "b"}), await execute("echo", {"text": "c"}), await execute("no")]
         return [result.text for result in results]
@@ -398,6 +428,12 @@ class Place(Struct):
 
     city: str
     country: str = "Norway"
+
+
+class Sized(Struct):
+    """A place with its size."""
+
+    rooms: int
 
 
 class Odd:
@@ -428,6 +464,71 @@ def test_a_typed_function_is_a_tool(memory: Memory) -> None:
     assert told.value == {"said": "Oslo, Norway: rain for 2", "project": "default"}
     for wrong in ({"place": {"town": "Oslo"}}, {"place": {"city": "Oslo"}, "days": 0}, {}, {"place": 1, "x": 2}):
         assert memory.tools.execute("weather", wrong).is_error
+
+
+WHOLE: list[tuple[dict[str, Any], Any, Any]] = [
+    ({"type": "integer"}, 3.0, 3),
+    ({"type": "integer"}, -0.0, 0),
+    ({"type": ["integer", "null"]}, 3.0, 3),
+    ({"type": "integer", "maximum": 3}, 3.0, 3),
+    ({"enum": [1, 2]}, 2.0, 2),
+    ({"type": "number"}, 3.0, 3.0),
+    ({"type": ["integer", "number"]}, 3.0, 3.0),
+    ({}, 3.0, 3.0),
+    ({"anyOf": [{"type": "integer"}, {"type": "string"}]}, 3.0, 3),
+    ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, 3.0, 3.0),
+    ({"allOf": [{"$ref": "#/$defs/count"}]}, 3.0, 3),
+    ({"$ref": "#/$defs/loop"}, {"next": {"next": {"count": 3.0}}}, {"next": {"next": {"count": 3}}}),
+    ({"type": "array", "items": {"type": "integer"}}, [1.0, 2, 3.0], [1, 2, 3]),
+    ({"prefixItems": [{"type": "number"}, {"type": "integer"}], "items": {}}, [1.0, 2.0, 3.0], [1.0, 2, 3.0]),
+    (
+        {"properties": {"a": {"properties": {"b": {"type": "integer"}}}}},
+        {"a": {"b": 1.0}, "c": 1.0},
+        {"a": {"b": 1}, "c": 1.0},
+    ),
+    ({"additionalProperties": {"type": "integer"}}, {"a": 1.0, "b": [2.0]}, {"a": 1, "b": [2.0]}),
+    ({"anyOf": 5, "prefixItems": {}, "$ref": 3}, [3.0], [3.0]),
+]
+
+
+@pytest.mark.parametrize(("schema", "given", "got"), WHOLE)
+def test_a_whole_number_with_a_point_is_an_integer_where_the_schema_takes_no_other(
+    memory: Memory, schema: dict[str, Any], given: Any, got: Any
+) -> None:
+    seen: list[Any] = []
+    count, loop = {"type": "integer"}, {"properties": {"next": {"$ref": "#/$defs/loop"}, "count": {"type": "integer"}}}
+    parameters = {"type": "object", "properties": {"x": schema}, "$defs": {"count": count, "loop": loop}}
+    memory.tools.register(FunctionTool("see", "d", parameters, lambda arguments, _: seen.append(arguments["x"])))
+    arguments, chat = {"x": given}, memory.conversation("c")
+    result = memory.tools.execute("see", json.dumps(arguments), memory.tools.context(chat), record=True)
+    assert not result.is_error, result.message
+    assert repr(seen) == repr([got])
+    (event,) = [event for event, _ in chat.events() if isinstance(event, ToolExecuted)]
+    assert repr(json.loads(event.arguments)) == repr(arguments), "the record has what the model wrote"
+
+
+def test_typed_functions_take_whole_numbers_with_a_point(memory: Memory) -> None:
+    tools: ToolRegistry = memory.tools
+
+    @tools.tool
+    def add(
+        a: int,
+        others: list[int | None],
+        by_name: dict[str, int],
+        pair: tuple[str, int],
+        place: Sized,
+        share: float = 0.5,
+    ) -> str:
+        """Add."""
+        return repr((a, others, by_name, pair, place.rooms, share))
+
+    given = {"a": 3.0, "others": [1.0, None], "by_name": {"x": 2.0}, "pair": ["y", 4.0], "place": {"rooms": 5.0}}
+    told = memory.tools.execute("add", json.dumps(given | {"share": 1.0}))
+    assert told.value == "(3, [1, None], {'x': 2}, ('y', 4), 5, 1.0)"
+    for wrong in (3.5, "3.0", True, float("1e400")):
+        assert memory.tools.execute("add", given | {"a": wrong}).is_error
+    assert given["a"] == 3.0
+    assert type(given["a"]) is float, "the caller's own arguments stay as they are"
 
 
 def test_a_typed_function_may_be_asynchronous(memory: Memory) -> None:

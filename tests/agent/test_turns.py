@@ -103,15 +103,12 @@ def test_a_call_that_was_recorded_before_the_end_is_answered_with_its_result(
     chat = memory.conversation("c")
     calls = (Call("c1", "pay"), Call("c2", "pay"), Call("c3", "memory_write", json.dumps({"action": "set"})))
     loop = AgentLoop(memory, chat, Script(Reply(None, calls)))
-    append = AgentLoop._append
 
-    def cut_off(self: AgentLoop, role: str, content: str | None, **fields: Any) -> Any:
-        if role == "tool":
-            raise Ended
-        return append(self, role, content, **fields)
+    def cut_off(*_: Any, **__: Any) -> Any:
+        raise Ended
 
     with monkeypatch.context() as patch:
-        patch.setattr(AgentLoop, "_append", cut_off)
+        patch.setattr(AgentLoop, "_append_output", cut_off)
         with pytest.raises(Ended):
             loop.run("Pay.")
     assert AgentLoop(memory, chat, Script(Reply("Paid."))).resume().text == "Paid."
@@ -187,6 +184,58 @@ def test_a_guard_that_fails_lets_no_tool_run(memory: Memory) -> None:
     AgentLoop(memory, memory.conversation("c"), Script(call("rm"), Reply("No."))).run("Delete all.")
     assert done == []
     assert "raised ZeroDivisionError, so the call was not made" in str(said(memory)[2][1])
+
+
+EMPTY = "the model's answer is empty; resume() asks again"
+
+
+@pytest.mark.parametrize("text", [None, "", " \n"])
+def test_an_empty_reply_is_no_answer_and_the_question_can_be_asked_again(memory: Memory, text: str | None) -> None:
+    chat = memory.conversation("c")
+    model = Script(Reply(text), Reply(text), Reply("Hi."), Reply("Bye."))
+    loop = AgentLoop(memory, chat, model)
+    turn = loop.run("Hello!")
+    assert (turn.text, turn.steps, turn.stop_reason) == (text or "", 1, EMPTY)
+    assert said(memory) == [("user", "Hello!")]
+    assert loop.run("Hello!").stop_reason == EMPTY
+    assert (loop.resume().text, loop.run("Bye!").text) == ("Hi.", "Bye.")
+    assert said(memory) == [("user", "Hello!"), ("assistant", "Hi."), ("user", "Bye!"), ("assistant", "Bye.")]
+
+
+def test_an_empty_reply_after_calls_leaves_the_calls_and_their_results(memory: Memory) -> None:
+    model = Script(call("memory_write", action="note", value="n"), Reply(""), Reply("Noted."))
+    loop = AgentLoop(memory, memory.conversation("c"), model)
+    turn = loop.run("Note n.")
+    assert (turn.text, turn.steps, turn.stop_reason) == ("", 2, EMPTY)
+    assert loop.resume().text == "Noted."
+    assert [role for role, _ in said(memory)] == ["user", "assistant", "tool", "assistant"]
+
+
+def test_what_a_hook_leaves_empty_is_not_recorded_and_what_it_fills_is(memory: Memory) -> None:
+    texts = ["", "Filled."]
+    memory.hooks.register("after_llm", lambda *_: AfterLlmResult(replacement_text=texts.pop(0)))
+    loop = AgentLoop(memory, memory.conversation("c"), Script(Reply("Secret."), Reply(None)))
+    assert loop.run("Hello!").stop_reason == EMPTY
+    assert said(memory) == [("user", "Hello!")]
+    assert loop.resume().text == "Filled."
+    memory.hooks.register("after_llm", lambda *_: AfterLlmResult(block_reason="no"))
+    texts.append("")
+    assert AgentLoop(memory, memory.conversation("d"), Script(call("memory_read"))).run("Go.").stop_reason == "no"
+    assert said(memory, "d") == [("user", "Go.")]
+
+
+def test_a_session_with_empty_replies_runs_again() -> None:
+    with Memory(clock_ns=Clock(), random_bytes=ids()) as live, Memory(clock_ns=Clock(), random_bytes=ids()) as other:
+        chat = live.conversation("c")
+        replies = (Reply(None), Reply(""), call("memory_read"), Reply(None), Reply("Hi."), Reply(""), Reply("Bye."))
+        loop = AgentLoop(live, chat, Script(*replies))
+        loop.run("Hello!")
+        for _ in range(3):
+            loop.resume()
+        loop.run("Bye!")
+        loop.run("Are you there?")
+        assert described(rerun(chat, other)) == described(chat)
+        assert other.state_hash() == live.state_hash()
 
 
 # The beginning of a session.
@@ -337,11 +386,11 @@ def test_a_result_that_does_not_fit_the_window_is_an_error_to_the_model(memory: 
 def test_a_text_is_appended_though_others_write_to_the_conversation(
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chat, window, texts = memory.conversation("c"), Conversation.window, ["first", "second"]
+    chat, window, texts = memory.conversation("c"), Conversation.window, ["first", "second", "third"]
 
     def meanwhile(self: Conversation, last: int | None = None) -> list[Message]:
         found = window(self, last)
-        if last is not None and texts:
+        if texts:
             writer = Thread(target=chat.append, args=("assistant", texts.pop(0)))
             writer.start()
             writer.join()
@@ -349,7 +398,7 @@ def test_a_text_is_appended_though_others_write_to_the_conversation(
 
     monkeypatch.setattr(Conversation, "window", meanwhile)
     assert AgentLoop(memory, chat, Script(Reply("ok"))).run("Hello!").text == "ok"
-    assert [content for _, content in said(memory)] == ["first", "second", "Hello!", "ok"]
+    assert [content for _, content in said(memory)] == ["first", "second", "third", "Hello!", "ok"]
     assert_sound(memory)
 
 

@@ -63,7 +63,7 @@ class TestBisect:
         file.write_text("while True: pass")
         ended = refold("bisect", "trip", "--python", file)
         assert ended.code == 1
-        assert "when.py is no Python expression" in ended.err
+        assert "when.py is not a Python expression" in ended.err
 
     @pytest.mark.parametrize(
         ("arguments", "code", "said"),
@@ -72,10 +72,10 @@ class TestBisect:
             (("trip", "--key", "a=b", "--memory-lost", "x"), 2, "give one of"),
             (("--window-lacks", "x"), 2, "--window-lacks needs a CONVERSATION"),
             (("--key", "city"), 2, "--key is 'city'; give KEY=VALUE"),
-            (("trip", "--window-lacks", "never said"), 1, "'never said' was never in what conversation/trip shows"),
-            (("trip", "--window-lacks", "Bye"), 1, "it is not so at seq 13: message 13 still holds it;"),
-            (("trip", "--window-lacks", "XK-77", "--until", 12), 1, "it is not so at seq 12: message 11 still holds"),
-            (("--key", "city=Rome"), 1, "it is not so at seq 13;"),
+            (("trip", "--window-lacks", "never said"), 1, "'never said' was never in conversation/trip;"),
+            (("trip", "--window-lacks", "Bye"), 1, "it is not true at seq 13: message 13 still holds it;"),
+            (("trip", "--window-lacks", "XK-77", "--until", 12), 1, "it is not true at seq 12: message 11 still holds"),
+            (("--key", "city=Rome"), 1, "it is not true at seq 13;"),
             (("trap", "--key", "a=b"), 1, "did you mean 'trip'?"),
         ],
     )

@@ -37,7 +37,7 @@ def test_a_board_is_shown_with_what_lies_beneath(refold: Run) -> None:
     assert (shown.code, shown.err) == (0, "")
     for text in (
         "history_length 20",
-        "include_context True",
+        "include_context true",
         "session s-1",
         "project atlas",
         "active_node n-7",
@@ -70,7 +70,9 @@ def test_a_board_that_is_not_there_is_an_error(refold: Run, tmp_path: Path) -> N
         ended = refold("board", *arguments)
         assert (ended.code, ended.out) == (1, "")
         assert "nothing is on the board of" in ended.err
-    assert "project and node are required when session is missing" in refold("board", "--node", "n").err
+    for arguments in ([], ["--node", "n"], ["--project", "atlas"]):
+        refused = refold("board", *arguments).err
+        assert "project and node are required when session is missing; give a SESSION, or --project and" in refused
     assert refold("board", "--nonsense").code == 2
     assert refold("board", "s-1", "--db", tmp_path / "none").code == 1
     assert "--json" in refold("board", "--help").out

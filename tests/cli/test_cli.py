@@ -7,8 +7,10 @@ import signal
 import subprocess
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 
+import click
 import pytest
 
 from refold import Memory, StoreCorrupt
@@ -91,6 +93,32 @@ def test_every_verb_has_help_and_refuses_unknown_options(refold: Run, verb: str)
     assert refold(verb, "--nonsense").code == 2
 
 
+import_module("refold.cli.commands")  # Every module adds its own.
+GROUPS = {name: verb for name, verb in root.cli.commands.items() if isinstance(verb, click.Group)}
+
+
+@pytest.mark.parametrize("group", [(), *((name,) for name in GROUPS)])
+def test_no_line_of_a_list_of_commands_is_cut_short(
+    refold: Run, group: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    listed = refold(*group, "--help").out.partition("\nCommands:\n")[2].splitlines()
+    assert listed
+    assert [line for line in listed if line.endswith("...")] == []
+
+
+@pytest.mark.parametrize("group", [root.cli, *GROUPS.values()], ids=lambda group: group.name)
+def test_every_option_has_help(group: click.Group) -> None:
+    options = [
+        (name, option)
+        for name, verb in group.commands.items()
+        for option in verb.params
+        if isinstance(option, click.Option)
+    ]
+    assert options
+    assert [(name, option.name) for name, option in options if not option.help] == []
+
+
 def test_a_backup_is_made_and_recovered(store: Path, refold: Run, tmp_path: Path) -> None:
     made = refold("backup", tmp_path / "backup", "--db", store, "--json").json
     assert (made["path"], made["head"]) == (str(tmp_path / "backup"), 57)
@@ -126,7 +154,7 @@ def test_a_backup_that_cannot_be_says_why(store: Path, refold: Run, tmp_path: Pa
 def test_an_option_before_its_command_is_told_where_it_belongs(refold: Run) -> None:
     ended = refold("--db", "store", "list")
     assert ended.code == 2
-    assert "Options come behind the command, as in `refold list --db PATH`" in ended.err
+    assert "Options go after the command, as in `refold list --db PATH`" in ended.err
 
 
 def test_an_unknown_verb_is_wrong_usage(refold: Run) -> None:
@@ -167,17 +195,17 @@ def test_a_failed_import_leaves_nothing_or_says_what_it_took(refold: Run, tmp_pa
     file.write_text('[{"role": "robot", "content": "Hi"}]\n')
     ended = refold("import", file, "--db", tmp_path / "store")
     assert (ended.code, ended.out) == (1, "")
-    assert f"{file}: nothing of it was taken" in ended.err
+    assert f"{file}: nothing was imported" in ended.err
     assert [path.name for path in tmp_path.iterdir()] == [file.name], "no store, and nothing half made"
     good = "".join(f'[{{"role": "user", "content": "Hi {number}"}}]\n' for number in range(3))
     file.write_text(good + "{broken\n")
     ended = refold("import", file, "--db", tmp_path / "store")
     assert (ended.code, "line 4 is no conversation in JSON" in ended.err) == (1, True)
-    assert "what comes before that was taken: 6 events with 3 messages, in 3 streams" in ended.err
+    assert "everything before the error was imported: 6 events with 3 messages, in 3 streams" in ended.err
     assert sorted(path.name for path in tmp_path.iterdir()) == [file.name, "store"]
     file.write_text(good + '[{"role": "user", "content": "Hi 3"}]\n')
     assert (
-        "4 conversations, 1 message, 2 events, 3 messages known before"
+        "4 conversations, 1 message, 2 events, 3 messages already known"
         in refold("import", file, "--db", tmp_path / "store").out
     )
     assert refold("verify", "--db", tmp_path / "store").code == 0
@@ -246,6 +274,23 @@ def test_messages_are_exported_in_the_form_of_openai(store: Path, refold: Run, t
     assert sorted(path.name for path in tmp_path.iterdir()) == ["chats.jsonl", store.name]
 
 
+@pytest.mark.parametrize("form", ["refold", "openai"])
+def test_an_export_replaces_a_file_only_if_that_is_given(store: Path, refold: Run, tmp_path: Path, form: str) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text("before", encoding="utf-8")
+    refused = refold("export", "--format", form, path)
+    assert (refused.code, refused.out) == (1, "")
+    assert refused.err == (
+        f"refold: {path} is there already; give a path where nothing is, or --overwrite to replace it\n"
+    )
+    assert path.read_text(encoding="utf-8") == "before"
+    inside = refold("export", "--format", form, "--overwrite", store / "data.mdb")
+    assert (inside.code, inside.out) == (1, "")
+    assert "lies in the store" in inside.err
+    assert refold("export", "--format", form, "--overwrite", path).code == 0
+    assert path.read_text(encoding="utf-8") == refold("export", "--format", form).out
+
+
 def test_list_names_conversations_and_snapshots(store: Path, refold: Run) -> None:
     refold("snapshot", CHAT, "noon", "--db", store)
     with Memory(store) as memory:
@@ -290,7 +335,7 @@ def test_show_shows_now_and_then(store: Path, refold: Run) -> None:
 def test_an_unknown_conversation_is_an_error(store: Path, refold: Run, verb: tuple[str, ...]) -> None:
     ended = refold(*verb, "--db", store)
     assert (ended.code, ended.out) == (1, "")
-    assert ended.err == "refold: there is no conversation 'none'; `refold list` shows those that there are\n"
+    assert ended.err == "refold: there is no conversation 'none'; `refold list` shows the existing ones\n"
 
 
 @pytest.mark.parametrize(("at", "code"), [("99999", 1), ("-1", 1), ("noon", 2), ("2024-05-20", 1)])
@@ -359,10 +404,10 @@ def test_replay_says_at_its_end_how_many_events_between_its_own_are_of_others(tm
         chat.append("user", "x")
         memory.add("The last one is behind it.")
         assert [stamp.seq for _, stamp in chat.events()] == [2, 3, 4, 7, 9, 10]
-    of_others = " of other streams or of forks; see `refold log`\n"
+    of_others = " of other streams or forks in between; see `refold log`\n"
     own = ("replay", "c", "--db", tmp_path / "store")
-    assert refold(*own).err == f"between these lie 3 events{of_others}"
-    assert refold(*own, "--from", 7).err == f"between these lie 1 event{of_others}"
+    assert refold(*own).err == f"not shown: 3 events{of_others}"
+    assert refold(*own, "--from", 7).err == f"not shown: 1 event{of_others}"
     assert [refold(*own, *rest).err for rest in (["--from", 9], ["--json"], ["--from", 11])] == ["", "", ""]
 
 
@@ -391,7 +436,7 @@ def test_diff_compares_seqs_times_and_conversations(store: Path, refold: Run) ->
     assert "+ scratch.entries" in text
     assert refold("diff", 59, "2100-01-01T00:00:00Z", "--json").json["changes"] == []
     unknown = refold("diff", "none", CHAT)
-    assert (unknown.code, "'none' is no seq, no time, and no conversation" in unknown.err) == (1, True)
+    assert (unknown.code, "'none' is not a seq, a time or a conversation" in unknown.err) == (1, True)
     assert refold("diff", 1).code == 2
 
 
@@ -402,7 +447,7 @@ def test_a_snapshot_is_forked_from_and_restored(store: Path, refold: Run) -> Non
         memory.conversation(CHAT).clear_window()
     restored = refold("restore", CHAT, "noon", "--json").json
     assert restored["messages"] == before["messages"]
-    assert refold("restore", CHAT, "noon").out.startswith(f"{CHAT} goes on from noon: Conversation(")
+    assert refold("restore", CHAT, "noon").out.startswith(f"restored {CHAT} to noon: Conversation(")
     forked = refold("fork", CHAT, "other", "--at", 4, "--json").json
     assert [message["seq"] for message in forked["messages"]] == [2, 3, 4]
     taken = refold("fork", CHAT, "other")
@@ -555,12 +600,12 @@ def test_what_holds_a_text_is_erased_wherever_it_is(store: Path, refold: Run, mo
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     refused = refold("erase", "--text", "XK-4711-Q")
     assert (refused.code, "nothing was changed" in refused.err) == (1, True)
-    assert "all events that hold 'XK-4711-Q', and what was derived" in refused.err
+    assert "Erase the 2 events that contain 'XK-4711-Q', and what was derived" in refused.err
     assert refold("erase", "--text", "abc", "--yes").code == 1
     erased = refold("erase", "--text", "XK-4711-Q", "--yes")
     assert (erased.code, "2 events erased" in erased.out) == (0, True), erased
     unheld = refold("erase", "--text", "XK-4711-Q", "--yes")
-    assert (unheld.code, unheld.out, "no event holds 'XK-4711-Q'" in unheld.err) == (1, "", True)
+    assert (unheld.code, unheld.out, "no event contains 'XK-4711-Q'" in unheld.err) == (1, "", True)
     assert not any(b"XK-4711-Q" in path.read_bytes() for path in store.iterdir())
     with Memory(store) as memory:
         assert_sound(memory)
@@ -592,6 +637,9 @@ def test_the_question_lists_what_an_erasure_takes_along(
         many = memory.conversation("many").append("user", "Many things.", tokens=5)
         for number in range(20):
             memory.profile().set(f"thing {number}", "yes", sources=[many])
+        brief = memory.conversation("brief", window_tokens=10, eviction="summary")
+        said = [brief.append("user", text, tokens=5) for text in ("Hi!", "I am Bob.", "Bye!")]
+        brief.summarize(lambda *_: "It was said hi.")
         head = memory.head
     for arguments in (("--seq", told.seq), ("told",), ("--text", "I am Ada, and")):
         monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
@@ -605,8 +653,50 @@ def test_the_question_lists_what_an_erasure_takes_along(
     assert "and 8 more" in asked.err
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     assert "got the value" not in refold("erase", "--seq", many.seq, "--keep-derived").err
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    asked = refold("erase", "--seq", said[0].seq)
+    assert "in conversation/brief: a summary of what had left came into the window: 'It was said hi.'" in asked.err
+    assert "derived from them (1 event)" in asked.err
     with Memory(store) as memory:
         assert memory.head == head
+
+
+@pytest.mark.parametrize("more", [(), ("--keep-derived",)])
+def test_the_question_says_how_many_events_hold_a_text(
+    store: Path, refold: Run, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
+) -> None:
+    with Memory(store) as memory:
+        chat = memory.conversation("plans")
+        rest = "\x1b[2J\n" + 90 * "x"
+        said = [chat.append("user", f"We talked about the pl\u00e4n {n}.{rest}", tokens=5) for n in range(50)]
+        memory.profile().set("pl\u00e4n", "talked about", sources=[said[49]])
+        memory.erase([said[0]])
+        head = memory.head
+
+    def ask(*arguments: object) -> str:
+        monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+        asked = refold("erase", *arguments, *more)
+        assert asked.code == 1, asked
+        assert "nothing was changed" in asked.err
+        return asked.err
+
+    many = ask("--text", "the pl\u00e4n")
+    assert "Erase the 49 events that contain 'the pl\u00e4n'" in many
+    assert many.count(" in conversation/plans: user wrote") == 12
+    assert f"seq {said[1].seq} in conversation/plans: user wrote 'We talked about the pl\u00e4n 1." in many
+    assert "and 37 more" in many
+    assert ("\x1b" in many, "x" * 90 in many) == (False, False)
+    assert ("key 'pl\u00e4n' of the profile" in many, "(1 event)" in many) == (not more, not more)
+    one = ask("--text", "the pl\u00e4n 42")
+    assert "Erase the 1 event that contains 'the pl\u00e4n 42'" in one
+    assert "more" not in one
+    assert "Erase the 3 events given or found to contain 'the pl\u00e4n 42'" in ask(
+        "--seq", said[7].seq, "--seq", said[8].seq, "--text", "the pl\u00e4n 42"
+    )
+    with Memory(store) as memory:
+        assert memory.head == head
+    nothing = refold("erase", "--text", "of which there is nothing", *more)
+    assert (nothing.code, "Erase" in nothing.err, "no event contains" in nothing.err) == (1, False, True)
 
 
 def test_erase_says_what_it_reached(store: Path, refold: Run) -> None:
@@ -617,8 +707,8 @@ def test_erase_says_what_it_reached(store: Path, refold: Run) -> None:
     assert unknown.code == 1
     assert f"there is no conversation '{CHAT}s'; did you mean '{CHAT}'?" in unknown.err
     whole = refold("erase", CHAT, "--yes")
-    assert "events erased, 0 derived from them, now conversation/erased-" in whole.out
-    assert re.search(r"\d+ of their texts and values in [\d,]+ bytes of \d files are", whole.out)
+    assert "events erased, 0 derived from them, renamed to conversation/erased-" in whole.out
+    assert re.search(r"searched [\d,]+ bytes of \d files for \d+ of their texts and values: still found", whole.out)
     assert "beyond reach: exports and backups" in whole.out
     assert CHAT not in refold("list", "--json").out
     assert refold("verify").code == 0
@@ -632,7 +722,7 @@ def test_files_of_one_name_are_not_taken_for_one_session(refold: Run, tmp_path: 
         file.write_text('[{"role": "user", "content": "Hi"}]')
     ended = refold("import", *files, "--db", tmp_path / "store")
     assert (ended.code, (tmp_path / "store").exists()) == (2, False)
-    assert "have one name, by which conversations are told apart that have no id; rename one" in ended.err
+    assert "have the same name, which identifies conversations without an id; rename one" in ended.err
     assert refold("import", files[0], files[0], "--db", tmp_path / "store").code == 0
 
 
@@ -643,5 +733,5 @@ def test_files_behind_one_that_fails_are_named(refold: Run, tmp_path: Path) -> N
     files = [tmp_path / f"{name}.json" for name in ("good", "bad", "later", "last")]
     ended = refold("import", *files, "--format", "openai", "--db", tmp_path / "store")
     assert ended.code == 1
-    assert f"not looked at: {files[2]}, {files[3]}" in ended.err
+    assert f"not imported: {files[2]}, {files[3]}" in ended.err
     assert "1 message" in ended.out

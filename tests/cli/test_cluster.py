@@ -42,14 +42,14 @@ def test_it_tells_the_story(monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
     (killed, next_leader) = re.findall(r"n(\d) was killed after|then n(\d) led", ended.out)
     assert killed[0] != next_leader[1]
     assert "   3 servers have the same 301 messages\n" in ended.out
-    assert "300 messages were acknowledged, and 300 are in the log, exactly those: yes\n" in ended.out
+    assert "300 messages were acknowledged, and 300 are in the log, exactly the same: yes\n" in ended.out
     assert "equal, to the last byte\n" in ended.out
 
 
 def test_it_keeps_no_store(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     ended = running(monkeypatch, capfd)("demo", "--cluster", "--db", tmp_path / "store")
     assert ended.code == 2
-    assert "--cluster keeps its log on servers of its own; leave --db out" in ended.err
+    assert "--cluster keeps its log on its own servers; leave --db out" in ended.err
 
 
 def test_without_a_server_it_says_what_to_install(

@@ -44,12 +44,13 @@ def test_it_tells_the_story_of_an_agent_that_forgot() -> None:
     assert f"event  2  Alice said: {told}\n" in parts["3"]
     assert "event 17  The agent forgot it, because 69 tokens did not fit into 60:\n" in parts["3"]
     assert (
-        "event 23  The model was shown a window of 6 messages and asked for a snack; nuts were in none.\n" in parts["3"]
+        "event 23  The model was shown a window of 6 messages and asked for a snack; none mentioned nuts.\n"
+        in parts["3"]
     )
     assert "kept:  Alice is allergic to nuts.\n" in parts["4"]
     assert "agent  An apple. Nothing with nuts, as you are allergic.\n" in parts["4"]
-    assert f"The first try is still in the log, as it was: {nuts}\n" in parts["4"]
-    assert "opened again: 20 messages, exactly those that were acknowledged: yes\n" in parts["5"]
+    assert f"The first attempt is still in the log, unchanged: {nuts}\n" in parts["4"]
+    assert "reopened: 20 messages, exactly the acknowledged ones: yes\n" in parts["5"]
     hashes = re.findall(r"hash of the \w+ +([0-9a-f]{64})\n", parts["6"])
     assert len(hashes) == 2
     assert hashes[0] == hashes[1]
@@ -89,13 +90,15 @@ def test_it_counts_as_the_command_line_does(
     refold = running(monkeypatch, capfd)
     monkeypatch.setenv("REFOLD_DB", str(tmp_path / "kept"))
     log = refold("log")
-    own, forked = re.findall(r"(\d+) of them are of this memory, as `refold log` lists, and (\d+) of the fork", shown)[
-        0
-    ]
+    own, forked = re.findall(
+        r"(\d+) of them belong to this memory, as `refold log` lists them, and (\d+) to the fork", shown
+    )[0]
     assert len(log.out.splitlines()) == int(own)
-    assert log.err == f"{forked} of the {int(own) + int(forked)} events are of forks (second-try) and not listed here\n"
-    assert f"all {int(own) + int(forked)} events are played again" in shown
-    assert re.search(rf"events +{int(own) + int(forked)}  with those of 1 fork;", refold("stats").out)
+    assert (
+        log.err == f"{forked} of the {int(own) + int(forked)} events belong to forks (second-try) and are not listed\n"
+    )
+    assert f"all {int(own) + int(forked)} events are replayed" in shown
+    assert re.search(rf"events +{int(own) + int(forked)}  including 1 fork;", refold("stats").out)
     (size,) = re.findall(r"shown a window of (\d+) messages", shown)
     assert f"window  {size} messages" in refold("show", "--context", 23).out
 
@@ -130,7 +133,7 @@ def test_it_fails_where_an_acknowledged_message_is_missing(
 
     monkeypatch.setattr(demo, "_crash", told_more)
     assert run_inside(monkeypatch) == 1
-    assert "exactly those that were acknowledged: NO" in capfd.readouterr().out
+    assert "exactly the acknowledged ones: NO" in capfd.readouterr().out
 
 
 def test_it_says_so_where_the_child_cannot_run(

@@ -175,14 +175,14 @@ class TestDamage:
         [
             ("meta", {"format": msgspec.msgpack.encode(FORMAT + 1)}, "format", (f"format {FORMAT + 1}", 1)),
             ("meta", {"format": msgspec.msgpack.encode(FORMAT - 1)}, "format", (f"format {FORMAT - 1}", 1)),
-            ("meta", {"format": None}, "format", ("says no format", 1)),
+            ("meta", {"format": None}, "format", ("names no format", 1)),
             ("meta", {"format": b"\xc1"}, "format", ("cannot be read", 1)),
             ("meta", {"tags": b"\xc1"}, "event kinds", ("cannot be read", 3)),
             ("log", {"\x7f" * 8: b"x"}, "log", ("the last record is damaged", 3)),
             ("log", {"\0" * 7 + "\x02": b"x" * 200}, "log", ("the last record is damaged", 3)),
-            ("log", {"\x7f" * 8: sealed(1, [b"one", b"two"])[0][1]}, "log", ("ends at seq 2, and its key", 3)),
+            ("log", {"\x7f" * 8: sealed(1, [b"one", b"two"])[0][1]}, "log", ("ends at seq 2, but its key", 3)),
             ("checkpoints", {"\0" * 12: b"x"}, "tail", ("is damaged", 3)),
-            ("checkpoints", {"\0" * 12: SEQ.pack(5)}, "tail", ("reach 3 events behind the head", 3)),
+            ("checkpoints", {"\0" * 12: SEQ.pack(5)}, "tail", ("reaching 3 events past the head", 3)),
         ],
     )
     def test_of_a_row(
@@ -200,7 +200,7 @@ class TestDamage:
     def test_of_a_log_whose_end_is_gone(self, store: Path) -> None:
         rows(store, "log", **{SEQ.pack(2).decode(): None})
         assert found(store, "log").message == "no events yet"
-        assert "reach 2 events behind the head" in found(store, "tail").message
+        assert "reaching 2 events past the head" in found(store, "tail").message
         assert examine(str(store)).exit_code == 3
 
 
@@ -225,8 +225,8 @@ class TestWhoHoldsIt:
             assert found(store, "readers").state == "ok"
             killed.kill()
             check = found(store, "readers")
-            assert (check.state, check.message.endswith(f"that are gone: {killed.pid}")) == ("warn", True)
-            assert check.next_step == "open the store once, which clears them"
+            assert (check.state, check.message.endswith(f"that have ended: {killed.pid}")) == ("warn", True)
+            assert check.next_step == "open the store once to clear them"
             assert found(store, "readers") == check
             Memory(store, readonly=True).close()
             assert found(store, "readers").state == "ok"
@@ -262,7 +262,7 @@ class TestSurroundings:
         for name in ("_MOUNTS", "_LOCKS"):
             monkeypatch.setattr(inspect, name, str(tmp_path / "none"))
         for name in ("file system", "writers"):
-            assert (found(store, name).state, "does not say" in found(store, name).message) == ("ok", True)
+            assert (found(store, name).state, "does not report" in found(store, name).message) == ("ok", True)
 
     def test_what_may_not_be_seen(self, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def refuse(_: str) -> None:
@@ -304,7 +304,7 @@ def test_an_erasure_that_was_cut_off(store: Path) -> None:
         assert child.read() == ""  # It has ended.
     check = found(store, "unfinished")
     assert (check.state, examine(str(store)).exit_code) == ("warn", 0)
-    assert "was cut off and has left" in check.message
+    assert "was interrupted and has left" in check.message
     Memory(store, readonly=True).close()
     assert found(store, "unfinished").state == "warn"
     Memory(store).close()
@@ -318,7 +318,7 @@ def test_a_backup_that_was_cut_off(store: Path) -> None:
     with building(str(target), "a backup", outside=str(store), may_be_empty=False) as made:
         check = found(store, "unfinished")
         assert (check.state, str(Path(made).parent) in check.message) == ("ok", True)
-    assert found(store, "unfinished").message == "nothing unfinished lies beside it"
+    assert found(store, "unfinished").message == "nothing unfinished beside the store"
     site = store.with_name(f".other{SITE_SUFFIX}")
     (site / "store").mkdir(parents=True)
     check = found(store, "unfinished")
@@ -346,7 +346,7 @@ HUGE = TAIL_EVENTS_MAX + 11
 @pytest.mark.parametrize(
     ("name", "changed", "state", "words"),
     [
-        ("map", {"file_bytes": 2**39 + 1}, "warn", "begin a new store"),
+        ("map", {"file_bytes": 2**39 + 1}, "warn", "start a new store"),
         ("map", {"file_bytes": 2**29 + 1, "map_bytes": 2**30}, "warn", "ulimit -v"),
         ("readers", {"readers": (ReaderSlot(os.getpid(), None),) * 600}, "warn", "600 of 1024"),
         ("tail", {"rows": (None, None)}, "ok", "scans 10 events"),
@@ -361,7 +361,7 @@ HUGE = TAIL_EVENTS_MAX + 11
             "pages",
             {"readers": (ReaderSlot(7, 3_999), ReaderSlot(8, 4_500))},
             "warn",
-            "process 7 began to read 1,001 commits",
+            "process 7 started reading 1,001 commits",
         ),
         ("pages", {"pages": 200_000, "used_pages": 90_000}, "warn", "110,000 of 200,000 pages"),
         ("pages", {"pages": 200_000, "used_pages": 110_000}, "ok", "90,000 of 200,000 pages"),

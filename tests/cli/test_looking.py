@@ -95,7 +95,7 @@ class TestWholeTexts:
             ("three", "--seq", 3, "--context", 35): "CONVERSATION and --seq and --context were given together; ",
             (): "",
         }
-        advice = "give a CONVERSATION, or --seq and that of an event, or --context and that of a context"
+        advice = "give a CONVERSATION, --seq with the seq of an event, or --context with the seq of a context"
         for arguments, found in given.items():
             shown = refold("show", *arguments)
             assert (shown.code, shown.err.splitlines()[-1]) == (2, f"Error: {found}{advice}")
@@ -124,6 +124,9 @@ class TestWholeTexts:
         early = refold("show", "chat-42", "--at", 1)
         assert (early.code, early.out) == (1, "")
         assert "chat-42 began at seq 2, after seq 1" in early.err
+        fork = refold("fork", "chat-42", "early", "--at", 1)
+        assert (fork.code, fork.out) == (1, "")
+        assert "conversation/chat-42 began at seq 2, after seq 1; give a seq from 2 on" in fork.err
 
     def test_a_context_is_shown_with_the_messages_of_its_window(self, store: Path, refold: Run) -> None:
         with Memory(store) as memory:
@@ -188,7 +191,7 @@ class TestNamesThatDoNotExist:
     def test_a_default_project_that_is_empty_says_which_there_are(self, refold: Run) -> None:
         ended = refold("memories")
         assert (ended.code, ended.out) == (0, "")
-        assert "the project default holds nothing; --project takes one of acme" in ended.err
+        assert "project default is empty; --project selects another: acme" in ended.err
 
     def test_nothing_alike_is_nothing_said(self) -> None:
         assert nearest("zzz", ["chat-42", "other"]) == ""
@@ -358,16 +361,16 @@ class TestWhy:
             for _ in range(9):
                 memory.show(memory.context(memory.conversation("chat-42"), query="port 8080", project="acme"))
         lines = refold("why", "The port is 8080.").out.splitlines()
-        assert lines[0].startswith("memory of seq 8 in project/acme: it is there since seq 8, ")
+        assert lines[0].startswith("memory of seq 8 in project/acme: present since seq 8, ")
         assert sum("  shown" in line for line in lines) == 4
-        assert any("6 earlier not printed" in line for line in lines)
+        assert any("6 earlier ones not printed" in line for line in lines)
         assert sum("  shown" in line for line in refold("why", "The port is 8080.", "--full").out.splitlines()) == 9
 
 
 def test_a_conversation_that_waits_for_an_answer_says_so(store: Path, refold: Run) -> None:
     with Memory(store) as memory:
         seq = memory.conversation("open").append("user", "Is anybody there?").seq
-    told = f"message {seq} has no answer; AgentLoop.resume(), or the framework that wrote it, goes on"
+    told = f"message {seq} has no answer; continue with AgentLoop.resume() or the framework that wrote it"
     assert told in refold("show", "open").out
     with Memory(store) as memory:
         memory.conversation("open").append("assistant", "Yes.")

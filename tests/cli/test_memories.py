@@ -114,21 +114,21 @@ def test_a_search_that_finds_nothing_says_why(store: Path, refold: Run) -> None:
     found = refold("search", "quarterly taxes of Liechtenstein", *TALK)
     assert (found.code, found.out) == (0, "")
     assert re.fullmatch(
-        r"none of the 5 memories of project talk-1 was found with a score of .* or more; --floor 0 .*\n", found.err
+        r"none of the 5 memories of project talk-1 matched with a score of .* or more; --floor 0 .*\n", found.err
     )
     assert refold("search", "tax", *TALK, "--min-importance", 1).err.startswith(
-        "none of the 5 memories of project talk-1 was"
+        "none of the 5 memories of project talk-1 matched"
     )
     empty = refold("search", "beans")
     assert (empty.code, empty.out) == (0, "")
-    assert empty.err == "the project default holds nothing; --project takes one of talk-1, talk-2\n"
+    assert empty.err == "project default is empty; --project selects another: talk-1, talk-2\n"
     with Memory(store.with_name("talk")) as memory:
         memory.conversation("c").append("user", "beans")
     without = refold("search", "beans", "--db", store.with_name("talk")).err
-    assert without.splitlines()[1] == "to search what conversations hold, give --messages"
-    assert refold("search", "zyzzyva", "--messages").err == "no message has one of these words\n"
+    assert without.splitlines()[1] == "to search conversations, give --messages"
+    assert refold("search", "zyzzyva", "--messages").err == "no message contains any of these words\n"
     signs = refold("search", "\N{PARTY POPPER}", "--messages").err.splitlines()
-    assert signs[0].endswith("has no letter and no digit to search for; `refold why TEXT` finds any text")
+    assert signs[0].endswith("has no letters or digits to search for; `refold why TEXT` finds any text")
     assert refold("search", "\N{PARTY POPPER}", *TALK).err.splitlines()[0] == signs[0]
 
 
@@ -206,7 +206,7 @@ def test_importance_decays_once_a_day_and_what_is_left_is_pruned(store: Path, re
     # The facts of the second session happened six whole days ago, five minutes less than seven.
     dry = refold("decay", *TALK, "--dry-run", "--json").json
     assert (dry["dry_run"], dry["changed"]) == (True, 5)
-    assert refold("decay", *TALK, "--dry-run").out == "talk-1: would be: 5 changed\n"
+    assert refold("decay", *TALK, "--dry-run").out == "talk-1: 5 changed (dry run)\n"
     assert refold("decay", *TALK).out == "talk-1: 5 changed\n"
     assert refold("decay", *TALK).out == "talk-1: nothing to do\n"
     importances = {
@@ -214,7 +214,7 @@ def test_importance_decays_once_a_day_and_what_is_left_is_pruned(store: Path, re
     }
     assert importances["Bob wished a happy new year."] == pytest.approx(0.5 * 0.95 ** (6 / 7))
     refold("add", "Ada has a dog.", "--importance", 0.05, *TALK)
-    assert refold("prune", 0.1, *TALK, "--dry-run").out == "talk-1: would be: 1 removed\n"
+    assert refold("prune", 0.1, *TALK, "--dry-run").out == "talk-1: 1 removed (dry run)\n"
     assert refold("memories", *TALK, "--json").json["count"] == 6
     assert refold("prune", 0.1, *TALK).out == "talk-1: 1 removed\n"
     assert refold("prune", 2, *TALK).code == 1
@@ -223,7 +223,7 @@ def test_importance_decays_once_a_day_and_what_is_left_is_pruned(store: Path, re
 
 def test_what_says_the_same_is_merged(store: Path, refold: Run) -> None:
     refold("add", "Ada planted beans!", *TALK)
-    assert refold("compact", *TALK, "--dry-run").out == "talk-1: would be: 1 merged\n"
+    assert refold("compact", *TALK, "--dry-run").out == "talk-1: 1 merged (dry run)\n"
     assert refold("compact", *TALK, "--threshold", 1.0).out == "talk-1: nothing to do\n"
     merged = refold("compact", *TALK, "--json").json
     assert merged == {"project": "talk-1", "dry_run": False, "changed": 0, "removed": 0, "merged": 1}
@@ -266,7 +266,7 @@ def test_messages_that_wait_for_their_vectors_are_counted(tmp_path: Path, refold
         chat.append("assistant", "Then we wait for beans.")
     found = refold("search", "beans", "--messages", "--db", tmp_path / "embedded", "--json")
     assert (found.json["pending"], len(found.json["hits"])) == (2, 2)
-    assert found.err == "2 messages have no vector yet and were compared by their words alone\n"
+    assert found.err == "2 messages without a vector yet, matched by words only\n"
 
 
 @pytest.mark.usefixtures("store")
@@ -308,7 +308,7 @@ def test_everything_is_embedded_anew_and_searched_with_that_embedder(
     from refold import embedders
 
     monkeypatch.setattr(embedders, "WordLlamaEmbedder", Letters)
-    assert refold("reembed").out == "refold-hash-1 (512 numbers): nothing to do\n"
+    assert refold("reembed").out == "refold-hash-1 (512 dimensions): nothing to do\n"
     told = refold("reembed", "--embedder", "wordllama", "--json").json
     assert told == {"model": "letters", "dim": 3, "projects": 2, "vectors": 6}
     refused = refold("search", "beans", *TALK)
@@ -318,9 +318,10 @@ def test_everything_is_embedded_anew_and_searched_with_that_embedder(
     monkeypatch.setenv("REFOLD_EMBEDDER", "wordllama")
     assert refold("add", "A bean.", *TALK).code == 0
     assert refold("compact", *TALK, "--dry-run").code == 0
-    assert refold("reembed").out == "letters (3 numbers): nothing to do\n"
+    assert refold("reembed").out == "letters (3 dimensions): nothing to do\n"
     assert (
-        refold("reembed", "--embedder", "hashed").out == "refold-hash-1 (512 numbers): 7 vectors, 2 projects switched\n"
+        refold("reembed", "--embedder", "hashed").out
+        == "refold-hash-1 (512 dimensions): 7 vectors, 2 projects switched\n"
     )
     assert refold("verify", "--db", store).code == 0
 

@@ -43,7 +43,7 @@ def test_it_writes_the_files_and_takes_edits_back(tmp_path: Path, store: Path) -
     assert (first.returncode, first.stdout) == (0, "202611/20261121.md: written\nprofile.json: written\n")
     assert facts_in(directory) == {"theme": "dark"}
     again = ran(directory, "--db", store)
-    assert (again.returncode, again.stdout) == (0, "in step at seq 2\n")
+    assert (again.returncode, again.stdout) == (0, "in sync at seq 2\n")
     put_facts(directory, {"pet": "cat"})
     check = ran(directory, "--check", "--db", store)
     assert (check.returncode, check.stdout.splitlines()[:2]) == (
@@ -64,7 +64,7 @@ def test_conflicts_and_problems_are_an_error(tmp_path: Path, store: Path) -> Non
         memory.profile().set("theme", "light")
     put_facts(directory, {"theme": "blue"})
     conflict = ran(directory, "--db", store)
-    assert (conflict.returncode, "the hand's side is in profile.json.conflict-" in conflict.stdout) == (1, True)
+    assert (conflict.returncode, "the edited version is in profile.json.conflict-" in conflict.stdout) == (1, True)
     (directory / "profile.json").write_text("{", encoding="utf-8")
     problem = ran(directory, "--db", store)
     assert (problem.returncode, "profile.json: is no JSON" in problem.stdout) == (1, True)

@@ -32,7 +32,7 @@ def exported(store: Path, path: Path) -> list[dict[str, Any]]:
     """Return the events as the export tells them: no fold of refold takes part in what is made of these."""
     with Memory(store, readonly=True) as memory:
         memory.export(path)
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()[1:]]
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()[1:-1]]
 
 
 def said_in(events: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:

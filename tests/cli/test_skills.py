@@ -7,7 +7,7 @@ import pytest
 
 from refold import Memory
 from refold.cli import skills
-from refold.skills import library_of
+from refold.skills import SkillRoots, library_of, skills_of
 from refold.skills.format import PHASES, SOURCES
 from refold.views.skills import STATUSES
 from tests.support.command import Run, running
@@ -105,7 +105,7 @@ def test_the_list_is_of_every_source(refold: Run) -> None:
 def test_a_skill_is_shown_without_what_steers_a_terminal_and_its_hooks_are_not_run(refold: Run) -> None:
     shown = refold("skills", "show", "deploy")
     assert "Ask \\x1b[31mfirst." in shown.out
-    assert "hooks, never run: at the end: rm -rf /" in shown.out
+    assert "hooks (never run): at the end: rm -rf /" in shown.out
     assert "file: checks.md" in shown.out
     assert "used: 1 time, last at 2" in shown.out
     assert "success rate 1.00" in shown.out
@@ -201,6 +201,31 @@ def test_what_was_learned_is_reviewed_exported_and_deleted(project: Path, refold
     assert refold("skills", "delete", "release").out.startswith("deleted library/")
     assert refold("skills", "delete", "release").code == 1
     assert refold("skills", "overview").out.splitlines()[0] == "total: 3"
+
+
+def test_the_overview_names_each_problem_that_it_counts(project: Path, refold: Run) -> None:
+    (project / "CLAUDE.md").write_bytes(b"Say \xff.\n")
+    with Memory() as memory:
+        found = skills_of(memory, SkillRoots(project=str(project))).diagnostics()
+    assert {problem.severity for problem in found} >= {"error", "warning"}
+    lines = refold("skills", "overview").out.splitlines()
+    place = next(number for number, line in enumerate(lines) if line.startswith("diagnostics: "))
+    assert lines[place + 1 : place + 1 + len(found)] == [f"    {problem}" for problem in found]
+    document = refold("skills", "overview", "--json").json
+    assert [problem["reason"] for problem in document["problems"]] == [problem.reason for problem in found]
+    assert sum(document["diagnostics"].values()) == len(found)
+
+
+@pytest.mark.usefixtures("project")
+@pytest.mark.parametrize("verb", [("list",), ("overview",), ("toggle", "deploy")])
+def test_a_store_that_is_not_there_is_no_reason_to_import_one(refold: Run, verb: tuple[str, ...]) -> None:
+    ended = refold("skills", *verb, "--db", "new")
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err.startswith("refold: there is no store at new; ")
+    assert "import" not in ended.err
+    assert "create one with Memory('new') in Python" in ended.err
+    assert ("to use the skill files alone" in ended.err) is (verb[0] != "toggle")
+    assert not Path("new").exists()
 
 
 @pytest.mark.usefixtures("project")

@@ -644,6 +644,8 @@ class Chats(Log):
             base, live = self.state(stream, at), self.state(stream)
             if self.stream_rows(f"conversation/{twin}"):
                 raise InvalidInput(twin)
+            if at is not None and not self.last_seq(stream, at):
+                raise InvalidInput(at)
             project = live.project if live.opened else live.project or where[1]
             start = (self.branch, stream, self.last_seq(stream, at))
             return Change(moved(base.depth + 1, project), base=start)

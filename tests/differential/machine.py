@@ -99,6 +99,9 @@ PLAIN |= {"category": "fact", "importance": 0.5, "status": "active"}
 GONE = (
     Operation("Conversation.append", "gone", ("user", "one"), {"fields": {}, "occurred": None}),
     Operation("Project.upsert", "gone", ("tea",), {"draft": PLAIN, "threshold": None}),
+    Operation("Profile.set", "gone", ("k", "one")),
+    Operation("Journal.append", "gone", ("one",), {"day": None, "occurred": None}),
+    Operation("Files.create", "gone", ("/memories/one.txt", "one")),
     Operation("Board.set_working_history", Whose("gone"), ("one",)),
     Operation("Table.put", "gone", ("k", b"one"), {"expires": None}),
     Operation("Table.restore", "gone", ("work",), {"at": None}),
@@ -606,7 +609,7 @@ class DifferentialMachine(RuleBasedStateMachine):
     @alone
     @rule(op=st.sampled_from(GONE))
     def erase_all(self, op: Operation) -> None:
-        """Erase a conversation, a project or a board that nothing else goes on from, so that nothing refuses it."""
+        """Erase a whole stream that nothing else goes on from, so that nothing refuses it."""
         self.do(op)
         kind, own = op.verb.partition(".")[0], stream_of(op.resolved(self.model, self.kept))
         first = min((row.seq for row in self.model.rows if row.stream == own), default=self.model.head)

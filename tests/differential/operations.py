@@ -288,7 +288,9 @@ def operation(verb: str, where: Any, *args: Any, **given: Any) -> st.SearchStrat
     )
 
 
-CONTENTS = st.sampled_from(["tea", "tea!", "tea milk", "tea tea milk", "port", "port red", "red \u00e9", "milk " * 60])
+CONTENTS = st.sampled_from(
+    ["tea", "tea!", "tea milk", "Tea,  Milk.", "tea tea milk", "teas", "port", "port red", "red \u00e9", "milk " * 60]
+)
 drafts = st.fixed_dictionaries(
     {
         "category": st.sampled_from(["fact", "preference"]),

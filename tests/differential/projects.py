@@ -110,8 +110,20 @@ class Shared(State):
 
 
 def joint(text: str, other: str) -> str:
-    """The text that says both."""
-    return text if other in text else f"{text} | {other}"
+    """The text that says both: one that has the words of the other side by side, else both."""
+    if says(text, other):
+        return text
+    return other if says(other, text) else f"{text} | {other}"
+
+
+def says(text: str, other: str) -> bool:
+    """Whether a piece of a text has each piece of another, in words without case and punctuation."""
+    pieces, others = (
+        [[word.strip("!.,") for word in piece.lower().split()] for piece in each.split(" | ")] for each in (text, other)
+    )
+    return all(
+        any(words[begin : begin + len(own)] == own for words in pieces for begin in range(len(words))) for own in others
+    )
 
 
 def texts_of(held: Fact, changes: dict[str, Any]) -> dict[str, Any]:
@@ -121,13 +133,13 @@ def texts_of(held: Fact, changes: dict[str, Any]) -> dict[str, Any]:
 
 def merge_of(held: Fact, other: Fact) -> dict[str, Any]:
     """What a merge changes of the memory that is kept: category and metadata are its own."""
-    content = joint(held.content, other.content)
+    content, vectors = joint(held.content, other.content), {other.content: other.vector}
     return {
         "content": content,
         "keywords": tuple(dict.fromkeys((*held.keywords, *other.keywords))),
         "importance": max(held.importance, other.importance),
         "metadata": held.metadata,
-        **({"vector": vector_of(content)} if content != held.content else {}),
+        **({"vector": vectors.get(content) or vector_of(content)} if content != held.content else {}),
     }
 
 

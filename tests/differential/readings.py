@@ -2,13 +2,17 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 from datetime import date, timedelta
 from typing import Any
 
-from refold import Board, Conversation, Hits, Journal, Memory, Message, Project, Snapshot
+import pytest
+
+from refold import Board, Conversation, Hits, InvalidInput, Journal, Memory, Message, Project, Snapshot
 from refold.evaluation.retrieval import BASELINES
 from refold.memory import Files, SessionMemory, Table
+from refold.memory.wires import NO_RESULT
 from refold.skills import SkillLibrary
 from tests.differential.boards import Both, Whose
 from tests.differential.chats import DROPPED, SETTINGS, Chat, Line, day_of
@@ -141,9 +145,15 @@ def check_window(chat: Conversation, model: Model, at: int | None = None) -> Non
     assert chat.token_count() == state.tokens
     assert chat.window_tokens == (state.budget if state.opened else model.budget)
     assert chat.eviction == "fifo"
-    wanted = ("role", "content", "name", "tool_calls", "tool_call_id")
-    given = [{field: line[field] for field in wanted if line[field] is not None} for line in lines]
-    assert chat.messages() == [{"content": None} | fields for fields in given]
+    try:
+        request = request_of(lines)
+    except InvalidInput:
+        with pytest.raises(
+            InvalidInput, match="has a block of type 'tool_use' as part 1, for which openai has no place"
+        ):
+            chat.messages()
+    else:
+        assert chat.messages() == request
 
 
 def _shown(message: Message) -> dict[str, Any]:
@@ -153,6 +163,67 @@ def _shown(message: Message) -> dict[str, Any]:
 def _told(line: Line, committed: int) -> dict[str, Any]:
     told = {field: getattr(line, field) for field in (*FIELDS, *STAMPED)}
     return told if line.seq <= committed else told | dict.fromkeys(STAMPED)
+
+
+def request_of(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What OpenAI is sent: what has something to say, each with the results of its calls, the last of each.
+
+    Calls are in the lines' fields or in blocks, and get ids of their own where two are the same. A call in a message of
+    another role than the assistant is refused.
+    """
+    turns: list[tuple[dict[str, Any], list[Any]]] = []  # Each with its calls: the id, the name, and the result.
+    makers: dict[str, list[Any]] = {}
+    last: list[Any] = []
+    for line in lines:
+        content, role = line["content"], line["role"]
+        blocks = content if isinstance(content, list) else []
+        results = [(block["tool_use_id"], block["content"], None) for block in blocks if "tool_use_id" in block]
+        if role in {"tool", "function"} and not results:
+            results = [(line["tool_call_id"], content, line["name"])]
+        for call_id, said, name in results:
+            one = next((call for call in last if call[2] is None and name in {None, call[1]}), None)
+            for call in [call for call in makers.get(call_id, []) if call[0] == call_id] if call_id else [one]:
+                if call is not None:
+                    call[2] = (said, name)
+        made = [[block["id"], ""] for block in blocks if block.get("type") == "tool_use"]
+        if made and role not in {"assistant", "tool", "function"}:
+            raise InvalidInput("a call of no assistant")
+        made += [[call["id"], call["function"]["name"]] for call in line["tool_calls"] or ()]
+        calls = [[*call, None] for call in made if role == "assistant"]
+        says = content if isinstance(content, str) and content.strip() and role not in {"tool", "function"} else None
+        if calls or says:
+            named = {} if line["name"] is None else {"name": line["name"]}
+            turns.append(({"role": role, "content": says} | named, calls))
+        if calls:
+            makers |= {call[0]: calls for call in calls}
+            last = calls
+    return _messages_of(turns)
+
+
+def _messages_of(turns: list[tuple[dict[str, Any], list[Any]]]) -> list[dict[str, Any]]:
+    request: list[dict[str, Any]] = []
+    counts = Counter[str]()
+    for message, calls in turns:
+        request.append(message)
+        ids: list[str] = []
+        for call_id, *_ in calls:
+            counts[call_id] += 1
+            ids.append(call_id if counts[call_id] == 1 else f"{call_id}_{counts[call_id]}")
+        functions = [{"name": name, "arguments": "{}"} for _, name, _ in calls]
+        made = [{"id": one, "type": "function", "function": two} for one, two in zip(ids, functions, strict=True)]
+        message.update({"tool_calls": made} if made else {})
+        for call_id, (_, _, result) in zip(ids, calls, strict=True):
+            if result is None and message is turns[-1][0]:
+                continue
+            said, name = (NO_RESULT, None) if result is None else result
+            if isinstance(said, list) and any("id" in block for block in said):
+                raise InvalidInput("a call in a result")
+            shown = (
+                [{"type": "text", "text": block["text"]} for block in said] if isinstance(said, list) else said or ""
+            )
+            named = {} if name is None else {"name": name}
+            request.append({"role": "tool", "content": shown, "tool_call_id": call_id} | named)
+    return request
 
 
 def _check_chat(chat: Conversation, model: Model, at: int | None) -> None:

@@ -28,7 +28,7 @@ RULES = {
     "Memory.reembed Memory.show",
     "enter_batch": "Memory.batch",
     "erase": "Memory.erase",
-    "erase_all": "Board.erase Conversation.erase Project.erase Table.erase",
+    "erase_all": "Board.erase Conversation.erase Project.erase Table.erase Profile.erase Journal.erase Files.erase",
     "fork": "Memory.fork",
     "listen": "Board.subscribe Board.subscribe_settings Memory.subscribe Subscription.close",
     "look_back": "Board.at Conversation.at Conversation.replay Memory.at Memory.diff Project.at",

@@ -22,6 +22,7 @@ from refold import (
     Message,
     WrongVersion,
 )
+from refold.engine import batch as batches
 from refold.log.lmdb_log import LmdbTurn
 from tests.support.memories import Clock, assert_sound, elsewhere, in_batch, interrupt, refused, remembering
 
@@ -533,3 +534,15 @@ def test_a_conversation_that_a_batch_restores_is_written_to_there(memory: Memory
         new.append("user", "Where were we?")
     assert [message.content for message in new.window()] == ["hello", "Where were we?"]
     assert_sound(memory)
+
+
+def test_a_batch_that_was_interrupted_as_it_began_takes_no_writes() -> None:
+    with remembering() as memory:
+        # The state that an interrupt leaves right after the batch became known to its context.
+        token = batches.OPEN.set((memory.batch(),))
+        memory.profile().set("k", "v")
+        assert memory.head == 1
+        with memory.batch():
+            memory.profile().set("k", "w")
+        batches.OPEN.reset(token)
+        assert memory.profile().get("k") == "w"

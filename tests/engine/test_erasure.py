@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from refold import Closed, InvalidInput, Memory, ReadOnly, Recorded, StoreError
+from refold import Closed, InvalidInput, Memory, ReadOnly, Recorded, Snapshot, StoreError
 from tests.support.bounds import Clock, lowered
-from tests.support.memories import Child, assert_sound
+from tests.support.memories import Child, assert_sound, refused
 from tests.support.other_process import Elsewhere
 from tests.support.seams import log_of, reader_of
 
@@ -312,6 +312,35 @@ def test_a_fork_of_the_memory_inherits_what_is_erased_and_its_name(memory: Memor
     fork.conversation("born here").append("user", "a message of the branch alone")
     assert fork.conversation("born here").erase().streams[0].startswith("conversation/erased-")
     assert occurrences(path, "a message of the branch alone") == 0
+
+
+def test_one_message_of_a_whole_state_is_not_erased_without_the_others(memory: Memory) -> None:
+    with Memory() as other:
+        chat = other.conversation("first")
+        for number in range(4):
+            chat.append("user", f"message {number} of a state")
+        states = [chat.snapshot().to_bytes()]
+        chat.clear_window()
+        chat.append("user", "the only message of a state")
+        states.append(chat.snapshot().to_bytes())
+        chat.scratchpad.note("a note of a state")
+        states.append(chat.snapshot().to_bytes())
+    said = memory.conversation("here").append("user", "said here")
+    many, one, noted = (memory.conversation(f"copy {place}") for place in range(3))
+    for copy, state in zip((many, one, noted), states, strict=True):
+        copy.restore(Snapshot.from_bytes(state))
+    messages, seq = many.window(), many.window()[1].seq
+    with refused(memory, InvalidInput, "with 3 other messages", f"give the seq {seq} itself"):
+        memory.erase([messages[1]])
+    with refused(memory, InvalidInput, "with 2 other messages"):
+        memory.erase([said, *messages[1:3]])
+    with refused(memory, InvalidInput, "with its scratchpad and state", "the seq"):
+        memory.erase(noted.window())
+    assert memory.erase(one.window()).seqs == (one.window()[0].seq,)
+    assert memory.erase([messages[1], seq]).seqs == (seq,)
+    assert [message.content for message in many.window()] == [None] * 4
+    assert memory.erase([messages[1]]).seqs == ()
+    assert memory.erase([*noted.window(), noted.window()[0].seq]).seqs == (noted.window()[0].seq,)
 
 
 def test_erasing_again_changes_nothing(memory: Memory) -> None:

@@ -469,7 +469,7 @@ def test_changed_bytes_are_told_apart_and_refused(store: Path, what: str, refold
     DAMAGES[what](store)
     report = shown(store, refold)
     assert (report["ok"], report["fault"]) == (False, "damage")
-    assert "bytes are not those that were written" in str(report["summary"])
+    assert "bytes have changed since they were written" in str(report["summary"])
     assert "restore a backup" in str(report["summary"])
     before = names_in(store.parent)
     with pytest.raises(StoreCorrupt, match=r"the backup is damaged: .* at seq \d+: .*; run `refold verify` on it"):
@@ -480,7 +480,7 @@ def test_changed_bytes_are_told_apart_and_refused(store: Path, what: str, refold
 def test_what_stood_before_changed_bytes_can_be_recovered(store: Path) -> None:
     DAMAGES["a byte of a text"](store)
     report = report_of(store)
-    assert f"what stood before seq {report.first_bad_seq} may come back with" in report.summary
+    assert f"can bring back events before seq {report.first_bad_seq}, if they are intact" in report.summary
     made = recover(store, store.with_name("new"), to=report.first_bad_seq - 1)
     assert made.seq == 13
     assert hashes(store.with_name("new"))

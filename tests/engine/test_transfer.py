@@ -28,6 +28,7 @@ from refold import (
     StoreFull,
 )
 from refold.engine import transfer
+from refold.engine.scan import events_with
 from refold.memory import Files
 from refold.skills import SkillLibrary, SkillRoots
 from tests.support.embedder import Told
@@ -192,7 +193,10 @@ def exported(tmp_path: Path) -> Path:
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    """The head and the events of an export, without the digest, which fits no other lines."""
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    assert lines.pop().keys() == {"sha256"}
+    return lines
 
 
 def rewrite(path: Path, lines: list[dict[str, Any]]) -> None:
@@ -334,7 +338,7 @@ class TestExport:
             memory.conversation("chat").append("user", "hello")
             monkeypatch.setattr(transfer, "_page_of_lines", lambda *_: 1 / 0)
             with pytest.raises(ZeroDivisionError):
-                memory.export(tmp_path / "export")
+                memory.export(tmp_path / "export", overwrite=True)
         assert [entry.name for entry in tmp_path.iterdir()] == ["export"]
         assert (tmp_path / "export").read_text() == "before"
 
@@ -771,3 +775,24 @@ def test_an_export_that_finds_no_space_says_so(tmp_path: Path, monkeypatch: pyte
         with pytest.raises(StoreFull, match=r"exporting to .* No space left"):
             memory.export(tmp_path / "export.jsonl")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_export_looks_up_the_digests_of_erasures_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The stream that has them grows with every context that is shown."""
+    looks: list[object] = []
+
+    def look(*given: Any, **named: Any) -> Any:
+        looks.append(given)
+        return events_with(*given, **named)
+
+    monkeypatch.setattr(transfer, "events_with", look)
+    with Memory(clock_ns=Clock()) as memory:
+        chat = memory.conversation("c")
+        messages = [chat.append("user", f"message {number}") for number in range(40)]
+        for message in messages[::4]:
+            memory.erase([message])
+        memory.export(tmp_path / "log.jsonl")
+        with Memory(clock_ns=Clock()) as copy:
+            copy.load(tmp_path / "log.jsonl")
+            assert copy.state_hash() == memory.state_hash()
+    assert len(looks) == 1

@@ -4,6 +4,7 @@ import gc
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -133,6 +134,47 @@ def test_filling_that_fails_leaves_nothing_and_is_tried_again() -> None:
             shelves.get("name", fail)
     assert len(shelves) == 0
     assert searched(shelves.get("name", filler(1, [])), ask(None), WISH).hits
+
+
+def test_filling_that_fails_keeps_nothing_of_its_key() -> None:
+    class Key:
+        pass
+
+    def fail() -> VectorTable:
+        raise ZeroDivisionError
+
+    shelves, key = IndexCache[VectorTable](2**30), Key()
+    left = weakref.ref(key)
+    with suppress(ZeroDivisionError):
+        shelves.get(key, fail)
+    del key
+    gc.collect()
+    assert left() is None
+
+
+def test_one_of_those_that_ask_fails_and_the_others_get_one_shelf() -> None:
+    fills: list[int] = []
+    fill, arrived = filler(4, fills), threading.Barrier(6)
+    shelves, found, failed = IndexCache[VectorTable](2**30), list[VectorTable](), list[Exception]()
+
+    def fill_at_second() -> VectorTable:
+        if not failed:
+            failed.append(ZeroDivisionError())
+            raise failed[0]
+        return fill()
+
+    def ask() -> None:
+        arrived.wait()
+        with suppress(ZeroDivisionError):
+            found.append(shelves.get("name", fill_at_second))
+
+    threads = [threading.Thread(target=ask) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (fills, len(found)) == ([4], 5)
+    assert {id(shelf) for shelf in found} == {id(found[0])}
 
 
 @needs_hnswlib

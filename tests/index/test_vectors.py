@@ -309,6 +309,16 @@ def test_what_is_no_vector_is_refused_and_changes_nothing(vector: object, error:
     assert len(shelf) == 1
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_there_are_as_many_vectors_as_were_asked_for(count: int) -> None:
+    vectors = np.ones((count, DIMENSIONS), np.float32)
+    for given in (vectors, vectors.tobytes()):
+        assert columns.normalised(given, DIMENSIONS, count=count).shape == (count, DIMENSIONS)
+        for wanted in {0, 1, 2, 3} - {count}:
+            with pytest.raises(InvalidInput, match=f"^{count} vectors where {wanted} "):
+                columns.normalised(given, DIMENSIONS, count=wanted)
+
+
 def test_a_subnormal_vector_has_a_direction() -> None:
     shelf = VectorTable(2, MODEL)
     added(shelf, 1, [1e-42, 0.0])

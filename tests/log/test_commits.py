@@ -1,22 +1,25 @@
 """The shared logs, on PostgreSQL and on JetStream, keep the promises of their protocol alike."""
 
 import signal
+import subprocess
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from contextlib import closing, suppress
+from pathlib import Path
 
 import psycopg
 import pytest
 from psycopg.sql import SQL, Identifier
 
-from refold import InvalidInput, Memory, StoreUnreachable
+from refold import InvalidInput, Memory, NotFound, StoreUnreachable
 from refold.log import postgres
 from refold.log.commits import CommitLog, Numbered, Overtaken, Replacement, shown_address
 from refold.log.jetstream import JetStreamCommits
 from refold.log.postgres import PostgresCommits
+from tests.support.command import COMMAND
 from tests.support.commits import Logs, everything, opened, running
 from tests.support.postgres_server import PostgresServer
 
@@ -344,6 +347,23 @@ def test_libpq_gets_the_rest_of_the_address_as_it_is(logs: Logs) -> None:
         with psycopg.connect(logs.servers.address) as connection:
             names = connection.execute("SELECT application_name FROM pg_stat_activity").fetchall()
     assert ("a+b",) in names
+
+
+@pytest.mark.parametrize("logs", ["postgres", "nats"], indirect=True)
+def test_a_server_without_any_log_has_none_to_open_read_only(logs: Logs) -> None:
+    with pytest.raises(NotFound, match="to open read-only; open it once without readonly=True"):
+        Memory(logs.address(), readonly=True)
+
+
+@pytest.mark.parametrize("logs", ["postgres"], indirect=True)
+def test_sessions_are_imported_into_a_log_on_a_server(logs: Logs, tmp_path: Path) -> None:
+    file, address = tmp_path / "session.jsonl", logs.address()
+    file.write_text('{"messages": [{"role": "user", "content": "hello"}]}\n')
+    called = subprocess.run([*COMMAND, "import", file, "--db", address], capture_output=True, check=False, timeout=60)
+    assert (called.returncode, called.stderr) == (0, b"")
+    with Memory(address, readonly=True) as memory:
+        (chat,) = memory.conversations()
+        assert [message.content for message in memory.conversation(chat).window()] == ["hello"]
 
 
 def test_what_an_operator_should_know_is_told(open_again: Opened) -> None:

@@ -459,7 +459,7 @@ class TestAloneOrTogether:
         for one in durabilities:
             with Memory(store, durability=one):
                 other = next(each for each in durabilities if each != one)
-                with pytest.raises(StoreBusy, match="open with another durability; give"):
+                with pytest.raises(StoreBusy, match=f"with another durability: {one!r}, not {other!r}; give the same"):
                     Memory(store, durability=other)
                 Memory(store, durability=one).close()
 

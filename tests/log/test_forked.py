@@ -52,6 +52,54 @@ def test_the_parent_goes_on(tmp_path: Path, child: str) -> None:
     assert (done.stdout, done.returncode) == ("2\n", 0), done.stderr
 
 
+USING = """
+import asyncio, os, sys
+from refold import Closed, Memory, RefoldError, StoreBusy
+path = sys.argv[1]
+memory = {opening}
+chat = memory.conversation("c")
+chat.append("user", "one")
+asyncio.run(memory.aio.flush())
+asyncio.run(memory.aio.conversation("c").append("user", "two"))
+child = os.fork()
+if not child:
+    def awaited(call):
+        async def wait():
+            return await call()
+        return asyncio.run(asyncio.wait_for(wait(), 60))
+    on_loop = memory.aio.conversation("c")
+    uses = [chat.window, lambda: chat.append("user", "x"), lambda: memory.why(2), memory.flush]
+    uses += [lambda: awaited(lambda: on_loop.append("user", "x")), lambda: awaited(lambda: memory.aio.why(2))]
+    uses += [lambda: awaited(memory.aio.flush)]
+    if os.path.exists(path):
+        uses += [lambda: Memory(path), lambda: Memory(path, readonly=True)]
+    for close in (lambda: None, memory.close, lambda: awaited(memory.aio.close)):
+        close()
+        for use in uses:
+            try:
+                use()
+            except (Closed, StoreBusy) as error:
+                assert "the process that forked this one" in str(error), error
+                assert "; fork before it is opened, or start processes with 'spawn'" in str(error), error
+                assert "again" not in str(error), error
+            else:
+                os._exit(1)
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+chat.append("user", "three")
+assert asyncio.run(memory.aio.conversation("c").append("user", "four")).seq == memory.head
+memory.close()
+print("done")
+"""
+
+
+@pytest.mark.parametrize("opening", ["Memory(path)", "Memory(path, durability='delayed')", "Memory()"])
+def test_every_error_in_the_child_gives_the_advice_that_works(tmp_path: Path, opening: str) -> None:
+    command = [sys.executable, "-c", USING.replace("{opening}", opening), str(tmp_path / "store")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr
+
+
 OPENING = """
 import os, sys, threading
 from refold import Memory

@@ -30,7 +30,7 @@ REPLICAS: dict[str, tuple[list[Replica | Exception | None], list[tuple[str, str]
     "one behind": ([SAME, SAME._replace(server="n2", last=59_000)], [("warn", "n2 is 1,000 messages behind")]),
     "one that does not sync": (
         [SAME, SAME._replace(syncs=False)],
-        [("warn", "n0 acknowledges before its disk has it")],
+        [("warn", "n0 acknowledges writes before they are on disk")],
     ),
     "none": ([None], [("bad", "none of these servers has a copy of the log")]),
     "one that speaks no HTTP": (

@@ -220,6 +220,17 @@ def test_any_value_works_or_is_refused_whole(memory: Memory, verb: str) -> None:
     assert chat.at(3).scratchpad.get("kept") == "value"
 
 
+@pytest.mark.parametrize("content", [3, b"x", {"type": "text"}, ("x",)], ids=repr)
+def test_content_of_another_type_is_told_all_types_that_it_may_be(memory: Memory, content: Any) -> None:
+    chat = memory.conversation("chat")
+    with pytest.raises(InvalidInput, match="content must be a str, a list of dicts or None, not"):
+        chat.append("user", content)
+    with pytest.raises(InvalidInput, match="content must be a str, a list of dicts or None, not"):
+        chat.replace(chat.window()[0], content)
+    with pytest.raises(InvalidInput, match="tool_calls must be a list of dicts, not int"):
+        chat.append("assistant", None, tool_calls=3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_refusal_inside_a_batch_leaves_the_batch_as_it_was(verb: str) -> None:
     memory = Memory()

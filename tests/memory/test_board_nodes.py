@@ -189,7 +189,7 @@ def test_a_fork_begins_with_the_board_of_its_parent(memory: Memory) -> None:
     assert board.get("working_history") == "late"
     fork.close(drop=True)
     assert (other.get("working_history"), contents(other)) == ("", [])
-    chat.fork("empty", at=0)
+    memory.conversation("nothing").fork("empty")
     assert memory.board(session="empty").version == 0
     assert_sound(memory)
 

@@ -1,6 +1,7 @@
 """Policies that can be chosen: recorded with the conversation, fed by verbs of their own, computed by the fold."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from refold import InvalidInput, LimitExceeded, Memory, NotFound, ReadOnly
 from refold.views.window import POLICIES, MessagesRecalled
+from tests.support.memories import remembering
 
 
 def texts(chat: Any) -> list[Any]:
@@ -190,9 +192,146 @@ class TestSummaries:
         assert texts(chat) == ["first", "plum"]
 
 
+PHRASE = "the safe opens with Zanzibarquark"
+
+
+def joined(previous: str, messages: list[Any]) -> str:
+    return " ".join([previous, *(str(message.content) for message in messages)])
+
+
+def summarized(memory: Memory) -> tuple[Any, Any]:
+    """A conversation whose summary holds a secret, and the message that said it."""
+    chat: Any = memory.conversation("chat", window_tokens=30, eviction="summary")
+    (secret,) = say(chat, PHRASE)
+    say(chat, "one", "two", "three")
+    assert PHRASE in chat.summarize(joined).content
+    return chat, secret
+
+
+def _restored(memory: Memory, chat: Any) -> Any:
+    other = memory.conversation("other", window_tokens=30, eviction="summary")
+    say(other, "something else")
+    other.restore(chat.snapshot())
+    return other
+
+
+WHERE: dict[str, Callable[[Memory, Any], Any]] = {
+    "here": lambda _, chat: chat,
+    "forked": lambda _, chat: chat.fork("other"),
+    "forked before the summary": lambda memory, chat: chat.fork("other", at=memory.head - 1),
+    "restored": _restored,
+    "of a branch": lambda memory, _: memory.fork("branch").conversation("chat"),
+}
+
+
+@pytest.mark.parametrize("derived", ["erase", "keep"])
+@pytest.mark.parametrize("where", WHERE)
+def test_what_was_made_of_an_erased_message_goes_from_each_summary(tmp_path: Path, where: str, derived: str) -> None:
+    """The first summary, the one that builds on it, and the memory that was made of it."""
+    with remembering(tmp_path / "s") as memory:
+        chat, secret = summarized(memory)
+        other = WHERE[where](memory, chat)
+        say(other, "four", "five")
+        summary = other.summarize(joined)
+        assert PHRASE in summary.content
+        memory.project("p").add(f"It was said that {PHRASE}", sources=[summary])
+        receipt = memory.erase([secret], derived=derived)
+        shown = [each.content for each in (*chat.window(), *other.window()) if each.role == "system"]
+        facts = memory.project("p").list()
+        if derived == "keep":
+            assert (receipt.derived, len(facts), receipt.occurrences > 0) == ((), 1, True)
+            assert all(PHRASE in text for text in shown)
+            receipt = memory.erase([secret])
+            shown = [each.content for each in (*chat.window(), *other.window()) if each.role == "system"]
+            facts = memory.project("p").list()
+        assert (shown, facts, receipt.occurrences) == ([None, None], [], 0)
+        assert len(receipt.derived) == 3
+        assert summary.seq in receipt.derived
+
+
+def test_a_summary_stays_that_no_erased_message_is_part_of() -> None:
+    memory = Memory()
+    chat: Any = memory.conversation("chat", window_tokens=60, eviction="summary")
+    prompt = chat.append("system", "Be brief.", tokens=5)
+    pinned = chat.append("user", "a pin", tokens=5, pinned=True)
+    said = say(chat, "one", "two", "three", "four", "five", "six")
+    first = chat.summarize(joined)
+    assert first.content == " one"
+    chat.scratchpad.note("a note")
+    noted = memory.head
+    chat.clear_window()
+    later = say(chat, "seven", "eight", "nine", *(str(number) for number in range(10, 15)))
+    second = chat.summarize(joined)
+    assert "seven" in second.content
+    assert memory.erase([prompt, pinned, *said[1:], noted, later[-1]]).derived == ()
+    assert [memory.event(each.seq).stamp.erased for each in (first, second)] == [False, False]
+    assert memory.erase([said[0]]).derived == (first.seq,)
+    assert memory.erase([later[0]]).derived == (second.seq,)
+
+
+def test_the_summaries_from_the_one_of_a_message_on_go_with_it() -> None:
+    memory = Memory()
+    chat: Any = memory.conversation("chat", window_tokens=30, eviction="summary")
+    summaries, parts = [], list[list[Any]]()
+
+    def noting(_: str, messages: list[Any]) -> str:
+        parts.append(messages)
+        return "so far"
+
+    for turn in range(4):
+        say(chat, *(f"{turn} {number}" for number in range(4)))
+        summaries.append(chat.summarize(noting).seq)
+    assert memory.erase([chat.window()[-1]]).derived == ()
+    assert memory.erase([parts[3][0]]).derived == tuple(summaries[3:])
+    assert memory.erase([parts[1][-1]]).derived == tuple(summaries[1:3])
+    assert memory.erase([parts[0][0]]).derived == tuple(summaries[:1])
+
+
+def test_a_summary_goes_with_the_content_that_replaced_a_message() -> None:
+    memory = Memory()
+    chat: Any = memory.conversation("chat", window_tokens=30, eviction="summary")
+    (message,) = say(chat, "harmless")
+    chat.replace(message, PHRASE, tokens=10)
+    replacement = memory.head
+    say(chat, "one", "two", "three")
+    summary = chat.summarize(joined)
+    assert PHRASE in summary.content
+    receipt = memory.erase([replacement])
+    assert (receipt.derived, receipt.occurrences) == ((summary.seq,), 0)
+
+
+def test_a_summary_names_the_one_that_it_builds_on() -> None:
+    memory = Memory()
+    chat, _ = summarized(memory)
+    first = next(each for each in chat.window() if each.role == "system")
+    fact = memory.project("p").add("a fact")
+    say(chat, "four", "five")
+    second = chat.summarize(joined, sources=[fact])
+    assert memory.event(second.seq).event.sources == (fact.seq, first.seq)
+    assert [step.seq for step in memory.why(second).steps if step.relation == "source"][:2] == [fact.seq, first.seq]
+    chat.remove(second)
+    say(chat, "six", "seven")
+    assert memory.event(chat.summarize(joined).seq).event.sources == ()
+
+
+def test_no_summary_is_recorded_of_what_came_back_meanwhile() -> None:
+    chat = Memory().conversation("chat", window_tokens=20, eviction="summary")
+    say(chat, "apple", "pear")
+    before = chat.snapshot()
+    say(chat, "plum")
+
+    def slow(_: str, messages: list[Any]) -> str:
+        assert [message.content for message in messages] == ["apple"]
+        chat.restore(before)
+        return "apple"
+
+    assert chat.summarize(slow) is None
+    assert texts(chat) == ["apple", "pear"]
+
+
 def test_tasks_recall_rate_and_summarize() -> None:
     async def talk(memory: Any) -> tuple[Any, ...]:
-        chat = memory.conversation("chat", window_tokens=20, eviction="summary")
+        chat: Any = memory.conversation("chat", window_tokens=20, eviction="summary")
         for word in ("apple", "pear", "plum"):
             message = await chat.append("user", word, tokens=10)
         hits = await chat.recall("apple")

@@ -17,6 +17,19 @@ from tests.support.embedder import BETWEEN, ONE, TWO, Told
 from tests.support.memories import assert_sound, elsewhere
 
 DAY_NS = 86_400 * 10**9
+CAT, LONGER_CAT = "\u732b\u304c\u597d\u304d", "\u79c1\u306f\u732b\u304c\u597d\u304d\u3067\u3059\u3002"
+# A text, a similar one, and what a merge of both says.
+JOINS = [
+    ("green tea.", "Alice likes green  Tea", "Alice likes green  Tea"),
+    ("I like tea. | I like cake.", "i like cake!", "I like tea. | I like cake."),
+    ("I like tea.", "I like cake. | i like tea", "I like cake. | i like tea"),
+    ("likes tea", "likes teapots", "likes tea | likes teapots"),
+    ("tea, then cake", "then cake is served", "tea, then cake | then cake is served"),
+    ("uses C", "uses C++", "uses C | uses C++"),
+    (CAT, LONGER_CAT, LONGER_CAT),
+    (LONGER_CAT, CAT, LONGER_CAT),
+    ("likes tea", "...", "likes tea | ..."),
+]
 
 
 @pytest.fixture
@@ -74,6 +87,51 @@ class TestMerging:
         assert told.project().list()[0].content == "likes tea"
         again = told.project().upsert("tea", keywords=["tea"], importance=0.8, vector=ONE)
         assert (again.outcome, again.reason) == ("skipped", "nothing would change")
+
+    @pytest.mark.parametrize(
+        "restated",
+        [
+            "Alice likes green tea!",
+            "alice likes green tea",
+            " Alice  likes\tgreen tea.",
+            "Alice likes green tea .",
+            "ALICE LIKES GREEN TEA",
+            "- Alice likes green tea",
+            "\u201cAlice likes green tea\u201d",
+            "green tea",
+        ],
+    )
+    def test_a_restatement_of_the_same_words_changes_nothing(self, memory: Memory, restated: str) -> None:
+        project = memory.project("p")
+        added = project.add("Alice likes green tea.", vector=[1.0, 0.0])
+        head = memory.head
+        upserted = project.upsert(restated, vector=[1.0, 0.1], keywords=["tea"])
+        assert (upserted.outcome, upserted.reason) == ("skipped", "nothing would change")
+        assert (upserted.entry, memory.head) == (added, head)
+
+    @pytest.mark.parametrize(("text", "other", "content"), JOINS)
+    def test_an_upsert_keeps_the_text_that_contains_the_other_in_whole_words(
+        self, project: Project, text: str, other: str, content: str
+    ) -> None:
+        kept = project.add(text, vector=ONE)
+        upserted = project.upsert(other, importance=0.9, vector=[1.0, 0.1])
+        assert (upserted.outcome, [entry.content for entry in project.list()]) == ("merged", [content])
+        hits = project.search("x", vector=[1.0, 0.1], ranking=Ranking(name="c", cosine=1.0))
+        assert (hits[0].score == pytest.approx(1.0, abs=1e-6)) == (content == other)
+        back = project.unmerge(upserted)
+        assert [(entry.content, entry.importance) for entry in back] == [(text, 0.5), (other, 0.9)]
+        assert back[0].vector_seq == kept.vector_seq
+
+    @pytest.mark.parametrize(("text", "other", "content"), JOINS)
+    def test_a_compaction_does_so_too(self, project: Project, text: str, other: str, content: str) -> None:
+        project.add(text, vector=ONE)
+        project.add(other, importance=0.4, vector=[1.0, 0.1])
+        assert project.compact().merged == 1
+        assert [entry.content for entry in project.list()] == [content]
+        hits = project.search("x", vector=[1.0, 0.1], ranking=Ranking(name="c", cosine=1.0))
+        assert (hits[0].score == pytest.approx(1.0, abs=1e-6)) == (content == other)
+        back = project.unmerge(list(project.events())[-1].stamp.seq)
+        assert [(entry.content, entry.importance) for entry in back] == [(text, 0.5), (other, 0.4)]
 
     def test_an_empty_one_is_skipped_with_the_reason(self, told: Memory) -> None:
         head = told.head

@@ -60,7 +60,7 @@ def test_no_verb_that_embeds_does_it_on_the_loop_in_a_batch_neither() -> None:
 
     async def every(project: AsyncProject, name: str) -> None:
         entry = await project.add(f"The port of {name} is 5432, on the host of the database.")
-        merged = await project.upsert(f"The port of {name} is 5432, on the host of the database!")
+        merged = await project.upsert(f"The port of {name} is 5432, on the host of the databases.")
         assert merged.outcome == "merged"
         await project.update(entry.id, content=f"The port of {name} is open.")
         await project.record_episode("success", task=f"open the port of {name}", outcome="it is open")

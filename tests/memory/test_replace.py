@@ -294,7 +294,7 @@ def test_contexts_show_it(memory: Memory, chat: Conversation) -> None:
 def test_an_export_loads_as_it_was(tmp_path: Path, memory: Memory, chat: Conversation) -> None:
     chat.replace(chat.window()[0], [{"type": "text", "text": "the elk"}], metadata={"m": 1})
     memory.export(tmp_path / "export")
-    line = json.loads((tmp_path / "export").read_text().splitlines()[-1])
+    line = json.loads((tmp_path / "export").read_text().splitlines()[-2])
     assert line["event"]["content"] == [{"type": "text", "text": "the elk"}]
     with Memory() as other:
         other.load(tmp_path / "export")

@@ -291,8 +291,12 @@ class TestRegret:
                 for seq in (since - 1, since):
                     count, other = (each.at(seq).conversation(name).token_count() for each in (memory, alone.memory))
                     assert (count == other) == (seq < since)
-        with pytest.raises(InvalidInput, match="different memories"):
-            memory.sweep([memory.what_if(), Memory().what_if()])
+        elsewhere = Memory()
+        of_others = [[elsewhere.what_if(), elsewhere.what_if(window_tokens=9)], [memory.fork("fork").what_if()]]
+        for scenarios in ([memory.what_if(), elsewhere.what_if()], *of_others):
+            with pytest.raises(InvalidInput, match="of another memory; sweep it with the memory whose what_if made it"):
+                memory.sweep(scenarios)
+        assert len(memory.at(memory.head).sweep([memory.what_if()])) == 1
         with pytest.raises(InvalidInput):
             memory.sweep([1])  # type: ignore[list-item]
         assert memory.sweep([]) == []

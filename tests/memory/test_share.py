@@ -1,6 +1,7 @@
 """Memories of one path in one process share the store; each is closed for itself."""
 
 import gc
+import re
 import subprocess
 import sys
 import threading
@@ -110,7 +111,7 @@ def test_what_cannot_be_shared_is_refused(tmp_path: Path, option: str, value: ob
     value = tmp_path / "witness" if option == "witness" else value
     given = {option: value}
     with Memory(tmp_path / "store") as memory:
-        with pytest.raises(StoreBusy, match=f"open with another {option}; give the same one, or close"):
+        with pytest.raises(StoreBusy, match=f"open with another {option}: .+, not .+; give the same one, or close"):
             Memory(tmp_path / "store", **given)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         memory.profile().set("theme", "dark")
     with Memory(tmp_path / "store", **given) as one:  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
@@ -119,6 +120,56 @@ def test_what_cannot_be_shared_is_refused(tmp_path: Path, option: str, value: ob
         if option != "durability":
             Memory(tmp_path / "store").close()
         assert one.profile().get("theme") == "light"
+
+
+class Counting:
+    """An embedder of which each cell of a notebook makes another one."""
+
+    def __init__(self, name: str = "counting", dim: int = 2, **thresholds: float) -> None:
+        self.id, self.dim = name, dim
+        vars(self).update(thresholds)
+
+    def embed(self, texts: list[str]) -> list[list[float]]:
+        return [[1.0, *[float(len(text))] * (self.dim - 1)] for text in texts]
+
+
+@pytest.mark.parametrize(
+    "make", [HashedEmbedder, Counting, lambda: Counting(merge_threshold=0.9)], ids=["built-in", "own", "thresholds"]
+)
+def test_equal_embedders_are_one(tmp_path: Path, make: Callable[[], Any]) -> None:
+    with Memory(tmp_path / "store", embedder=make()) as one, Memory(tmp_path / "store", embedder=make()) as other:
+        one.project("p").add("The tests need Docker.")
+        assert [hit.entry.content for hit in other.project("p").search("docker")] == ["The tests need Docker."]
+        assert_sound(one)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "words"),
+    [
+        (Counting(), Counting("another"), "{'id': 'counting', 'dim': 2}, not {'id': 'another', 'dim': 2}"),
+        (Counting(), Counting(dim=3), "{'id': 'counting', 'dim': 2}, not {'id': 'counting', 'dim': 3}"),
+        (
+            Counting(),
+            Counting(merge_threshold=0.9),
+            "{'id': 'counting', 'dim': 2}, not {'id': 'counting', 'dim': 2, 'merge_threshold': 0.9}",
+        ),
+        (None, Counting(), "'built-in', not {'id': 'counting', 'dim': 2}"),
+    ],
+)
+def test_another_embedder_is_refused_by_its_name(tmp_path: Path, first: Any, second: Any, words: str) -> None:
+    with (
+        Memory(tmp_path / "store", embedder=first),
+        pytest.raises(StoreBusy, match=re.escape(f"open with another embedder: {words}")),
+    ):
+        Memory(tmp_path / "store", embedder=second)
+
+
+def test_another_durability_is_refused_by_its_name(tmp_path: Path) -> None:
+    with (
+        Memory(tmp_path / "store"),
+        pytest.raises(StoreBusy, match="another durability: 'durable', not 'delayed'; give the same one"),
+    ):
+        Memory(tmp_path / "store", durability="delayed")
 
 
 def test_an_erasure_is_of_both(tmp_path: Path) -> None:

@@ -279,3 +279,46 @@ def test_a_restore_takes_back_whether_messages_are_embedded(memory: Memory) -> N
     head = memory.head
     chat.restore(snapshot)
     assert memory.head == head, "nothing differs any more"
+
+
+class TestAForkOfAStateBeforeTheConversationBegan:
+    @pytest.fixture
+    def late(self, memory: Memory) -> Conversation:
+        memory.profile().set("theme", "dark")
+        memory.profile().set("theme", "light")
+        late = memory.conversation("late", project="p", window_tokens=60)
+        late.append("user", "hello", tokens=5)
+        return late
+
+    @pytest.mark.parametrize("seq", [0, 1, 2])
+    def test_is_refused_with_the_seq_at_which_it_began(self, memory: Memory, late: Conversation, seq: int) -> None:
+        words = f"conversation/late began at seq 3, after seq {seq}; give a seq from 3 on"
+        with refused(memory, InvalidInput, words):
+            late.fork("early", at=seq)
+        memory.board(session="late").set("working_history", "a board is forked with it")
+        with refused(memory, InvalidInput, words):
+            late.fork("early", at=seq)
+        late.fork("early")
+        with refused(memory, InvalidInput, words):
+            late.fork("early", at=seq, replace=True)
+        assert memory.at(seq).conversation("late").window() == late.at(seq).window() == []
+
+    def test_is_refused_for_a_fork_too(self, memory: Memory, late: Conversation) -> None:
+        fork = late.fork("fork")
+        began = memory.head
+        with refused(memory, InvalidInput, f"conversation/fork began at seq {began}, after seq {began - 1}"):
+            fork.fork("deeper", at=began - 1)
+        assert [message.content for message in fork.fork("deeper", at=began).window()] == ["hello"]
+
+    def test_is_refused_for_what_has_not_begun(self, memory: Memory, late: Conversation) -> None:
+        assert late.fork("early", at=3).window_tokens == 60
+        with refused(memory, InvalidInput, "conversation/never has no events; append something first, or leave out at"):
+            memory.conversation("never").fork("empty", at=3)
+        assert memory.conversation("never").fork("empty").window() == []
+
+    def test_goes_by_what_a_fork_of_the_memory_inherited(self, memory: Memory, late: Conversation) -> None:
+        branch = memory.fork("branch", at=4)
+        inherited = branch.conversation(late.id)
+        with refused(memory, InvalidInput, "conversation/late began at seq 3, after seq 2"):
+            inherited.fork("early", at=2)
+        assert [message.content for message in inherited.fork("whole", at=4).window()] == ["hello"]

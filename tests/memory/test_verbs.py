@@ -8,17 +8,20 @@ import builtins
 import inspect
 import io
 import os
+import pickle
 import re
 import time
 import types
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
-from refold import EXISTS, NO_STREAM, InvalidInput, Memory, NotFound, ReadOnly, WrongVersion
+from refold import EXISTS, NO_STREAM, InvalidInput, Memory, NotFound, ReadOnly, RefoldError, WrongVersion
 from refold.embedders import CachedEmbedder
 from refold.memory.conversation import Former
 from tests.conftest import PLACES, Servers
@@ -44,7 +47,8 @@ def is_mutation(name: str) -> bool:
 
 PLAIN = [name for name, verb in VERBS.items() if not (verb.opens or verb.closes or verb.thread or verb.embedder)]
 MUTATIONS = [name for name in PLAIN if is_mutation(name)]
-ERASURES = ["Memory.erase", "Conversation.erase", "Project.erase", "Board.erase", "Table.erase", "Table.erase/prefix"]
+ERASED = ("Conversation", "Project", "Profile", "Journal", "Files", "Board", "Table")
+ERASURES = ["Memory.erase", *(f"{kind}.erase" for kind in ERASED), "Table.erase/prefix"]
 WRITERS = [*ERASURES, "Memory.batch", "Memory.load", "Memory.show", "Memory.tools", "Board.hydrate", "Skills.choose"]
 WRITERS += ["ScopedState.pop", "ScopedState.setdefault", "ScopedState.update", "Skills.maybe_generate", "Skills.remove"]
 WRITERS += ["Memory.acting", "Memory.transact"]
@@ -98,7 +102,7 @@ SYNC_ONLY = {
     "Memory.transact",
     "Memory.show",
 }
-SYNC_ONLY |= {name for name in WRITES if name.startswith(("ScopedState.pop", "ScopedState.setd", "ScopedState.up"))}
+SYNC_ONLY |= {"ScopedState.update"}
 SYNC_ONLY |= {name for name in WRITES if name.startswith(("Skill", "Batch"))}
 """What the handles for asyncio do not have, or as two calls."""
 
@@ -220,6 +224,65 @@ class TestTheTable:
             memory.skills.library,
         ]
         assert {type(handle) for handle in handles} == {verb.kind for verb in VERBS.values()} - {None}
+
+
+HANDLES: dict[str, Callable[[Any], Any]] = {
+    verb.kind.__name__: verb.handle for verb in VERBS.values() if verb.kind is not None
+}
+
+LEFT_OUT = {
+    "Memory": "add aio conversations diff events export health journals load mirror profiles projects recall "
+    "replay_hash search skills snapshots state_hash stats subscribe tables tools upsert verify",
+    "ScopedState": "update",
+}
+"""What the handles for asyncio do not have: a plain memory reads it at once, or a thread calls it."""
+
+
+@pytest.mark.parametrize("kind", sorted({verb.kind.__name__ for verb in VERBS.values() if verb.kind is not None}))
+def test_the_handles_for_asyncio_have_the_same_names_with_the_same_options(kind: str) -> None:
+    if kind.startswith("Skill"):
+        return
+    plain = HANDLES[kind](SimpleNamespace(memory=Memory()))
+    twin = HANDLES[kind](SimpleNamespace(memory=Memory().aio))
+    assert twin.plain.__class__ is plain.__class__
+    public = {name for name in dir(type(plain)) if name[0] != "_"} & {*dir(plain)}
+    assert {*LEFT_OUT.get(kind, "").split()} == {name for name in public if not hasattr(type(twin), name)}
+    for name in public & {*dir(type(twin))}:
+        own, given = (getattr(type(each), name) for each in (plain, twin))
+        if inspect.isfunction(own):
+            options, taken = (inspect.signature(each).parameters.values() for each in (own, given))
+            if not any(each.kind is inspect.Parameter.VAR_KEYWORD for each in taken):
+                known = [(each.name, each.kind, each.default) for each in taken]
+                assert known == [(each.name, each.kind, each.default) for each in options], name
+        elif name not in {"aio", "hooks", "scratchpad", "session", "settings", "state"}:
+            assert getattr(twin, name) == getattr(plain, name)
+
+
+def test_handles_for_asyncio_are_compared_like_their_twins(memory: Memory) -> None:
+    memory.conversation("c").append("user", "Hello!")
+    memory.project("p").add("A fact.")
+    fork = memory.conversation("c").fork("d")
+    fork.append("user", "Another way.")
+    awaited, chat, project = memory.aio, memory.conversation("c"), memory.project("p")
+    twin, facts = awaited.conversation("c"), awaited.project("p")
+    assert memory.diff(twin, awaited.conversation("d")) == memory.diff(chat, fork) != []
+    assert memory.diff(twin.at(1), chat) == memory.diff(chat.at(1), chat) != []
+    assert memory.diff(facts.at(1), facts) == memory.diff(project.at(1), project) != []
+    assert memory.diff(0, awaited) == memory.diff(0, memory) != []
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["plain", "asyncio"])
+@pytest.mark.parametrize("kind", HANDLES)
+@pytest.mark.parametrize("copied", [pickle.dumps, deepcopy])
+def test_a_handle_is_not_copied_and_says_what_is(
+    kind: str, copied: Callable[[Any], Any], new_world: Callable[[str], World], *, is_async: bool
+) -> None:
+    world = new_world("Memory.head")
+    if is_async and kind.startswith("Skill"):
+        return
+    handle = HANDLES[kind](Stand(world, world.memory.aio) if is_async else world)
+    with pytest.raises(TypeError, match=r"cannot be pickled or deep-copied.*Memory\(path\)\.conversation\(id\)"):
+        copied(handle)
 
 
 @pytest.fixture
@@ -367,6 +430,50 @@ class TestAWrite:
         call(name, alone)
         assert events(world.memory, world.head) == events(alone.memory, alone.head)
         assert world.memory.state_hash() == world.memory.replay_hash()
+
+
+async def ended(call: Callable[[], Any]) -> str:
+    """How a call ended: with a result, or with which error of refold."""
+    try:
+        found = call()
+        if inspect.isawaitable(found):
+            await found
+    except RefoldError as error:
+        return type(error).__name__
+    return "a result"
+
+
+UNREAD = {"Memory.board", "Memory.close", "Memory.files", "Memory.hooks", "Memory.journal", "Memory.profile"}
+UNREAD |= {"Memory.project", "Memory.settings", "Memory.table", "Conversation.scratchpad"}
+UNREAD |= {"Board.node", "Board.project", "Board.session"}
+"""What reads nothing of the store: it makes a handle, or says what one was made with."""
+
+AWAITED = [name for name in READS if name not in LIVE_ONLY and name not in UNAWAITED]
+AWAITED += [*(name for name in WRITES if name not in SYNC_ONLY), "Memory.backup", "Memory.close"]
+
+
+class TestOfAClosedMemory:
+    @pytest.mark.parametrize("is_shared", [False, True], ids=["alone", "shared"])
+    @pytest.mark.parametrize("name", AWAITED)
+    def test_ends_the_same_on_an_event_loop(
+        self, name: str, new_world: Callable[[str], World], *, is_shared: bool
+    ) -> None:
+        world = new_world(name)
+        verb = VERBS[name]
+        other = world.opened() if is_shared else None
+
+        async def work() -> tuple[str, str]:
+            stand: Any = Stand(world, world.memory.aio)
+            plain, handle = verb.handle(world), verb.handle(stand)
+            await stand.memory.close()
+            return await ended(lambda: verb.call(plain, world)), await ended(lambda: verb.call(handle, stand))
+
+        plain, awaited = asyncio.run(work())
+        assert awaited == plain
+        assert plain == "Closed" or name in UNREAD
+        if other is not None:
+            assert_sound(other)
+            other.close()
 
 
 @pytest.mark.parametrize("name", [name for name in MUTATIONS if name not in CHAINED])

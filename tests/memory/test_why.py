@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -10,12 +11,14 @@ from typing import Any
 
 import pytest
 
-from refold import InvalidInput, Memory, NotFound, fold
+from refold import InvalidInput, Memory, Message, NotFound, fold
+from refold.agent import ContextBudget
 from refold.embedders import HashedEmbedder
 from refold.memory import Why, exposure
 from refold.message import MessageAppended
 from refold.views.board import MESSAGES_KEPT
 from tests.memory.fold_by_hand import Fate, fates, fill
+from tests.support.bounds import lowered
 
 REFOLD = Path(fold.__file__).parent
 
@@ -34,7 +37,7 @@ class TestMessages:
         assert not answer.is_there
         text = answer.steps[-1].text
         assert "'another thing'" in text
-        assert "15 tokens to the 20 of 30" in text
+        assert "15 tokens when 20 of 30 were in use" in text
         assert "fifo" in text
         assert json.loads(answer.to_json())["steps"][1]["seq"] == pusher.seq
         assert f"seq {pusher.seq}" in str(answer)
@@ -61,7 +64,7 @@ class TestMessages:
         for message in (large, lone):
             (left,) = memory.why(message).of("left")
             assert left.seq == message.seq
-            assert "never was in the window" in left.text
+            assert "was never in the window" in left.text
 
     def test_a_restore_brings_back_and_takes_away(self, memory: Memory) -> None:
         chat = memory.conversation("c", window_tokens=20)
@@ -168,6 +171,7 @@ class TestMemories:
 
 
 class TestContexts:
+    @pytest.mark.usefixtures("ranked")
     def test_a_context_says_what_it_shows_and_what_it_left_out(self, memory: Memory) -> None:
         chat = memory.conversation("c", project="p", window_tokens=40)
         project = memory.project("p")
@@ -190,6 +194,157 @@ class TestContexts:
         assert (turn.conversation, turn.answer, turn.seen) == ("c", answer.seq, seq)
         set_seq = next(r.stamp.seq for r in memory.events() if type(r.event).__name__ == "ScratchpadSet")
         assert [turn.answer for turn in memory.influence(set_seq).turns] == [answer.seq]
+
+
+PORT = "The staging database listens on port 6432."
+WHICH = "Which port does the staging database have?"
+
+
+@pytest.mark.usefixtures("ranked")
+class TestEarlierMessages:
+    """Each reason why a context of one conversation lacks a message of another one."""
+
+    @pytest.fixture
+    def said(self, memory: Memory) -> Message:
+        return memory.conversation("then", project="acme").append("user", PORT)
+
+    def absence(self, memory: Memory, message: Message, query: str | None = WHICH, **options: Any) -> str:
+        chat = memory.conversation("now", project="acme")
+        seq = memory.show(memory.context(chat, query=query, **options))
+        step = memory.why(message, missing_from=seq).steps[-1]
+        assert step.relation == "hidden"
+        return step.text.removeprefix(f"the context at seq {seq} lacks it: it is a message of conversation/then; ")
+
+    def test_what_is_shown_says_so(self, memory: Memory, said: Message) -> None:
+        chat = memory.conversation("now", project="acme")
+        seq = memory.show(memory.context(chat, query=WHICH))
+        assert (
+            memory.why(said, missing_from=seq).steps[-1].text
+            == f"the context at seq {seq} shows it in its part messages"
+        )
+
+    def test_a_window_of_another_conversation_with_as_many_tokens_does_not_count(self, memory: Memory) -> None:
+        said = memory.conversation("then", project="acme").append("user", "The logo is a heron.", tokens=7)
+        memory.conversation("now", project="acme").append("user", "Which port?", tokens=7)
+        assert self.absence(memory, said).startswith("of the words of 'Which port does")
+
+    def test_another_project(self, memory: Memory, said: Message) -> None:
+        assert self.absence(memory, said, project="umbrella") == (
+            "it is one of project/acme, and messages of project/umbrella and of conversation/now are searched"
+        )
+        alone = memory.conversation("alone").append("user", PORT)
+        assert "it is one of conversation/alone, and messages of project/acme" in self.absence(memory, alone)
+
+    def test_few_words_in_common(self, memory: Memory, said: Message) -> None:
+        assert self.absence(memory, said, "Which port has the replica in Bern?") == (
+            "of the words of 'Which port has the replica in Bern?' port, replica, bern count, and which, has, the, in "
+            "do not; the message has 1, and no message has 2"
+        )
+        logo = memory.conversation("then").append("user", "The logo is a heron.")
+        assert self.absence(memory, logo).endswith(" do not; the message has 0")
+
+    def test_everyday_talk(self, memory: Memory, said: Message) -> None:
+        assert self.absence(memory, said, "What do you think?") == (
+            "'What do you think?' brings no messages: all of its words are everyday talk"
+        )
+        assert self.absence(memory, said, "The port again") == (
+            "'The port again' brings no messages: it is no question, and 'port' alone says what it is about"
+        )
+        for number in range(11):
+            memory.conversation("then").append("user", f"Port {number} is open.")
+        assert (
+            self.absence(memory, said, "Which port?")
+            == "'Which port?' brings no messages: too many messages have 'port'"
+        )
+
+    def test_a_relevance_below_the_bound(self, memory: Memory, said: Message) -> None:
+        query = "Does the port of our ferry to Bergen have a database of whales, seals, gulls, puffins and herons?"
+        text = self.absence(memory, said, query)
+        assert "; the message has 2, and the best message has a relevance of 0." in text
+        assert text.endswith("under 0.38")
+
+    def test_taken_back(self, memory: Memory, said: Message) -> None:
+        entry = memory.project("acme").add("Staging listens on port 6432", sources=[said])
+        memory.project("acme").delete(entry)
+        assert self.absence(memory, said) == "what it said was taken back"
+
+    def test_erased(self, memory: Memory, said: Message) -> None:
+        memory.erase([said])
+        assert self.absence(memory, said) == "its content was erased, so what would have found it is unknown"
+
+    def test_a_rank_after_those_that_are_taken(self, memory: Memory, said: Message) -> None:
+        memory.conversation("then").append("user", "Staging database: port 7432.")
+        text = self.absence(memory, said, budget=ContextBudget(messages_count=1))
+        assert text == f"other messages are better for {WHICH!r}, and 1 at most are taken"
+
+    def test_no_room(self, memory: Memory, said: Message) -> None:
+        said = memory.conversation("then").append("user", f"{PORT} {'So I heard. ' * 300}")
+        for number in range(9):
+            memory.conversation("then").append("user", f"The port of staging database {number} is {number}.")
+        text = self.absence(memory, said, budget=300)
+        assert text.startswith("a search finds it, but memories and earlier messages have room for ")
+        assert re.search(r"tokens together, and [1-9] earlier messages? did not fit$", text)
+
+    def test_nothing_but_what_another_says(self, memory: Memory, said: Message) -> None:
+        memory.conversation("other", project="acme").append("user", PORT)
+        assert self.absence(memory, said) == (
+            "a search finds it, but texts that another message or memory says already, and secrets, are not shown"
+        )
+
+    def test_it_came_later_or_long_before(self, memory: Memory) -> None:
+        said = memory.conversation("then", project="acme").append("user", PORT)
+        chat = memory.conversation("now", project="acme")
+        origin = memory.head
+        context = memory.context(chat, query=WHICH)
+        later = memory.conversation("then").append("user", f"{PORT} Or 7432.")
+        seq = memory.show(context)
+        text = memory.why(later, missing_from=seq).steps[-1].text
+        assert text.endswith(f"; it came after seq {origin}, as of which the context was built")
+        with lowered(EARLIER_EVENTS_COUNT=2):
+            assert self.absence(memory, said) == "only the newest 2 events are searched for earlier messages"
+
+    def test_a_fork_that_had_parted_or_was_dropped(self, memory: Memory) -> None:
+        chat = memory.conversation("now", project="acme")
+        chat.append("user", "Good morning.")
+        fork = chat.fork("then")
+        said = fork.append("user", PORT)
+        assert self.absence(memory, said) == (
+            "conversation/then and conversation/now are forks of one conversation, and it was said after they parted"
+        )
+        fork.close(drop=True)
+        assert self.absence(memory, said).startswith("conversation/then was dropped at seq ")
+
+    def test_a_message_of_the_base_is_one_of_the_window_of_a_fork(self, memory: Memory) -> None:
+        chat = memory.conversation("then", project="acme", window_tokens=100)
+        said = chat.append("user", PORT, tokens=30)
+        fork = chat.fork("fork")
+        chat.clear_window()
+        for _ in range(2):
+            fork.append("user", "something else", tokens=30)
+        seq = memory.show(memory.context(fork, query="hello"))
+        assert memory.why(said, missing_from=seq).steps[-1].text.endswith("shows it in its part window")
+        seq = memory.show(memory.context(fork, query="hello", budget=80))
+        assert memory.why(said, missing_from=seq).steps[-1].text.endswith("and the oldest messages were left out")
+
+    def test_roles_that_are_not_searched(self, memory: Memory) -> None:
+        system = memory.conversation("then", project="acme").append("system", PORT)
+        assert self.absence(memory, system).startswith("only messages of user and assistant are searched")
+
+    def test_content_that_replaced_it_is_shown_in_its_place(self, memory: Memory, said: Message) -> None:
+        memory.conversation("then").replace(said, "The staging database listens on port 7432.")
+        seq = memory.show(memory.context(memory.conversation("now", project="acme"), query=WHICH))
+        (*_, step) = memory.why(said, missing_from=seq).steps
+        assert step.relation == "shown"
+        assert step.text == f"the context at seq {seq} shows the content of seq {said.seq + 1} in its place"
+
+    def test_switched_off_and_without_a_query(self, memory: Memory, said: Message) -> None:
+        assert (
+            self.absence(memory, said, budget=ContextBudget(messages_count=0))
+            == "the budget of earlier messages, messages_count, was 0"
+        )
+        assert self.absence(memory, said, None) == "the context had no query"
+        memory.settings.set("memory_enabled", value=False)
+        assert self.absence(memory, said) == "the setting memory_enabled was off"
 
 
 class TestRecalls:
@@ -353,9 +508,7 @@ class TestTexts:
             memory.erase([said, value])
 
     def test_a_key_of_a_conversation_that_was_forked_of_nothing_is_known_and_erased(self, memory: Memory) -> None:
-        chat = memory.conversation("c")
-        chat.append("user", "first", tokens=1)
-        fork = chat.fork("of nothing", at=0)
+        fork = memory.conversation("nothing").fork("of nothing")
         fork.scratchpad.set("k", "the value")
         seq = memory.head
         assert memory.why("k").is_there
@@ -474,11 +627,9 @@ class TestText:
             memory.show(memory.context(chat, query="Which port? 6543?", project="p"))
         answer = memory.why("6543")
         head, *rest = str(answer).splitlines()
-        assert "there in" in head
-        assert rest[0].startswith(f"  memory of seq {entry.seq} in project/p: it is there since seq {entry.seq}")
-        assert rest[1].startswith(
-            f"  message of seq {first.seq} in conversation/c: it is not there since seq {pusher.seq}"
-        )
+        assert "present in" in head
+        assert rest[0].startswith(f"  memory of seq {entry.seq} in project/p: present since seq {entry.seq}")
+        assert rest[1].startswith(f"  message of seq {first.seq} in conversation/c: gone since seq {pusher.seq}")
         assert "another thing" in rest[1]
         assert answer.present[0] == f"memory of seq {entry.seq} in project/p"
 
@@ -489,7 +640,7 @@ class TestText:
         answer = memory.why(entry)
         assert [step.seq for step in answer.of("shown")] == seqs
         printed = [line for line in str(answer).splitlines() if line.startswith("  shown")]
-        assert "6 earlier not printed" in printed[0]
+        assert "6 earlier ones not printed" in printed[0]
         assert [f"seq {seq} " in line for seq, line in zip(seqs[-3:], printed[1:], strict=True)] == [True] * 3
 
     def test_a_context_is_told_with_the_part_that_showed_it_and_the_rank_of_a_memory(self, memory: Memory) -> None:
@@ -538,7 +689,7 @@ class TestText:
         memory.profile().set("bird", "Heron")
         answer = memory.why("Heron")
         text = str(answer)
-        assert [text.count(f"in conversation/c: it is there since seq {message.seq}") for message in chat.window()] == [
+        assert [text.count(f"in conversation/c: present since seq {message.seq}") for message in chat.window()] == [
             1
         ] * 5
         assert text.count("  came") == 3

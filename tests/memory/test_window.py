@@ -394,11 +394,12 @@ class TestMessagesAnthropic:
     def test_its_own_blocks_pass_unchanged(self) -> None:
         with remembering() as memory:
             chat = memory.conversation("chat")
+            chat.append("user", "look", tokens=1)
             anthropic_call(chat, "A", 1, ["x"], pinned=False)
             anthropic_answer(chat, "b", 1, ["x"], pinned=False)
-            call, answer = chat.messages(format="anthropic")
-            assert call["content"] == chat.window()[0].content
-            assert answer == {"role": "user", "content": chat.window()[1].content}
+            _, call, answer = chat.messages(format="anthropic")
+            assert call["content"] == chat.window()[1].content
+            assert answer == {"role": "user", "content": chat.window()[2].content}
 
     @pytest.mark.parametrize(
         ("arguments", "shown"),
@@ -417,7 +418,7 @@ class TestMessagesAnthropic:
             chat = memory.conversation("chat")
             call = {"id": "x", "function": {"name": "look", "arguments": arguments}}
             chat.append("assistant", None, tokens=1, tool_calls=[call])
-            assert chat.messages(format="anthropic")[0]["content"][0]["input"] == shown
+            assert chat.messages(format="anthropic")[-1]["content"][0]["input"] == shown
 
     @pytest.mark.parametrize(
         "call", [{}, {"id": 5}, {"function": None}, {"function": "look"}, {"id": None, "function": []}], ids=repr
@@ -426,8 +427,9 @@ class TestMessagesAnthropic:
         with remembering() as memory:
             chat = memory.conversation("chat")
             chat.append("assistant", None, tokens=1, tool_calls=[call])
-            assert chat.messages()[0]["tool_calls"] == [call]
-            assert chat.messages(format="anthropic")[0]["role"] == "assistant"
+            (shown,) = chat.messages()[0]["tool_calls"]
+            assert (shown["type"], shown["function"]["arguments"]) == ("function", "{}")
+            assert chat.messages(format="anthropic")[-1]["role"] == "assistant"
 
     def test_a_message_without_content_takes_no_empty_place(self) -> None:
         with remembering() as memory:

@@ -7,6 +7,7 @@ import pytest
 from refold import Conversation, InvalidInput, Memory
 from refold.memory.wires import FORMATS
 from tests.support.memories import refused
+from tests.support.requests import refusals
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city":"Oslo"}'}}
 ARGUMENTS = {"city": "Oslo"}
@@ -86,22 +87,270 @@ def test_a_talk_is_rendered_for_each_api(form: Any, blocks: bool) -> None:
     assert chat.at(chat.place[1]).messages(form) == WIRES[form]
 
 
-@pytest.mark.parametrize("form", WIRES)
+# Images, documents and sounds: each form's own blocks, read from each and written in each.
+
+PDF = {"filename": "a.pdf", "file_data": "data:application/pdf;base64,AAAA"}
+URL = "https://example.org/a.png?size=1"
+DATA_URL = "data:image/png;base64,AAAA"
+
+MEDIA: dict[str, dict[str, Any]] = {
+    "an image": {
+        "openai": {"type": "image_url", "image_url": {"url": DATA_URL}},
+        "openai-responses": {"type": "input_image", "image_url": DATA_URL},
+        "anthropic": {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}},
+        "gemini": {"inlineData": {"mimeType": "image/png", "data": "AAAA"}},
+    },
+    "an image by URL": {
+        "openai": {"type": "image_url", "image_url": {"url": URL}},
+        "openai-responses": {"type": "input_image", "image_url": URL},
+        "anthropic": {"type": "image", "source": {"type": "url", "url": URL}},
+        "gemini": {"fileData": {"mimeType": "image/png", "fileUri": URL}},
+    },
+    "a document": {
+        "openai": {"type": "file", "file": PDF},
+        "openai-responses": {"type": "input_file", **PDF},
+        "anthropic": {
+            "type": "document",
+            "source": {"type": "base64", "media_type": "application/pdf", "data": "AAAA"},
+            "title": "a.pdf",
+        },
+        "gemini": {"inlineData": {"mimeType": "application/pdf", "data": "AAAA"}},
+    },
+    "a document by URL": {
+        "openai-responses": {"type": "input_file", "file_url": "https://example.org/a.pdf"},
+        "anthropic": {"type": "document", "source": {"type": "url", "url": "https://example.org/a.pdf"}},
+        "gemini": {"fileData": {"mimeType": "application/pdf", "fileUri": "https://example.org/a.pdf"}},
+    },
+    "audio": {
+        "openai": {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "mp3"}},
+        "gemini": {"inlineData": {"mimeType": "audio/mp3", "data": "AAAA"}},
+    },
+    "a video": {"gemini": {"inlineData": {"mimeType": "video/mp4", "data": "AAAA"}}},
+}
+FORMS: list[Any] = sorted(FORMATS)
+
+
+def blocks_of(request: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    (message,) = request
+    return list(message["parts"] if "parts" in message else message["content"])
+
+
+def without_name(value: Any) -> Any:
+    """A block without the name of its file, for which Gemini has no place."""
+    if isinstance(value, dict):
+        return {key: without_name(each) for key, each in value.items() if key not in {"filename", "title"}}
+    return value
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("kind", "source"), [(kind, source) for kind, blocks in MEDIA.items() for source in blocks])
+def test_media_of_every_form_are_written_in_every_form_with_a_place_for_them(kind: str, source: str, form: Any) -> None:
+    memory = Memory()
+    chat = memory.conversation("chat")
+    block = MEDIA[kind][source]
+    message = chat.append("user", [{"type": "text", "text": "Look:"}, block])
+    if form == "ollama" and kind == "an image":
+        assert chat.messages(form) == [{"role": "user", "content": "Look:", "images": ["AAAA"]}]
+    elif form == source:
+        assert blocks_of(chat.messages(form))[1] == block
+    elif form in MEDIA[kind]:
+        assert without_name(blocks_of(chat.messages(form))[1]) == without_name(MEDIA[kind][form])
+        assert refusals(form, chat.messages(form)) == []
+    else:
+        words = f"message {message.seq} has a block of type", f"({kind}", "as part 2", f"for which {form} has no place"
+        with refused(memory, InvalidInput, *words, "replace()", "remove()"):
+            chat.messages(form)
+
+
+def test_the_name_of_a_file_is_kept() -> None:
+    chat = Memory().conversation("chat")
+    chat.append("user", [MEDIA["a document"]["openai"]])
+    assert blocks_of(chat.messages("openai-responses")) == [MEDIA["a document"]["openai-responses"]]
+    assert blocks_of(chat.messages("anthropic")) == [MEDIA["a document"]["anthropic"]]
+    chat.clear_window()
+    chat.append("user", [MEDIA["a document"]["gemini"]])
+    assert blocks_of(chat.messages("openai"))[0]["file"] == PDF | {"filename": "document.pdf"}
+
+
 @pytest.mark.parametrize(
-    "block", [{"type": "audio", "data": "x"}, {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}]
+    ("form", "block"),
+    [
+        ("openai", {"type": "image_url", "image_url": {"url": URL, "detail": "low"}}),
+        ("openai", {"type": "video_url", "video_url": {"url": "https://example.org/a.mp4"}}),
+        ("openai", {"type": "file", "file": {"file_id": "file-1"}}),
+        ("openai-responses", {"type": "input_image", "file_id": "file-1", "detail": "low"}),
+        ("openai-responses", {"type": "input_file", "file_id": "file-1"}),
+        ("anthropic", {"type": "text", "text": "Look.", "cache_control": {"type": "ephemeral"}}),
+        ("anthropic", {"type": "image", "source": {"type": "file", "file_id": "file_1"}}),
+        ("anthropic", {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "x"}}),
+        ("anthropic", {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}),
+        ("anthropic", {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}),
+        ("gemini", {"inline_data": {"mime_type": "image/png", "data": "AAAA"}, "mediaResolution": {"level": "LOW"}}),
+        ("gemini", {"fileData": {"fileUri": "https://generativelanguage.googleapis.com/v1beta/files/1"}}),
+        ("gemini", {"text": "Look.", "thoughtSignature": "c2ln"}),
+    ],
 )
-def test_a_block_without_a_place_is_an_error_and_never_left_out(form: Any, block: dict[str, Any]) -> None:
+def test_a_forms_own_blocks_pass_unchanged(form: Any, block: dict[str, Any]) -> None:
+    chat = Memory().conversation("chat")
+    chat.append("user", [block])
+    assert blocks_of(chat.messages(form)) == [block]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "hologram", "data": "x"},
+        {"type": "text", "text": 5},
+        {"type": "image", "source": "x"},
+        {"type": "image_url"},
+        {"type": "tool_use", "id": "c1", "name": "weather"},
+        {"colour": "red"},
+        {},
+    ],
+    ids=repr,
+)
+def test_a_block_of_no_form_is_an_error_and_never_left_out(form: Any, block: dict[str, Any]) -> None:
     memory = Memory()
     chat = memory.conversation("chat")
     chat.append("user", [{"type": "text", "text": "Listen:"}, block])
-    with refused(memory, InvalidInput, f"a block of type '{block['type']}', for which {form} has no place"):
+    with refused(memory, InvalidInput, f"message {memory.head} has a block of type", f"{form} has no place"):
         chat.messages(form)
-    assert len(chat.messages()) == 1
     chat.clear_window()
+    chat.append("user", "Listen.")
     chat.append("assistant", None, tool_calls=[CALL])
-    chat.append("tool", [block], tool_call_id="c1")
-    with refused(memory, InvalidInput, "no place"):
+    chat.append("tool", [{"type": "text", "text": "hm"}, block], tool_call_id="c1")
+    with refused(memory, InvalidInput, "as part 2", "no place in the result of a tool"):
         chat.messages(form)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("owner", "block"),
+    [
+        ("openai", {"type": "file", "file": {"file_id": "file-1"}}),
+        ("openai-responses", {"type": "input_image", "file_id": "file-1"}),
+        ("anthropic", {"type": "image", "source": {"type": "file", "file_id": "file_1"}}),
+        ("anthropic", {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}),
+        ("gemini", {"fileData": {"fileUri": "gs://bucket/a.png", "mimeType": "image/png"}}),
+    ],
+)
+def test_what_a_provider_keeps_is_refused_for_the_others(owner: str, block: dict[str, Any], form: Any) -> None:
+    memory = Memory()
+    chat = memory.conversation("chat")
+    message = chat.append("user", [block])
+    if form == owner:
+        assert blocks_of(chat.messages(form)) == [block]
+    else:
+        with refused(memory, InvalidInput, f"message {message.seq} has a block", f"{form} has no place"):
+            chat.messages(form)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_result_of_a_tool_shows_an_image_where_its_form_lets_it(form: Any) -> None:
+    memory = Memory()
+    chat = memory.conversation("chat")
+    chat.append("user", "Weather?")
+    chat.append("assistant", None, tool_calls=[CALL])
+    chat.append("tool", [{"type": "text", "text": "blue"}, IMAGE], tool_call_id="c1")
+    shown = {
+        "openai-responses": {
+            "type": "function_call_output",
+            "call_id": "c1",
+            "output": [{"type": "input_text", "text": "blue"}, MEDIA["an image"]["openai-responses"]],
+        },
+        "anthropic": {
+            "role": "user",
+            "content": [
+                {
+                    "type": "tool_result",
+                    "tool_use_id": "c1",
+                    "content": [{"type": "text", "text": "blue"}, MEDIA["an image"]["anthropic"]],
+                }
+            ],
+        },
+        "gemini": {
+            "role": "user",
+            "parts": [
+                {
+                    "functionResponse": {
+                        "name": "weather",
+                        "response": {"result": "blue"},
+                        "id": "c1",
+                        "parts": [MEDIA["an image"]["gemini"]],
+                    }
+                }
+            ],
+        },
+        "ollama": {"role": "tool", "content": "blue", "tool_name": "weather", "images": ["AAAA"]},
+    }
+    if form in shown:
+        request = chat.messages(form)
+        assert request[-1] == shown[form]
+        assert refusals(form, request) == []
+    else:
+        with refused(memory, InvalidInput, "'image_url' (an image of type image/png)", "in the result of a tool"):
+            chat.messages(form)
+
+
+@pytest.mark.parametrize("form", ["openai", "openai-responses", "anthropic"])
+def test_an_image_of_the_assistant_is_refused_where_only_users_show_images(form: Any) -> None:
+    memory = Memory()
+    chat = memory.conversation("chat")
+    chat.append("user", "Draw!")
+    chat.append("assistant", [MEDIA["an image"][form]])
+    with refused(memory, InvalidInput, f"{form} has no place in a message of role assistant; give it a text instead"):
+        chat.messages(form)
+    assert chat.messages("gemini")[-1] == {"role": "model", "parts": [MEDIA["an image"]["gemini"]]}
+
+
+@pytest.mark.parametrize(
+    ("form", "url"),
+    [
+        ("ollama", URL),
+        ("gemini", "https://example.org/image"),
+        ("gemini", "http://example.org/a.png"),
+        ("anthropic", "http://example.org/a.png"),
+    ],
+)
+def test_the_error_for_an_image_by_url_says_how_the_form_takes_it(form: Any, url: str) -> None:
+    memory = Memory()
+    chat = memory.conversation("chat")
+    message = chat.append("user", [{"type": "image_url", "image_url": {"url": url}}])
+    with refused(memory, InvalidInput, "(an image by URL)", "give it the data in base64 instead with replace()"):
+        memory.context(chat).messages(form)
+    chat.replace(message, [IMAGE])
+    assert refusals(form, memory.context(chat).messages(form)) == []
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_thoughts_of_a_model_go_to_its_own_provider_alone(form: Any) -> None:
+    chat = Memory().conversation("chat")
+    chat.append("user", "Hello!")
+    thoughts: list[dict[str, Any]] = [
+        {"type": "thinking", "thinking": "secret", "signature": "s"},
+        {"text": "secret", "thought": True},
+    ]
+    chat.append("assistant", [*thoughts, {"type": "text", "text": "Hi."}])
+    chat.append("assistant", thoughts)
+    request = chat.messages(form)
+    assert refusals(form, request) == []
+    assert repr(request).count("secret") == (form in {"anthropic", "gemini"})
+    assert repr(request).count("Hi.") == 1
+
+
+def test_calls_and_results_of_gemini_become_those_of_the_others() -> None:
+    chat = Memory().conversation("chat")
+    call = {"functionCall": {"name": "weather", "args": ARGUMENTS}, "thoughtSignature": "c2ln"}
+    answer = {"functionResponse": {"name": "weather", "response": {"sky": "blue"}}}
+    chat.append("user", [{"text": "Weather?"}])
+    chat.append("assistant", [call])
+    chat.append("user", [answer])
+    assert [content["parts"] for content in chat.messages("gemini")] == [[{"text": "Weather?"}], [call], [answer]]
+    assert chat.messages("openai")[1:] == [
+        {"role": "assistant", "content": None, "tool_calls": [CALL | {"id": "call"}]},
+        {"role": "tool", "content": '{"sky":"blue"}', "tool_call_id": "call", "name": "weather"},
+    ]
 
 
 def test_a_context_has_the_forms_of_a_conversation(memory: Memory) -> None:
@@ -123,19 +372,17 @@ def test_steps_and_changes_can_be_printed() -> None:
     assert str(change) == "conversation/chat window.window_tokens: None -> 5"
 
 
-@pytest.mark.parametrize("form", ["openai", "openai-responses", "anthropic", "gemini", "ollama"])
+@pytest.mark.parametrize("form", FORMS)
 def test_odd_values_of_calls_and_answers_are_rendered_or_refused(form: Any) -> None:
     """Imported messages hold what other programs wrote, which may be any JSON."""
     memory = Memory()
     deep = "[" * 3_000
     chat = memory.conversation("calls")
     chat.append("assistant", None, tool_calls=[{"id": [], "function": {"name": {}, "arguments": deep}}])
-    assert chat.messages(form)
+    assert refusals(form, chat.messages(form)) == []
     for content in (True, [3], [{"type": "tool_result"}]):
         chat = memory.conversation(f"answers {content}")
+        chat.append("assistant", None, tool_calls=[CALL | {"id": None}])
         chat.append("user", [{"type": "tool_result", "tool_use_id": None, "content": content}])
-        if form in {"openai", "anthropic"}:
-            assert chat.messages(form)
-        else:
-            with refused(memory, InvalidInput, "no place"):
-                chat.messages(form)
+        with refused(memory, InvalidInput, "no place"):
+            chat.messages(form)

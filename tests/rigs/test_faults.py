@@ -315,7 +315,7 @@ class TestBallast:
 
         assert reserved_bytes(str(disk / "store")) < BALLAST_BYTES_MIN
         (check,) = [check for check in examine(str(disk / "store")).checks if check.name == "ballast"]
-        assert (check.state, "open the store once to write" in check.next_step) == ("warn", True)
+        assert (check.state, "open the store once for writing" in check.next_step) == ("warn", True)
         filler.unlink()
         log.durability.flush()
         assert reserved_bytes(str(disk / "store")) >= BALLAST_BYTES_MIN

@@ -338,6 +338,66 @@ def test_nothing_is_cut_off_on_a_small_screen(browser: Any, site: Site, width: i
         sized(browser, 1_320)
 
 
+@pytest.fixture(scope="module")
+def named() -> Iterator[Site]:
+    """A store with long names, short ones, and a memory that was made of a message."""
+    with Memory() as memory:
+        for session, project in (("x" * 160, "y" * 90), ("short", "acme")):
+            message = memory.conversation(session, project=project).append("user", "A sentence of many words. " * 6)
+            memory.project(project).add("Tests need Docker.", sources=[message])
+        made = Site(memory)
+        yield made
+        made.close()
+
+
+def sizes(browser: Any, selector: str, attribute: str) -> list[float]:
+    found = f"[...document.querySelectorAll('{selector}')].map(each => each.getBoundingClientRect().{attribute})"
+    return list(browser.execute_script(f"return {found}"))
+
+
+def test_a_long_name_leaves_room_for_the_other_columns(browser: Any, named: Site) -> None:
+    opened(browser, named, "/")
+    assert browser.execute_script("const t = document.querySelector('.scroll'); return t.scrollWidth <= t.clientWidth")
+    sized(browser, 390)
+    try:
+        opened(browser, named, "/")
+        assert sizes(browser, "thead th", "right")[0] < 300
+        short, long = (sizes(browser, f"tbody tr:nth-child({row}) th a", "height")[0] for row in (1, 2))
+        assert 3 * short < long, "one wraps, the other does not"
+    finally:
+        sized(browser, 1_320)
+
+
+@pytest.mark.parametrize("language", words.LANGUAGES)
+@pytest.mark.parametrize("width", [360, 390])
+def test_the_header_of_a_small_screen_has_two_rows(browser: Any, named: Site, width: int, language: str) -> None:
+    sized(browser, width)
+    try:
+        opened(browser, named, f"/?lang={language}")
+        edges = zip(sizes(browser, ".bar > *", "top"), sizes(browser, ".bar > *", "bottom"), strict=True)
+        brand, _, mode, languages = (top + bottom for top, bottom in edges)
+        assert [mode, languages] == pytest.approx([brand, brand], abs=4)
+        assert len(set(sizes(browser, ".bar nav:not(.langs) a", "top"))) == 1
+        assert max(sizes(browser, ".bar nav a", "right")) <= width
+    finally:
+        sized(browser, 1_320)
+
+
+@pytest.mark.parametrize("colours", ["light", "dark"])
+def test_all_steps_of_a_chain_look_alike(browser: Any, named: Site, colours: str) -> None:
+    scheme(browser, colours)
+    try:
+        opened(browser, named, "/why?x=docker&lang=en")
+        assert "made of" in browser.find_element("css selector", ".chain").text
+        looks = """return [...document.querySelectorAll(".chain li p:first-child")].map(each => {
+            const look = getComputedStyle(each);
+            return [look.fontSize, look.fontWeight, look.letterSpacing, look.color, look.backgroundColor].join();
+        })"""
+        assert len(set(browser.execute_script(looks))) == 1
+    finally:
+        scheme(browser, "light")
+
+
 def test_a_board_is_a_dialog_over_what_it_is_of(browser: Any, site: Site) -> None:
     opened(browser, site, "/boards?lang=en")
     until(lambda: browser.find_elements("css selector", "#notices[data-open]"))

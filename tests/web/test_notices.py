@@ -62,6 +62,22 @@ def test_every_watcher_hears_every_event_in_order(memory: Memory) -> None:
     running(use)
 
 
+def test_a_stream_that_is_behind_ends_with_the_server(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(site, "_QUEUED_COUNT_MAX", 2)
+    hub = hub_of(memory)
+
+    async def use() -> None:
+        pieces = hub.pieces()
+        assert await anext(pieces) == b""
+        for number in range(5):
+            memory.profile().set("key", str(number))
+            await asyncio.sleep(2 * site._FLUSH_SECONDS)
+        hub.end()
+        assert len([piece async for piece in pieces if piece]) <= 2
+
+    running(use)
+
+
 def test_a_writer_does_no_more_for_a_hundred_watchers_than_for_none(memory: Memory) -> None:
     """What an append does is counted in calls, and not in time, which others on the machine would make longer."""
     hub, profile = hub_of(memory), memory.profile()

@@ -326,7 +326,7 @@ def test_the_chain_of_a_message_is_sentences_with_links(client: TestClient, memo
     page = shown(client, f"/why?x={gone.seq}&session=trip")
     why = memory.why(gone)
     assert "It is not there." in page.text
-    assert [step.relation for step in why.steps] == ["came", "left"]
+    assert [step.relation for step in why.steps] == ["came", "left", "shown"], "a question that has no answer stays"
     for each in why.steps:
         assert each.text in page.text
         assert {"class": "number", "href": f"/sessions/trip?at={each.seq}"} in page.all("a")

@@ -1,6 +1,7 @@
 """REST: the document against the routes, every operation against its document, what is refused, what changes."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
@@ -159,6 +160,38 @@ def test_a_shown_context_is_built_again_byte_for_byte(client: TestClient, memory
     shown = client.get(f"/api/contexts/{context_seq(memory)}").json()
     assert shown["matches"] is True
     assert "harbour preference" in "".join(part["text"] for part in shown["parts"])
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda each: f"{each.method} {each.path}")
+def test_an_unknown_parameter_is_refused_and_the_known_ones_are_named(client: TestClient, operation: Any) -> None:
+    path = re.sub("{.*?}", "3", operation.path)
+    body: dict[str, Any] = {} if operation.body is None else {"json": {}}
+    answer = client.request(operation.method, path, params={"odd": "1"}, **body)
+    assert answer.status_code == 400
+    assert answer.json()["detail"].startswith("there is no parameter 'odd'")
+    assert all(name in answer.json()["detail"] for name in operation.query)
+
+
+def test_a_diff_between_parameters_of_other_names_is_refused(client: TestClient) -> None:
+    answer = client.get("/api/sessions/trip/diff", params={"from": 3, "to": 5})
+    assert answer.json()["detail"] == "there is no parameter 'from'; there are a, b"
+
+
+def test_a_search_without_a_project_looks_where_the_page_does(client: TestClient, memory: Memory) -> None:
+    def searched() -> str:
+        shown = client.get("/api/search", params={"q": "harbour"}).json()
+        page = client.get("/search", params={"q": "harbour"}).text
+        contents = [hit["entry"]["content"] for hit in shown["hits"]]
+        assert contents == re.findall("> ([^<]*) <a class=.ask", page)
+        assert f'<option value="{shown["project"]}" selected>' in page
+        return str(shown["project"])
+
+    assert searched() == "acme/api"
+    memory.project("a").add("harbour of a")
+    assert searched() == "a"
+    memory.project("default").add("harbour of the default")
+    assert searched() == "default"
+    assert client.get("/api/search?q=harbour&in=messages").json()["project"] is None
 
 
 def test_a_search_explains_its_scores(client: TestClient) -> None:

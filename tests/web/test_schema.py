@@ -18,15 +18,15 @@ JUDGE = (sys.executable, "-m", "schemathesis.cli")
 SECONDS = 300
 
 # What a request that fits the document may be answered with: 409 where a name or a key of a request is taken, 412 where
-# another version was expected, 422 over a bound in bytes. A document cannot say what four operations ask for: one of
-# two sets of parameters, a value of the type of the part that the path names, a content that goes with the role.
-# test_working_memory.py, test_pages.py and test_rest.py have those.
+# another version was expected, 422 over a bound in bytes. A document cannot say what five operations ask for: one of
+# two sets of parameters, a value of the type of the part that the path names, a content that goes with the role, a seq
+# at which the session had begun. test_working_memory.py, test_pages.py and test_rest.py have those.
 SETTINGS = """
 [checks.positive_data_acceptance]
 expected-statuses = ["2xx", "401", "403", "404", "409", "412", "422", "503"]
 
 [[operations]]
-include-operation-id = ["get_working_memory", "get_blame", "patch_part", "append_message"]
+include-operation-id = ["get_working_memory", "get_blame", "patch_part", "append_message", "fork_session"]
 checks.positive_data_acceptance.enabled = false
 """
 

@@ -158,6 +158,9 @@ def test_wrong_requests_are_told_what_is_wrong(memory: Memory, client: TestClien
     refused(
         client.patch("/api/working-memory/config", content=b"{", headers={"content-type": "application/json"}), 400, ""
     )
+    answer = client.patch("/api/working-memory/context", params={"at": 1}, json={"session_id": "s", "value": "x"})
+    refused(answer, 405, "")
+    assert answer.headers["allow"] == "GET"
     assert memory.head == 0
 
 

@@ -14,11 +14,14 @@ from typing import Any, Final, Self, TypeAlias
 from weakref import WeakValueDictionary
 
 import msgspec
-from agent_framework import HistoryProvider
-from agent_framework import Message as FrameworkMessage
-from agent_framework._sessions import filter_new_messages
 
 from refold import Conversation, Memory, Message, Receipt
+from refold.adapters.extras import packages_of
+
+with packages_of("agent-framework"):
+    from agent_framework import HistoryProvider
+    from agent_framework import Message as FrameworkMessage
+    from agent_framework._sessions import filter_new_messages
 
 Item: TypeAlias = dict[str, Any]
 

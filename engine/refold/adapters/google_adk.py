@@ -12,23 +12,25 @@ from itertools import groupby
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
-from google.adk.errors import StaleSessionError
-from google.adk.errors.already_exists_error import AlreadyExistsError
-from google.adk.errors.session_not_found_error import SessionNotFoundError
-from google.adk.events.event import Event
-from google.adk.events.event_actions import EventActions
-from google.adk.memory.base_memory_service import BaseMemoryService, SearchMemoryResponse
-from google.adk.memory.memory_entry import MemoryEntry
-from google.adk.platform import time as adk_time
-from google.adk.platform import uuid as adk_uuid
-from google.adk.sessions.base_session_service import BaseSessionService, GetSessionConfig, ListSessionsResponse
-from google.adk.sessions.session import Session
-from google.adk.sessions.state import State
-
 from refold import Conversation, Memory
+from refold.adapters.extras import packages_of
 from refold.adapters.keys import part, text
 from refold.index.ranking import Ranking
 from refold.memory import Table, TableItem
+
+with packages_of("google-adk"):
+    from google.adk.errors import StaleSessionError
+    from google.adk.errors.already_exists_error import AlreadyExistsError
+    from google.adk.errors.session_not_found_error import SessionNotFoundError
+    from google.adk.events.event import Event
+    from google.adk.events.event_actions import EventActions
+    from google.adk.memory.base_memory_service import BaseMemoryService, SearchMemoryResponse
+    from google.adk.memory.memory_entry import MemoryEntry
+    from google.adk.platform import time as adk_time
+    from google.adk.platform import uuid as adk_uuid
+    from google.adk.sessions.base_session_service import BaseSessionService, GetSessionConfig, ListSessionsResponse
+    from google.adk.sessions.session import Session
+    from google.adk.sessions.state import State
 
 T = TypeVar("T")
 Names = tuple[str, ...]

@@ -6,17 +6,19 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias, TypeGuard, cast
 
-from langchain_core.messages import (
-    AIMessage,
-    BaseMessage,
-    FunctionMessage,
-    HumanMessage,
-    RemoveMessage,
-    SystemMessage,
-    ToolMessage,
-)
-
 from refold import Conversation, InvalidInput, Message
+from refold.adapters.extras import packages_of
+
+with packages_of("langgraph"):
+    from langchain_core.messages import (
+        AIMessage,
+        BaseMessage,
+        FunctionMessage,
+        HumanMessage,
+        RemoveMessage,
+        SystemMessage,
+        ToolMessage,
+    )
 
 Find: TypeAlias = Callable[[str], BaseMessage | None]
 

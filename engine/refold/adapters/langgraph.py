@@ -10,26 +10,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self, TypeAlias, TypeVar, cast
 
-from langchain_core.messages import BaseMessage
-from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import (
-    WRITES_IDX_MAP,
-    BaseCheckpointSaver,
-    ChannelVersions,
-    Checkpoint,
-    CheckpointMetadata,
-    CheckpointTuple,
-    DeltaChannelHistory,
-    PendingWrite,
-    get_checkpoint_id,
-    get_checkpoint_metadata,
-    writes_sort_key,
-)
-from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.checkpoint.serde.base import SerializerProtocol
-from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
-
 from refold import EXISTS, Conversation, Memory, Message, NotFound, Snapshot, WrongVersion
+from refold.adapters.extras import packages_of
 from refold.adapters.keys import part
 from refold.adapters.langchain_messages import SeenMessages, are_messages, show
 from refold.adapters.langgraph_items import (
@@ -66,6 +48,26 @@ from refold.adapters.langgraph_items import (
     writes_of,
 )
 from refold.memory import Table, TableItem
+
+with packages_of("langgraph"):
+    from langchain_core.messages import BaseMessage
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.base import (
+        WRITES_IDX_MAP,
+        BaseCheckpointSaver,
+        ChannelVersions,
+        Checkpoint,
+        CheckpointMetadata,
+        CheckpointTuple,
+        DeltaChannelHistory,
+        PendingWrite,
+        get_checkpoint_id,
+        get_checkpoint_metadata,
+        writes_sort_key,
+    )
+    from langgraph.checkpoint.memory import InMemorySaver
+    from langgraph.checkpoint.serde.base import SerializerProtocol
+    from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 T = TypeVar("T")
 Writes: TypeAlias = list[PendingWrite]

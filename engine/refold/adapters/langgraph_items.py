@@ -5,12 +5,14 @@ from hashlib import blake2b
 from math import isfinite
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
-from langchain_core.messages import BaseMessage
-
 from refold import ANY, NO_STREAM, Snapshot
+from refold.adapters.extras import packages_of
 from refold.adapters.keys import part
 from refold.adapters.langchain_messages import Fields, without_gaps
 from refold.memory import Table, TableItem
+
+with packages_of("langgraph"):
+    from langchain_core.messages import BaseMessage
 
 Key: TypeAlias = str | tuple[str, ...]
 Names: TypeAlias = list[str]
@@ -32,7 +34,7 @@ LIST: Final = "l"  # Digest of the digests of messages.
 MESSAGE: Final = "m"  # Digest.
 THREAD: Final = "t"  # No other parts. The id of the thread, if the name of its table is not made from it alone.
 REGULAR: Final = "r"  # The slot for the writes to all other channels.
-BEHIND: Final = "\x01"  # Appended to a part that is a whole text, it sorts after everything that starts with that part.
+BEHIND: Final = "\x01"  # A part with this appended sorts after all keys that have that part.
 
 _METADATA: Final = "__metadata__"  # Takes the place of a channel.
 _OWN_METADATA: Final = frozenset(("source", "step", "parents", "run_id", "counters_since_delta_snapshot"))

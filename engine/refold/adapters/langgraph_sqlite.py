@@ -10,15 +10,18 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
-import ormsgpack
-from langgraph.checkpoint.base import Checkpoint
-from langgraph.checkpoint.serde._msgpack import SAFE_MSGPACK_TYPES
-from langgraph.checkpoint.serde.jsonplus import EXT_DELTA_SNAPSHOT, EXT_NUMPY_ARRAY, JsonPlusSerializer
 from msgspec import Struct
 
 from refold import InvalidInput, Memory
+from refold.adapters.extras import packages_of
 from refold.adapters.langgraph import RefoldSaver
 from refold.adapters.langgraph_store import RefoldStore
+
+with packages_of("langgraph"):
+    import ormsgpack
+    from langgraph.checkpoint.base import Checkpoint
+    from langgraph.checkpoint.serde._msgpack import SAFE_MSGPACK_TYPES
+    from langgraph.checkpoint.serde.jsonplus import EXT_DELTA_SNAPSHOT, EXT_NUMPY_ARRAY, JsonPlusSerializer
 
 FORMAT: Final = "langgraph-sqlite"
 

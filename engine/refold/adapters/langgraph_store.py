@@ -12,30 +12,33 @@ from math import inf
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
-from langgraph.store.base import (
-    BaseStore,
-    GetOp,
-    IndexConfig,
-    Item,
-    ListNamespacesOp,
-    MatchCondition,
-    Op,
-    PutOp,
-    Result,
-    SearchItem,
-    SearchOp,
-    TTLConfig,
-    ensure_embeddings,
-    get_text_at_path,
-    tokenize_path,
-)
 from msgspec import msgpack, to_builtins
 
 from refold import ANY, NO_STREAM, InvalidInput, Memory, NotFound, ReadOnly, WrongVersion
+from refold.adapters.extras import packages_of
 from refold.adapters.keys import part, text
 from refold.index.ranking import Ranking
 from refold.memory import Table, TableItem
 from refold.threads import Bell
+
+with packages_of("langgraph"):
+    from langgraph.store.base import (
+        BaseStore,
+        GetOp,
+        IndexConfig,
+        Item,
+        ListNamespacesOp,
+        MatchCondition,
+        Op,
+        PutOp,
+        Result,
+        SearchItem,
+        SearchOp,
+        TTLConfig,
+        ensure_embeddings,
+        get_text_at_path,
+        tokenize_path,
+    )
 
 Namespace = tuple[str, ...]
 Key = str | tuple[str, ...]

@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import Any, Final, NamedTuple, TypeVar
 
-from llama_index.core.base.llms.types import ChatMessage
-from llama_index.core.bridge.pydantic import PrivateAttr
-from llama_index.core.storage.chat_store.base_db import AsyncDBChatStore, MessageStatus
-
 from refold import Conversation, Memory
+from refold.adapters.extras import packages_of
 from refold.adapters.keys import part, text
 from refold.memory import TableItem
+
+with packages_of("llama-index"):
+    from llama_index.core.base.llms.types import ChatMessage
+    from llama_index.core.bridge.pydantic import PrivateAttr
+    from llama_index.core.storage.chat_store.base_db import AsyncDBChatStore, MessageStatus
 
 T = TypeVar("T")
 

@@ -94,7 +94,8 @@ class RefoldSession:
         shown = _shown(messages)
         if not shown:
             return None
-        # A result is removed together with its call, so everything since the first call affected is appended again.
+        # A result is removed together with its call, so everything since the first call affected is appended again,
+        # without the newest item.
         begin = len(shown) - 1
         while begin and not _answered_by(shown[begin:]) <= _calls_of(shown[begin:]):
             begin -= 1

@@ -4,17 +4,19 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Final, cast
 
-from pydantic import TypeAdapter
-from pydantic_ai.conversation_store import (
-    ConversationConflict,
-    ConversationEntry,
-    ConversationRecord,
-    ConversationStore,
-)
-
 from refold import Conversation, Memory
+from refold.adapters.extras import packages_of
 from refold.adapters.keys import part
 from refold.memory import TableItem
+
+with packages_of("pydantic-ai"):
+    from pydantic import TypeAdapter
+    from pydantic_ai.conversation_store import (
+        ConversationConflict,
+        ConversationEntry,
+        ConversationRecord,
+        ConversationStore,
+    )
 
 _ACTOR: Final = "pydantic-ai"
 _ENTRY: Final = "entry"

@@ -13,8 +13,9 @@ from refold.entry import Entry
 from refold.event import unpack_json
 from refold.limits import EPISODES_RECENT_COUNT
 from refold.memory.conversation import Conversation
-from refold.memory.earlier import Earlier
+from refold.memory.earlier import Earlier, query_of
 from refold.memory.options import Core, core_of, day_at
+from refold.memory.turns import is_question
 from refold.message import Message, text_of
 from refold.text import keywords
 from refold.views.episodes import EPISODES, Episode
@@ -37,12 +38,10 @@ _FACT_CHARS: Final = 300  # A longer memory is not a single fact.
 
 
 def earlier_messages(
-    core: Core, chat: Conversation, project: str, query: str | None, top_k: int | None
+    core: Core, chat: Conversation, messages: Sequence[Message], project: str, query: str | None, top_k: int | None
 ) -> list[Earlier]:
-    """Find earlier messages, most relevant first, without secrets or text already in the window."""
-    messages = chat.window()
-    if query is None:
-        query = next((text_of(message) for message in reversed(messages) if message.role == "user"), "")
+    """Find earlier messages, most relevant first, without secrets or text already in the context's ``messages``."""
+    query = query_of(query, messages)
     if not top_k or not query.strip():
         return []
     found = core.earlier_messages.search(
@@ -291,7 +290,7 @@ def groups_of(messages: Sequence[Message]) -> Iterator[Group]:
 
 def needed_of(groups: Sequence[Group]) -> Iterator[tuple[Message, int]]:
     """Yield the messages that are never left out: pinned ones, the user's last message, and the newest group."""
-    newest = next((group for group in reversed(groups) if group[0][0].role == "user"), None)
+    newest = next((group for group in reversed(groups) if is_question(group[0][0])), None)
     for group in groups:
         if group is groups[-1] or group is newest or any(message.pinned for message, _ in group):
             yield from group

@@ -2,7 +2,8 @@
 
 A message is a command only if it starts with one of the phrases below, preceded at most by polite words, or in Japanese
 ends with one. "Remember" without "that" is a command only before a plain statement. Forget phrases are matched before
-recall phrases, and those before remember phrases, so that "stop remembering" never counts as "remember".
+recall phrases, and those before remember phrases, so that "stop remembering" never counts as "remember". A question
+looks up at most: "Always wear a helmet?" is no rule.
 """
 
 import re
@@ -23,10 +24,11 @@ class RememberCommand(Struct, frozen=True, tag="remember"):
     importance: float = COMMAND_IMPORTANCE
 
 
-class ForgetCommand(Struct, frozen=True, tag="forget"):
-    """The user asks to forget the memory that the query finds."""
+class ForgetCommand(Struct, frozen=True, tag="forget", repr_omit_defaults=True):
+    """The user asks to forget the memory that the query finds: a statement, or a subject ("forget about ...")."""
 
     query: str
+    is_subject: bool = False
 
 
 class RecallCommand(Struct, frozen=True, tag="query"):
@@ -38,10 +40,11 @@ class RecallCommand(Struct, frozen=True, tag="query"):
 
 MemoryCommand: TypeAlias = RememberCommand | ForgetCommand | RecallCommand
 
-_FORGET: Final = (
-    *("forget that", "forget about", "stop remembering", "delete memory about", "delete the memory about"),
-    *("delete memories about", "delete the memories about", "remove memory about", "remove the memory about"),
-    *("remove memories about", "remove the memories about"),
+_FORGET: Final = ("forget that", "stop remembering that")
+_FORGET_SUBJECT: Final = (
+    *("forget about", "stop remembering", "delete memory about", "delete the memory about", "delete memories about"),
+    *("delete the memories about", "remove memory about", "remove the memory about", "remove memories about"),
+    "remove the memories about",
 )
 # "What do you know about" is not here: it more often asks the model about the world than about the user.
 _QUERY: Final = (
@@ -107,7 +110,7 @@ _STATED: Final = re.compile(
     rf"(?!{_MOMENT}){_NOUN})\s+){{0,6}}{_NOUN}(?:\s+and\s+i)?\s+{_VERBS})\s+\w",
     re.IGNORECASE,
 )
-_FIRST_STOP: Final = re.compile(r"[?\uff1f]|[.!](?=\s|\Z)|[\u3002\uff01\uff0e\uff61]")
+_FIRST_STOP: Final = re.compile(r"[?.!](?=[\s?.!\"')\]]|\Z)|[\uff1f\u3002\uff01\uff0e\uff61]")
 _STOPS: Final = ".?!\u3002\uff1f\uff01\uff0e\uff61"
 _QUESTION_MARKS: Final = "?\uff1f"
 _COLONS: Final = ":\uff1a"
@@ -121,12 +124,24 @@ _POLITE: Final = re.compile(
     re.IGNORECASE,
 )
 _PLEASE: Final = "please"
+# Before a question mark, they make a request of a statement.
+_TAG: Final = re.compile(
+    r"[,.!;\uff0c\u3002]\s{0,9}(?:ok(?:ay)?|all\s?right|(?:will|would|can|could)\s{1,9}you|(?:\u597d|\u884c|\u53ef\u4ee5)[\u5417\u55ce])\Z",
+    re.IGNORECASE,
+)
+_TAG_CHARS_MAX: Final = 40
+_CHINESE_PLEASE: Final = ("\u8bf7", "\u8acb")
+_CHINESE_QUESTION: Final = ("\u5417", "\u55ce")
 # Chinese has no spaces between words and no case; the text after the phrase is the rest of the message.
 _CHINESE: Final = (
     (
         re.compile(
-            "(?:\u8bf7|\u8acb)?(?:\u5fd8\u8bb0|\u5fd8\u8a18|\u5fd8\u6389|\u5fd8\u4e86)(?:\u5173\u4e8e|\u95dc\u65bc)?"
+            "(?:\u8bf7|\u8acb)?(?:\u5fd8\u8bb0|\u5fd8\u8a18|\u5fd8\u6389|\u5fd8\u4e86)(?:\u5173\u4e8e|\u95dc\u65bc)"
         ),
+        "forget about",
+    ),
+    (
+        re.compile("(?:\u8bf7|\u8acb)?(?:\u5fd8\u8bb0|\u5fd8\u8a18|\u5fd8\u6389|\u5fd8\u4e86)"),
         "forget",
     ),
     (
@@ -152,7 +167,13 @@ _CHINESE: Final = (
 _JAPANESE: Final = (
     (
         re.compile(
-            "(?:\u306e\u3053\u3068[\u3092\u306f]?|\u3092|\u306f)?\u5fd8\u308c\u3066(?:\u304f\u3060\u3055\u3044|\u4e0b\u3055\u3044|\u306d|\u304f\u308c)?\\Z"
+            "\u306e\u3053\u3068[\u3092\u306f]?\u5fd8\u308c\u3066(?:\u304f\u3060\u3055\u3044|\u4e0b\u3055\u3044|\u306d|\u304f\u308c)?\\Z"
+        ),
+        "forget about",
+    ),
+    (
+        re.compile(
+            "[\u3092\u306f]?\u5fd8\u308c\u3066(?:\u304f\u3060\u3055\u3044|\u4e0b\u3055\u3044|\u306d|\u304f\u308c)?\\Z"
         ),
         "forget",
     ),
@@ -185,6 +206,10 @@ def _pattern(phrases: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("|".join(shapes), re.IGNORECASE)
 
 
+def _forget(payload: str, *, is_subject: bool = False) -> ForgetCommand | None:
+    return ForgetCommand(payload, is_subject) if payload and "\n" not in payload else None
+
+
 def _note(text: str) -> RememberCommand | None:
     """Return the command of a short text: its first paragraph, with at most a word of thanks after it."""
     first, *rest = _BREAK.split(text)
@@ -197,7 +222,8 @@ _RULE: Final = _pattern(_RULES)
 
 # The phrases of each command, and a function of (phrase, text after it, whole text) that builds the command.
 _COMMANDS: Final[tuple[tuple[re.Pattern[str], Callable[[str, str, str], MemoryCommand | None]], ...]] = (
-    (_pattern(_FORGET), lambda _, payload, __: ForgetCommand(payload) if payload and "\n" not in payload else None),
+    (_pattern(_FORGET), lambda _, payload, __: _forget(payload)),
+    (_pattern(_FORGET_SUBJECT), lambda _, payload, __: _forget(payload, is_subject=True)),
     (_pattern(_PREFERENCES), lambda _, payload, __: RecallCommand(payload, "preference")),
     (_pattern(_QUERY), lambda _, payload, __: RecallCommand(payload)),
     (_pattern(_QUESTION), lambda _, payload, __: None if _NEXT.search(payload) else RecallCommand(payload)),
@@ -213,8 +239,9 @@ def detect_memory_command(text: str) -> MemoryCommand | None:
     The message must start with the phrase, in any case, after spaces and polite words; after a quotation mark it is not
     a command. Spaces and full stops are removed from the end of the text after the phrase. "Note" and rules such as
     "never" are commands only in one short paragraph, and forgetting only in one line. "Remember" needs no "that" before
-    a statement (not a question) about what I, we, or my, our and the things are. English, Chinese and Japanese are
-    supported. Raises `InvalidInput` if the message is not text, and `LimitExceeded` if it is over `VALUE_BYTES_MAX`.
+    a statement about what I, we, or my, our and the things are. A question changes nothing, unless it is a request
+    ("can you ...?", "..., okay?"). English, Chinese and Japanese are supported. Raises `InvalidInput` if the message is
+    not text, and `LimitExceeded` if it is over `VALUE_BYTES_MAX`.
 
     >>> detect_memory_command("Please remember that the tests need Docker.")
     RememberCommand(content='the tests need Docker', importance=0.95)
@@ -226,14 +253,32 @@ def detect_memory_command(text: str) -> MemoryCommand | None:
     RecallCommand(query='', category='preference')
     """
     said = checks.text(text, "text").lstrip()
-    whole = _ended(said)
+    whole, is_request = _ended(said), False
+    tag = _TAG.search(whole[-_TAG_CHARS_MAX:]) if said.rstrip()[-1:] in _QUESTION_MARKS else None
+    if tag is not None:
+        whole, is_request = _ended(whole[: len(whole) - len(tag.group())]), True
     if whole[-len(_PLEASE) :].lower() == _PLEASE:
         # Not a regular expression: searching for spaces before a word takes quadratic time in their number.
         request = whole[: -len(_PLEASE)]
-        whole = _ended(request, also=",") if request[-1:].isspace() or request[-1:] == "," else whole
+        if request[-1:].isspace() or request[-1:] == ",":
+            whole, is_request = _ended(request, also=","), True
     polite = _POLITE.match(whole)
     if polite is not None:
         said, whole = said[polite.end() :], whole[polite.end() :]
+        is_request |= "you" in polite.group().lower()
+    command = _command_of(said, whole)
+    is_request |= whole.startswith(_CHINESE_PLEASE)
+    return None if not is_request and not isinstance(command, RecallCommand) and _is_question(said, whole) else command
+
+
+def _is_question(said: str, whole: str) -> bool:
+    """Return whether the first sentence of a message asks something."""
+    stop = _FIRST_STOP.search(said)
+    return whole.endswith(_CHINESE_QUESTION) or (stop is not None and stop.group() in _QUESTION_MARKS)
+
+
+def _command_of(said: str, whole: str) -> MemoryCommand | None:
+    """Parse a message without its polite words, given also without the full stops at its end."""
     for pattern, command in _COMMANDS:
         match = pattern.match(whole)
         if match is not None:
@@ -241,11 +286,7 @@ def detect_memory_command(text: str) -> MemoryCommand | None:
                 return None  # It asks about pasted text.
             return command(match.group(), _GAP.sub("", whole[match.end() :], count=1), whole)
     if _STATED.match(whole):
-        stop = _FIRST_STOP.search(said)
-        # "Can you remember my birthday is on May 3?" is still a request.
-        is_asked = polite is not None and "you" in polite.group().lower()
-        if is_asked or stop is None or stop.group() not in _QUESTION_MARKS:
-            return RememberCommand(_GAP.sub("", whole[len("remember") :], count=1))
+        return RememberCommand(_GAP.sub("", whole[len("remember") :], count=1))
     return _foreign(whole)
 
 
@@ -281,6 +322,6 @@ def _command(kind: str, payload: str) -> MemoryCommand | None:
         return RecallCommand(payload, "preference")
     if kind == "query":
         return RecallCommand(payload)
-    if not payload or (kind == "forget" and "\n" in payload):
-        return None
-    return ForgetCommand(payload) if kind == "forget" else RememberCommand(payload)
+    if kind.startswith("forget"):
+        return _forget(payload, is_subject=kind == "forget about")
+    return RememberCommand(payload) if payload else None

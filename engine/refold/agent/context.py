@@ -47,8 +47,8 @@ from refold.limits import (
     SCRATCHPAD_CHARS_DEFAULT,
     SESSION_CHARS_DEFAULT,
 )
-from refold.memory import earlier, wires
-from refold.memory.conversation import Conversation
+from refold.memory import earlier, turns, wires
+from refold.memory.conversation import Conversation, check_own
 from refold.memory.earlier import Earlier
 from refold.memory.memory import Memory
 from refold.memory.options import Core, core_of, day_at, days_before
@@ -60,7 +60,7 @@ from refold.views.scratchpad import SCRATCH
 from refold.views.session import CONTEXTS, ContextShown
 from refold.views.store import ContextHashed
 
-RENDERER: Final = 6  # Increase for any changed byte: a shown context can only be rebuilt by its own renderer.
+RENDERER: Final = 7  # Increase for any changed byte: a shown context can only be rebuilt by its own renderer.
 
 # Budgets.
 
@@ -184,7 +184,7 @@ class Plan(Struct, frozen=True):
 
     `episodes` are the seqs of the episodes in it. The first `skills` of its skills are shown, within `skills_chars`
     characters. `places` are the places of the earlier messages within their events, whose seqs are the last sources of
-    the event that records the context.
+    the event that records the context. `question` is the id of a question that is shown although the window evicted it.
     """
 
     topics: tuple[str, ...] = ()
@@ -195,6 +195,7 @@ class Plan(Struct, frozen=True):
     memories_left_out: int = 0
     messages_left_out: int = 0
     places: tuple[int, ...] = ()
+    question: str = ""
 
 
 class Recipe(NamedTuple):
@@ -272,14 +273,12 @@ class Context(Struct, frozen=True):
         """Render the messages in a provider's format, after the parts as one system message.
 
         Anthropic and Gemini take the parts separately: `system_blocks()` as `system=`, `text` as `system_instruction`.
+        Otherwise as `Conversation.messages`.
         """
         window = wires.rendered(format, self.window)
-        if format in _APART or not self.parts:
+        if format in wires.APART or not self.parts:
             return window
         return [{"role": "system", "content": self.text}, *window]
-
-
-_APART: Final = ("anthropic", "gemini")
 
 
 class _Request(NamedTuple):
@@ -344,10 +343,8 @@ def _topics(tools: ToolRegistry | Sequence[str], *, is_mirrored: bool) -> tuple[
 
 def _at_one_seq(memory: Memory, core: Core, chat: Conversation) -> tuple[Memory, Conversation]:
     """If either is frozen, freeze both at the same seq: a context never mixes two points in time."""
-    own, at = core_of(chat)
-    frozen = (core_of(memory)[1], at)
-    if (own.engine, own.branch) != (core.engine, core.branch):
-        checks.invalid(f"conversation {chat.id!r} is of another memory; make its context with that one")
+    check_own(core, chat)
+    frozen = core_of(memory)[1], core_of(chat)[1]
     seqs = {seq for seq in frozen if seq is not None}
     if len(seqs) > 1:
         checks.invalid(f"the memory is frozen at seq {frozen[0]}, the conversation at {frozen[1]}; freeze them alike")
@@ -365,7 +362,7 @@ def _build(memory: Memory, core: Core, chat: Conversation, request: _Request, se
         budget = replace(budget, messages_count=settings["messages_max_injected"])
     if budget.skills_chars is None:
         budget = replace(budget, skills_chars=settings["skills_max_injected_chars"])
-    messages = chat.window()
+    turn = turns.turn_of(core, chat.place[0], core_of(chat)[1])
     recipe = Recipe(
         seq,
         request.project or chat.project or "default",
@@ -373,12 +370,12 @@ def _build(memory: Memory, core: Core, chat: Conversation, request: _Request, se
         day_at(core.engine.reader.now_ns(), core.timezone),
         request.profile,
         request.journal,
-        tuple(_skills(request.skills, injected_in(messages))) if settings["skills_enabled"] else (),
+        tuple(_skills(request.skills, injected_in(turn.messages))) if settings["skills_enabled"] else (),
         budget,
         (),
         (),
         (chat.project, chat.window_tokens, chat.embed),
-        Plan(request.topics),
+        Plan(request.topics, question="" if turn.evicted is None else turn.evicted.id),
     )
     entries, found = Selected((), ()), list[Earlier]()
     if settings["memory_enabled"]:
@@ -386,8 +383,8 @@ def _build(memory: Memory, core: Core, chat: Conversation, request: _Request, se
         bounds = budget.episodes_count, budget.tokens or 0
         episodes = like_episodes(core, chat, recipe.project, recipe.query or "", *bounds)
         recipe = recipe._replace(plan=replace(recipe.plan, episodes=tuple(episodes)))
-        found = earlier_messages(core, chat, recipe.project, recipe.query, budget.messages_count)
-    source = _Source(memory, core, chat, messages, recipe)
+        found = earlier_messages(core, chat, turn.messages, recipe.project, recipe.query, budget.messages_count)
+    source = _Source(memory, core, chat, turn.messages, recipe)
     listed = tuple(_listed(source))
     chars = {parts.MEMORIES: budget.memories_chars, parts.MESSAGES: budget.messages_chars}
     choice = Choice(core, entries, found, chars)
@@ -655,8 +652,8 @@ def show(memory: Memory, core: Core, context: Context) -> int:
     recipe = context.recipe
     rows = [*((part.name, part.digest, part.tokens) for part in context.parts), _window_row(context.window)]
     # The query usually repeats the user's last message, and the skills were attached to it by hooks.
-    cites_user = recipe.query or recipe.skills
-    sources = [message.seq for message in context.window if message.role == "user"][-1:] if cites_user else ()
+    cites_user = recipe.query or recipe.skills or recipe.plan.question
+    sources = [message.seq for message in context.window if turns.is_question(message)][-1:] if cites_user else ()
     event = ContextShown(
         (*sources, *recipe.seqs),
         context.seq,
@@ -766,7 +763,8 @@ def rebuild(memory: Memory, core: Core, seq: int) -> Rebuilt:
         plan,
     )
     entries = [entry for entry in map(past.project(event.project).get, event.ids) if entry is not None]
-    source = _Source(past, core, chat, chat.window(), recipe)
+    turn = turns.turn_of(core, chat.place[0], core_of(chat)[1])
+    source = _Source(past, core, chat, turn.messages, recipe)
     before = earlier.read(core.engine.reader, list(zip(recipe.seqs, plan.places, strict=True)))
     context = _assembled(source, entries, before, tuple(_listed(source)))
     hashed = _hashed(core, seq)

@@ -14,6 +14,7 @@ from refold.agent.hooks import (
     Hooks,
     UserMessageResult,
 )
+from refold.agent.parts import one_line
 from refold.agent.providers import JsonProvider
 from refold.agent.secrets import secret_in
 from refold.entry import ACTIVE, Entry
@@ -24,7 +25,7 @@ from refold.memory.options import core_of
 from refold.memory.project import Project
 from refold.message import Message, MessageAppended, text_of
 from refold.results import SessionSummary
-from refold.text import counted
+from refold.text import contradiction, counted
 from refold.text import keywords as keywords_of
 from refold.views.episodes import EPISODES
 from refold.views.session import WORK
@@ -32,6 +33,7 @@ from refold.views.session import WORK
 _FORGET_RANKING: Final = "seed"  # The threshold below is meant for the scores of this ranking.
 _FORGET_SCORE_MIN: Final = 0.45  # A request to forget never means a memory with a lower similarity.
 _FOUND_COUNT_MAX: Final = 50  # The most memories that one command forgets or shows.
+_REASONS_COUNT_MAX: Final = 3  # The most reasons in a notice of what was not learned; the event has all of them.
 # Words that do not help to identify the memory to forget.
 _EMPTY_WORDS: Final = frozenset(
     (
@@ -131,6 +133,9 @@ def load_memories(context: HookContext) -> None:
 def _say_learned(context: HookContext, extracted: Extracted) -> None:
     if extracted.ids:
         context.notify(f"Learned {counted(len(extracted.ids), 'new fact')} about this project")
+    if extracted.dropped:
+        shown, rest = extracted.dropped[:_REASONS_COUNT_MAX], len(extracted.dropped) - _REASONS_COUNT_MAX
+        context.notify(f"Not learned: {'; '.join([*shown, *([f'and {rest} more'] if rest > 0 else [])])}")
 
 
 def record_session(context: HookContext, summary: SessionSummary) -> None:
@@ -203,16 +208,14 @@ def obey_command(context: HookContext, text: str) -> UserMessageResult | None:
         )
         context.notify(f"Remembered: {content}")
     elif isinstance(command, ForgetCommand):
-        entries = _meant(project, command.query)
+        entries, notice = _meant(project, command)
 
         def forget(sources: Sequence[Any]) -> None:
             for entry in entries:
                 project.delete(entry.id, sources=sources)
 
         context.write(text, forget)
-        contents = "; ".join(entry.content for entry in entries)
-        count = counted(len(entries), "memory", "memories")
-        context.notify(f"Forgot {count}: {contents}" if entries else "Nothing was found to forget")
+        context.notify(notice)
     elif isinstance(command, RecallCommand):
         recalled, total = _recalled(project, command)
         found = f"; {len(recalled)} of {total} memories:" if recalled else ": nothing."
@@ -223,17 +226,49 @@ def obey_command(context: HookContext, text: str) -> UserMessageResult | None:
     return None
 
 
-def _meant(project: Project, query: str) -> list[Entry]:
-    """List the memories to forget: all that contain every word of the query, or else the most similar one."""
+def _meant(project: Project, command: ForgetCommand) -> tuple[list[Entry], str]:
+    """Return the memories to forget and a notice: all that contain every word, or else the most similar memory.
+
+    A memory that contradicts the request, or says something else in the place of one of its words, is never meant. One
+    that is less similar does not take its place.
+    """
+    query = command.query
     hits = project.search(query, top_k=_FOUND_COUNT_MAX, min_importance=0.0, ranking=_FORGET_RANKING)
     wanted = [word for word in keywords_of(query) if word not in _EMPTY_WORDS]
     found = [hit.entry for hit in hits if wanted and all(_has(hit.entry, word) for word in wanted)]
-    return found or [hit.entry for hit in hits[:1] if hit.score >= _FORGET_SCORE_MIN]
+    found = found or [hit.entry for hit in hits[:1] if hit.score >= _FORGET_SCORE_MIN]
+    reasons = {
+        entry.id: contradiction(entry.content, query, denials=not command.is_subject) or _exchange(entry, wanted)
+        for entry in found
+    }
+    entries = [entry for entry in found if reasons[entry.id] is None]
+    if entries:
+        contents = "; ".join(entry.content for entry in entries)
+        return entries, f"Forgot {counted(len(entries), 'memory', 'memories')}: {contents}"
+    if not found:
+        return [], "Nothing was found to forget"
+    nearest = one_line(found[0].content)
+    return [], (
+        f"Nothing was forgotten: the nearest memory says otherwise ({nearest!r}: {reasons[found[0].id]}). "
+        f'To forget it, say "Forget that {nearest}"'
+    )
 
 
 def _has(entry: Entry, word: str) -> bool:
     """Return whether a memory contains a word, in the singular or plural."""
-    return any(known in (word, f"{word}s") or word == f"{known}s" for known in keywords_of(entry.content))
+    return any(_is_same(known, word) for known in keywords_of(entry.content))
+
+
+def _is_same(word: str, other: str) -> bool:
+    return word in (other, f"{other}s") or other == f"{word}s"
+
+
+def _exchange(entry: Entry, wanted: Sequence[str]) -> str | None:
+    """Return the words that differ if memory and request each have one that the other lacks: tea is not coffee."""
+    lacking = [word for word in wanted if not _has(entry, word)]
+    known = [word for word in keywords_of(entry.content) if word not in _EMPTY_WORDS]
+    own = [word for word in known if not any(_is_same(word, each) for each in wanted)]
+    return f"it has {own[0]!r} and not {lacking[0]!r}" if own and lacking else None
 
 
 def _recalled(project: Project, command: RecallCommand) -> tuple[list[Entry], int]:

@@ -4,13 +4,12 @@ The memories of one page of the conversation are written in one commit or not at
 from.
 """
 
-import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from itertools import chain
 from math import isfinite
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 
 import msgspec
 from msgspec import Struct
@@ -44,6 +43,7 @@ from refold.memory.memory import Memory
 from refold.memory.project import Project
 from refold.message import Message, MessageAppended, text_of
 from refold.results import SessionSummary
+from refold.text import entails
 from refold.text import keywords as keywords_of
 from refold.views.session import ContextShown, FindingNoted, MemoriesExtracted, TaskDescribed
 from refold.views.state import TEMP, StateSet
@@ -52,13 +52,7 @@ from refold.views.state import TEMP, StateSet
 #
 # Each dropped item has a reason, which never shows a secret.
 
-_ECHO_RATIO_MIN: Final = 0.8
 _KEYWORD_CHARS_MAX: Final = 100
-_WORD: Final = re.compile(r"[\w']+")
-# Words that reverse the meaning of a statement; none of them counts as a keyword.
-_DENIAL: Final = re.compile(
-    r"\b(?:not|no|never|none|without|cannot|don't|doesn't|isn't|aren't|can't|won't|stop|avoid)\b"
-)
 
 
 class Lesson(Struct, frozen=True):
@@ -77,23 +71,25 @@ class Lessons(Struct, frozen=True):
     dropped: tuple[str, ...]
 
 
-def parse_lessons(answer: object, *, is_cut_off: bool = False, echoes: Sequence[str] = ()) -> Lessons:
+def parse_lessons(answer: object, *, is_cut_off: bool = False, echoes: Mapping[str, str] | None = None) -> Lessons:
     """Parse an answer: an array, or an object with an array as `memories` or `items`.
 
-    Raises `NoJson` for anything else.
+    `echoes` are the contents of the memories that the model was shown, by id: an item that says nothing beyond one of
+    them, or beyond an earlier item, is dropped. Raises `NoJson` for anything else than an array.
     """
     lessons: list[Lesson] = []
     dropped = ["the answer was cut off; only its whole items were read"] if is_cut_off else []
-    known = [_normal_form(echo) for echo in echoes]
+    known = {f"memory {memory_id}": content for memory_id, content in (echoes or {}).items()}
     for index, item in enumerate(_items(answer)):
         lesson = _lesson(item) if index < EXTRACTED_COUNT_MAX else f"over {EXTRACTED_COUNT_MAX = }"
         if isinstance(lesson, Lesson):
-            form = _normal_form(lesson.content)
-            if any(_is_echo(form, other) for other in known):
-                lesson = "it repeats what was recalled or said before"
-            else:
+            content = lesson.content
+            said = next((name for name, each in known.items() if entails(each, content)), None)
+            if said is None:
                 lessons.append(lesson)
-                known.append(form)
+                known[f"item {index}"] = content
+            else:
+                lesson = f"{said} says it already"
         if isinstance(lesson, str):
             dropped.append(f"item {index}: {lesson}")
     return Lessons(tuple(lessons), tuple(dropped[: 2 * EXTRACTED_COUNT_MAX]))
@@ -143,32 +139,6 @@ def _keywords(proposed: object, content: str) -> list[str]:
     items = cast("list[object]", proposed) if isinstance(proposed, list) else []
     words = [word.strip()[:_KEYWORD_CHARS_MAX] for word in items if isinstance(word, str) and word.strip()]
     return list([word for word in words if is_storable(word)] or keywords_of(content))[:KEYWORDS_COUNT_MAX]
-
-
-class _NormalForm(NamedTuple):
-    """A text in the form used for comparison: lowercase, its keywords in order, and its number of denials."""
-
-    text: str
-    keywords: tuple[str, ...]
-    denials: int
-
-
-def _normal_form(text: str) -> _NormalForm:
-    plain = " ".join(_WORD.findall(text[: 2 * EXTRACTED_CHARS_MAX].lower()))
-    return _NormalForm(plain, tuple(dict.fromkeys(keywords_of(plain))), len(_DENIAL.findall(plain)))
-
-
-def _is_echo(new: _NormalForm, known: _NormalForm) -> bool:
-    """Return whether one text repeats the other: it is contained in it, or nearly all keywords of both are the same."""
-    if new.denials != known.denials:
-        return False
-    if f" {new.text} " in f" {known.text} ":
-        return True
-    both = {*new.keywords, *known.keywords}
-    shared = [word for word in new.keywords if word in known.keywords]
-    # "Use npm, not pnpm" has the same words as "Use pnpm, not npm".
-    is_in_order = shared == [word for word in known.keywords if word in new.keywords]
-    return bool(both) and is_in_order and len(shared) / len(both) >= _ECHO_RATIO_MIN
 
 
 # The question for the model.
@@ -477,8 +447,8 @@ def _pages(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
     yield page
 
 
-def _echoes(project: Project, chat: Conversation, after: int) -> list[str]:
-    """List memories that were recalled or shown in the conversation since a seq: repeating them is not news."""
+def _echoes(project: Project, chat: Conversation, after: int) -> dict[str, str]:
+    """Return the memories that were recalled or shown in the conversation since a seq, by id."""
     began = next((stamp.seq for _, stamp in chat.events()), 0)
     since = max(after, began - ECHO_EVENTS_COUNT_MAX, 0)
     recalled = [
@@ -488,7 +458,7 @@ def _echoes(project: Project, chat: Conversation, after: int) -> list[str]:
     ]
     shown = [event.ids for event, _ in chat.events(after) if isinstance(event, ContextShown)]
     entries = (project.get(memory_id) for memory_id in dict.fromkeys(chain(*recalled, *shown)))
-    return [entry.content for entry in entries if entry is not None and not entry.erased]
+    return {entry.id: entry.content for entry in entries if entry is not None and not entry.erased}
 
 
 def _erased_seqs(chat: Conversation) -> frozenset[int]:
@@ -563,7 +533,7 @@ def _write(
 def extract_idle(
     memory: Memory, provider: JsonProvider, *, idle_seconds: float, now_ns: int | None = None
 ) -> dict[str, Extracted]:
-    """Extract from each conversation with unread messages whose last one is old enough; return the results by id.
+    """Extract from each conversation whose last unread message is `idle_seconds` old; return the results by id.
 
     `now_ns` defaults to the current time. An error of the provider is raised; conversations before it stay extracted.
     """
@@ -574,9 +544,9 @@ def extract_idle(
     results: dict[str, Extracted] = {}
     for name in memory.conversations():
         chat = memory.conversation(name)
-        window = chat.window()
-        if window and window[-1].seq > chat.session.extracted_seq():
-            age_ns = (chat.session.now_ns() if now_ns is None else now_ns) - window[-1].time_ns
+        messages = unread(chat)
+        if messages:
+            age_ns = (chat.session.now_ns() if now_ns is None else now_ns) - messages[-1].time_ns
             if age_ns >= idle_seconds * 1_000_000_000:
                 results[name] = extract(chat, provider, memory=memory)
     return results

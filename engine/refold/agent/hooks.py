@@ -1,8 +1,9 @@
 """Hooks: functions at eight points of a session, called in the order of their registration.
 
-A hook that raises or hangs is logged and changes nothing: the next hook runs, and the session continues. If a provider
-or a store is out of reach, one line is logged; for any other exception, its traceback. The hooks of `before_llm` and
-`before_tool` are guards: if one of them fails or times out, nothing goes to the model or the tool.
+A hook that raises or hangs is logged and named in a notice, and changes nothing else: the next hook runs, and the
+session continues. If a provider or a store is out of reach, one line is logged; for any other exception, its traceback.
+The hooks of `before_llm` and `before_tool` are guards: if one of them fails or times out, nothing goes to the model or
+the tool.
 """
 
 import contextvars
@@ -23,7 +24,7 @@ from refold import checks
 from refold.agent.context import NamedSkill
 from refold.agent.parts import one_line
 from refold.agent.providers import NoJson, ProviderFailed, Usage
-from refold.agent.tools import ToolResult, actor_of
+from refold.agent.tools import ToolResult, actor_of, storable
 from refold.engine.origin import origin_in
 from refold.engine.subscriptions import Subscription
 from refold.errors import EmbedderFailed, RefoldError, StoreBusy, StoreUnreachable
@@ -64,7 +65,7 @@ class HookContext(Struct, frozen=True):
     provider_name: str = ""
     model_name: str = ""
     shared: dict[str, Any] = {}  # Data that hooks leave for later hooks of the session; not part of the memory.
-    notices: list[str] = []  # What hooks did, in words for the user.
+    notices: list[str] = []  # What hooks did, and which of them failed, in words for the user.
     calls: tuple[Any, ...] = ()
     """The tool calls that the model requests, at `after_llm`; empty elsewhere."""
     usage: Usage | None = None
@@ -393,8 +394,22 @@ class Hooks:
         """Call a hook; return its answer, or the problem if it raised, timed out, or gave an answer no log can hold.
 
         With `takes`, an answer of any other type also counts as a problem: a guard that returns `False` means to
-        refuse.
+        refuse. A problem is logged, and named in a notice.
         """
+        answer, problem, why = self._answer(hook, context, arguments, cause, takes)
+        if problem is not None:
+            context.notify(storable(f"{problem}{why}"))
+        return answer, problem
+
+    def _answer(
+        self,
+        hook: Hook,
+        context: HookContext,
+        arguments: tuple[Any, ...],
+        cause: int | None,
+        takes: tuple[type[object], ...],
+    ) -> tuple[Any, str | None, str]:
+        """Return the answer of a hook and its problem as `_heard` does, and what else the user should read of it."""
         seconds = cast("object", self.timeout_seconds)
         if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not 0 < seconds <= HOOK_SECONDS_MAX:
             checks.invalid(f"timeout_seconds is {checks.shown(seconds)}; give a number up to {HOOK_SECONDS_MAX}")
@@ -405,14 +420,15 @@ class Hooks:
             error = future.exception(seconds)
         except TimeoutError:
             _LOG.warning("hook %s took longer than %s s in conversation %r; it is left behind", name, seconds, chat_id)
-            return None, f"the hook {name} took longer than {seconds} s"
+            return None, f"the hook {name} took longer than {seconds} s", "; it was left behind"
         if error is not None:
+            raised = f"the hook {name} raised {type(error).__name__}"
             if isinstance(error, _EXPECTED):
                 why = one_line("; ".join((str(error), *getattr(error, "__notes__", ()))))
                 _LOG.warning("hook %s failed in conversation %r: %s", name, chat_id, why)
-            else:
-                _LOG.warning("hook %s raised in conversation %r", name, chat_id, exc_info=error)
-            return None, f"the hook {name} raised {type(error).__name__}"
+                return None, raised, f": {why}"
+            _LOG.warning("hook %s raised in conversation %r", name, chat_id, exc_info=error)
+            return None, raised, "; the log has its traceback"
         answer = future.result()
         try:
             if takes and answer is not None and not isinstance(answer, takes):
@@ -423,8 +439,8 @@ class Hooks:
                 "hook %s returned what cannot be used in conversation %r and counts for nothing: %s",
                 *(name, chat_id, problem),
             )
-            return None, f"the hook {name} returned what cannot be used"
-        return answer, None
+            return None, f"the hook {name} returned what cannot be used", f": {problem}"
+        return answer, None, ""
 
 
 def _name_of(hook: Hook) -> str:

@@ -4,23 +4,27 @@ All outside input ends up in the log: the user's messages, the model's replies, 
 call, and the context shown to the model. `rerun` feeds them to the same loop in another memory.
 """
 
+import inspect
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
+from itertools import chain, count
 from math import inf
 from types import NoneType
-from typing import Any, Final, NamedTuple, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from refold import checks
+from refold.agent.arguments import decode_arguments
 from refold.agent.builtin import BUILT_IN_NAMES, files_tool
+from refold.agent.candidates import Group, groups_of, needed_of
 from refold.agent.context import ContextBudget, is_shown, recorded_budget, recorded_skills
 from refold.agent.hooks import Blocked, HookContext, Hooks
 from refold.agent.providers import Usage
-from refold.agent.tools import OK, ToolResult, decode_arguments, storable
+from refold.agent.tools import OK, ToolResult, storable
 from refold.errors import InvalidInput, LimitExceeded, StoreBusy, WrongVersion
 from refold.event import HOST, ConversationOpened, Event, Recorded, Stamp
 from refold.limits import (
@@ -34,19 +38,31 @@ from refold.limits import (
 )
 from refold.memory.conversation import Conversation
 from refold.memory.memory import Memory
+from refold.memory.options import core_of
 from refold.memory.reasons import shortened
-from refold.message import ORIGINAL_KEY, Message, MessageAppended, text_of
+from refold.memory.turns import turn_of
+from refold.message import ORIGINAL_KEY, Message, MessageAppended, MessageReplaced, messages_of, text_of
 from refold.results import SessionSummary
 from refold.views.scratchpad import NoteAdded, ScratchpadCleared, ScratchpadDeleted, ScratchpadSet
 from refold.views.session import ContextShown, MemoriesExtracted, ToolExecuted
 from refold.views.store import ERASED_PREFIX
+from refold.views.window import WINDOW
+
+T = TypeVar("T")
 
 _ID_CHARS_MAX: Final = NAME_BYTES_MAX // 4  # The most characters of a call id, at up to four bytes each.
+_NUMBER_CHARS: Final = 12  # Characters of an id that are left for a number.
 # The output of a call that never got one; providers reject a call without an output.
 INTERRUPTED: Final = "Error: the session was interrupted before this call came back"
 SKIPPED: Final = "skipped"  # The outcome of a call that a hook answered instead of the tool.
+# The reason to end a turn whose last reply has neither text nor calls. Such a reply is not recorded as an answer.
+EMPTY: Final = "the model's answer is empty; resume() asks again"
 
 
+_ASYNC_REPLY: Final = (
+    "the model's reply is asynchronous, and AgentLoop calls it without await; make it a plain method, which can use "
+    "asyncio.run(...), and on an event loop run the turn on another thread: await asyncio.to_thread(loop.run, text)"
+)
 _LOCAL_BUDGET: Final = ContextBudget(parts_tokens=LOCAL_CONTEXT_TOKENS)
 
 
@@ -88,24 +104,31 @@ class Turn(Struct, frozen=True):
     notices: tuple[str, ...] = ()
 
 
+class _Answer(NamedTuple):
+    """A model's reply as recorded, in a message unless it was empty, and the reason if it ends the turn early."""
+
+    reply: Reply
+    message: Message | None
+    stop_reason: str | None
+
+
 class _Executed(NamedTuple):
     result: ToolResult
     output: str
 
 
 def unanswered_in(chat: Conversation) -> Message | None:
-    """Return the newest user message in the window, or `None` if the model has answered it."""
-    window = chat.window()
-    if not window or (window[-1].role == "assistant" and not window[-1].tool_calls):
-        return None
-    return next((message for message in reversed(window) if message.role == "user"), None)
+    """Return the newest user message, in the window or evicted, or `None` if the model has answered it."""
+    core, at = core_of(chat)
+    return turn_of(core, chat.place[0], at).question
 
 
 class AgentLoop:
     """One session of an agent; its state lives in the conversation, so another loop can continue it.
 
     `budget` applies to each context; without one, a model of the provider `"ollama"` gets shorter parts than others.
-    `provider_name` and `model_name` are passed to hooks.
+    `provider_name` and `model_name` are passed to hooks. `profile`, `journal` and `files` name those that contexts show
+    and tools write to: give each user their own, because conversations that share one read the same facts.
 
     >>> from refold import Memory
     >>> class Parrot:
@@ -132,6 +155,9 @@ class AgentLoop:
         budget: ContextBudget | int | None = None,
         provider_name: str = "",
         model_name: str = "",
+        profile: str = "default",
+        journal: str = "default",
+        files: str = "default",
     ) -> None:
         _check(memory, chat, model)
         self.memory = memory
@@ -142,7 +168,9 @@ class AgentLoop:
         self._budget = _LOCAL_BUDGET if budget is None and provider_name == "ollama" else budget
         names = {"provider_name": provider_name, "model_name": model_name}
         self._context: HookContext = replace(self._hooks.context(chat, **names), deferred=[])
-        self._tools = memory.tools.context(chat, project=self._context.project)
+        self._tools = memory.tools.context(
+            chat, project=self._context.project, profile=profile, journal=journal, files=files
+        )
         self._failures_count_max: float = LOOP_FAILURES_COUNT_MAX
         self._failures = Counter[tuple[str, str]]()  # Failures of each call in this turn since its last success.
         self._has_begun = False
@@ -159,10 +187,10 @@ class AgentLoop:
         The model is called at most `steps_count_max` times. A failing tool or hook is part of the session; an exception
         of the model is raised, with everything before it recorded. Passing the same text again while it has no answer
         does not repeat the message but resumes the turn. Raises `LimitExceeded` for a text that does not fit the
-        window; a tool result that does not fit is replaced by an error that the model sees. A call that fails
+        window; a tool result that does not fit beside it is replaced by an error that the model sees. A call that fails
         LOOP_FAILURES_COUNT_MAX times in a turn with the same arguments ends the turn. So does an exception, including
-        Ctrl-C, which leaves the message without an answer: `resume()` continues from there, and the notices of a `run`
-        with another text mention the message.
+        Ctrl-C, or an empty answer, which is not recorded. The message then has no answer: `resume()` continues from
+        there, and the notices of a `run` with another text mention the message.
         """
         unanswered = unanswered_in(self.chat)
         if unanswered is not None and checks.text(text, "text") in _texts_of(unanswered):
@@ -221,13 +249,13 @@ class AgentLoop:
         reply = Reply()
         for step in range(1, self._steps_count_max + 1):
             try:
-                reply, seq, block_reason = self._ask(query)
+                reply, message, stop_reason = self._ask(query)
             except Blocked as blocked:
                 return Turn(reply.text or "", step, str(blocked))
-            if block_reason is not None or not reply.calls:
-                return Turn(reply.text or "", step, block_reason)
-            with self.memory.acting("assistant", cause=seq):
-                stop_reason = self._execute_all(reply.calls)
+            if message is None or stop_reason is not None or not reply.calls:
+                return Turn(reply.text or "", step, stop_reason)
+            with self.memory.acting("assistant", cause=message.seq):
+                stop_reason = self._execute_all(message, reply.calls)
             self.chat.end_round()
             if stop_reason is not None:
                 return Turn(reply.text or "", step, stop_reason)
@@ -241,9 +269,17 @@ class AgentLoop:
         self.chat.end()
         return summary
 
-    def _ask(self, query: str) -> tuple[Reply, int, str | None]:
-        """Call the model; return its reply as recorded, the reply's seq, and the reason if a hook blocked it."""
-        context = self.memory.context(self.chat, query=query, project=self._context.project, budget=self._budget)
+    def _ask(self, query: str) -> _Answer:
+        """Call the model, and return its reply as recorded."""
+        tools = self._tools
+        context = self.memory.context(
+            self.chat,
+            query=query,
+            project=tools.project_name,
+            profile=tools.profile_name,
+            journal=tools.journal_name,
+            budget=self._budget,
+        )
         self.memory.show(context)
         messages = self._hooks.fire_before_llm(self._context, context.messages())
         reply = _storable_reply(self._model.reply(messages, self.memory.tools.to_openai()))
@@ -254,29 +290,27 @@ class AgentLoop:
         after = self._hooks.fire_after_llm(replied, reply.text or "")
         text = reply.text if after.replacement_text is None else after.replacement_text
         calls = () if after.block_reason is not None else reply.calls
-        recorded = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in calls
-        ]
-        message = self._append("assistant", text, tool_calls=recorded or None)
-        return Reply(text, calls), message.seq, after.block_reason
+        if not calls and not (text or "").strip():
+            return _Answer(Reply(text), None, after.block_reason or EMPTY)
+        message = self._append("assistant", text, calls=calls)
+        return _Answer(Reply(text, calls_of(message.tool_calls)), message, after.block_reason)
 
-    def _execute_all(self, calls: Sequence[Call]) -> str | None:
+    def _execute_all(self, made: Message, calls: Sequence[Call]) -> str | None:
         stop_reason = None
         for call in calls:
             executed = self._execute(call)
-            block_reason = self._answer_call(call, executed)
+            block_reason = self._answer_call(made, call, executed)
             stop_reason = stop_reason or block_reason or self._failed_again(call, executed.result)
         return stop_reason
 
-    def _answer_call(self, call: Call, executed: _Executed) -> str | None:
+    def _answer_call(self, made: Message, call: Call, executed: _Executed) -> str | None:
         """Append the output of a call as the hooks leave it; return a reason to end the turn, if a hook gives one."""
         after = self._hooks.fire_after_tool(self._context, call.name, executed.result)
         output = executed.output if after.replacement_output is None else after.replacement_output
         if after.injected_context is not None:
             output = f"{output}\n{after.injected_context}"
         with self.memory.tools.acting(call.name):
-            self._append_output(call, output, executed.result.sources)
+            self._append_output(made, call, output, executed.result.sources)
         return after.block_reason
 
     def _failed_again(self, call: Call, result: ToolResult) -> str | None:
@@ -323,9 +357,9 @@ class AgentLoop:
             results = self._results(message.seq) if open_calls else {}
             for call in open_calls:
                 if call.id in results:
-                    self._answer_call(call, results[call.id])
+                    self._answer_call(message, call, results[call.id])
                 else:
-                    self._append_output(call, INTERRUPTED)
+                    self._append_output(message, call, INTERRUPTED)
             return
 
     def _results(self, after: int) -> dict[str, _Executed]:
@@ -339,39 +373,79 @@ class AgentLoop:
                 results[event.call_id] = _Executed(result, message if event.outcome == SKIPPED else result.text)
         return results
 
-    def _append(self, role: str, content: str | None, *, must_fit: bool = False, **fields: Any) -> Message:
+    def _append(
+        self, role: str, content: str | None, *, calls: Sequence[Call] = (), must_fit: bool = False, **fields: Any
+    ) -> Message:
         """Append a message, and fire the hooks for the messages that it evicts.
 
         A message that does not fit the window would be evicted at once together with all others. If it ``must_fit``,
         nothing is appended and `LimitExceeded` is raised instead.
         """
-        append = self._append_fitting if must_fit else self.chat.append
-        message = append(role, content, **fields)
+
+        def append() -> Message:
+            if calls:
+                fields["tool_calls"] = _recorded_calls(calls, self.chat.window())
+            message = self.chat.append(role, content, **fields)
+            if must_fit:
+                self._check_fit(message)
+            return message
+
+        message = self._write(append)
         self._hooks.compacted(self._context, message.seq)
         return message
 
-    def _append_fitting(self, role: str, content: str | None, **fields: Any) -> Message:
+    def _write(self, write: Callable[[], T]) -> T:
+        """Write what depends on the window in one batch, and write again if another writer was faster."""
         for _ in range(REDO_COUNT_MAX):
-            with suppress(WrongVersion):  # Another writer wrote to the conversation meanwhile.
-                with self.memory.batch():
-                    message = self.chat.append(role, content, **fields)
-                    if [each.id for each in self.chat.window(last=1)] != [message.id]:
-                        raise LimitExceeded(
-                            f"a {role} message of {message.tokens} tokens does not fit the window, which holds "
-                            f"{self.chat.window_tokens} with what is pinned; shorten it, or give the conversation a "
-                            f"larger window with set_window_tokens"
-                        )
-                return message
+            with suppress(WrongVersion), self.memory.batch():
+                return write()
         raise StoreBusy(f"others wrote to {self.chat.id!r} {REDO_COUNT_MAX} times while this was appended; try again")
 
-    def _append_output(self, call: Call, output: str, sources: Sequence[Any] = ()) -> None:
-        """Append the output of a tool, or a shorter error if a long output does not fit the window."""
+    def _check_fit(self, message: Message) -> None:
+        """Raise `LimitExceeded` unless the window has room for a message beside what each context has to show."""
+        is_live = any(each.id == message.id for each in self.chat.window())
+        core, at = core_of(self.chat)
+        needed = needed_of(list(groups_of(turn_of(core, self.chat.place[0], at).messages)))
+        if not is_live or sum(each.tokens for each, _ in needed) > self.chat.window_tokens:
+            raise LimitExceeded(
+                f"a {message.role} message of {message.tokens} tokens does not fit the window, which holds "
+                f"{self.chat.window_tokens} with what is pinned; shorten it, or give the conversation a larger window "
+                f"with set_window_tokens"
+            )
+
+    def _append_output(self, made: Message, call: Call, output: str, sources: Sequence[Any] = ()) -> None:
+        """Answer a call that a message made with the output of its tool, or with a shorter error if that does not fit.
+
+        If another loop has answered the call as interrupted meanwhile, the output takes the place of that answer.
+        """
         short = f"Error: the result has {len(output)} characters, which do not fit the window; ask for less"
-        must_fit = len(output) > len(short)
         try:
-            self._append("tool", output, must_fit=must_fit, tool_call_id=call.id, name=call.name, sources=sources)
+            self._answer_in_window(made, call, output, sources, must_fit=len(output) > len(short))
         except LimitExceeded:
-            self._append("tool", short, tool_call_id=call.id, name=call.name)
+            self._answer_in_window(made, call, short)
+
+    def _answer_in_window(
+        self, made: Message, call: Call, output: str, sources: Sequence[Any] = (), *, must_fit: bool = False
+    ) -> None:
+        def answer() -> Message | None:
+            groups = [group for group in groups_of(self.chat.window()) if call.id in group[0][0].event.call_ids]
+            own = next((group for group in groups if group[0][0].id == made.id), Group())
+            known = next((message for message, _ in own if message.event.answers == call.id), None)
+            if known is not None and known.content == INTERRUPTED:
+                message = self.chat.replace(known, output, name=call.name, sources=sources)
+            elif known is None and (not groups or groups[-1] is own):  # An answer goes to the last call with the id.
+                message = self.chat.append("tool", output, tool_call_id=call.id, name=call.name, sources=sources)
+            else:
+                return None
+            if must_fit:
+                self._check_fit(message)
+            return message
+
+        message = self._write(answer)
+        if message is not None:
+            core, _ = core_of(self.chat)
+            replaced = core.read(self.chat.place[0], lambda state: state.part(WINDOW).replaced.get(message.id), None)
+            self._hooks.compacted(self._context, replaced or message.seq)
 
 
 def _check(memory: object, chat: object, model: object) -> None:
@@ -391,6 +465,8 @@ def _check(memory: object, chat: object, model: object) -> None:
             f"AgentLoop takes a model with a method reply(messages, tools), not {type(model).__name__}; "
             "give an object of yours whose reply asks a provider and returns a Reply"
         )
+    if inspect.iscoroutinefunction(cast("Any", model).reply):
+        checks.invalid(_ASYNC_REPLY)
 
 
 def _texts_of(message: Message) -> tuple[str, ...]:
@@ -411,6 +487,10 @@ def calls_of(tool_calls: Sequence[dict[str, Any]] | None) -> tuple[Call, ...]:
 
 
 def _storable_reply(reply: object) -> Reply:
+    if inspect.iscoroutine(reply):
+        reply.close()
+    if inspect.isawaitable(reply):
+        checks.invalid(_ASYNC_REPLY)
     if not isinstance(reply, Reply) or not isinstance(cast("object", reply.text), (str, NoneType)):
         checks.invalid(f"a model's reply must be a Reply with a text or None, not {checks.shown(reply)}")
     calls = reply.calls if isinstance(cast("object", reply.calls), (tuple, list)) else (reply.calls,)
@@ -433,6 +513,21 @@ def _storable_call(call: object) -> Call:
         storable(call.name or "", TOOL_NAME_CHARS_MAX),
         storable(text, len(text)),
     )
+
+
+def _recorded_calls(calls: Sequence[Call], window: Sequence[Message]) -> list[dict[str, Any]]:
+    """Render the calls of a message, renaming those with the id of another call that has no answer of its tool yet."""
+    taken = set[str]()
+    for group in groups_of(window):
+        answered = {message.event.answers for message, _ in group if message.content != INTERRUPTED}
+        taken.update(call_id for call_id in group[0][0].event.call_ids if call_id not in answered)
+    recorded: list[dict[str, Any]] = []
+    for call in calls:
+        others = (f"{call.id[: _ID_CHARS_MAX - _NUMBER_CHARS]}-{number}" for number in count(2))
+        name = next(name for name in chain((call.id,), others) if name not in taken)
+        taken.add(name)
+        recorded.append({"id": name, "type": "function", "function": {"name": call.name, "arguments": call.arguments}})
+    return recorded
 
 
 # Running a recorded session again, in another memory without its model and tools, to get the same stream event for
@@ -513,8 +608,8 @@ class _Record:
 class _Rerun(AgentLoop):
     """The same loop over a record, which stands in for the model, the hooks and the external tools."""
 
-    def __init__(self, memory: Memory, chat: Conversation, record: _Record) -> None:
-        super().__init__(memory, chat, self, hooks=Hooks(memory))
+    def __init__(self, memory: Memory, chat: Conversation, record: _Record, files: str) -> None:
+        super().__init__(memory, chat, self, hooks=Hooks(memory), files=files)
         self._failures_count_max = inf  # The record determines where its turns end.
         self._record = record
         self._step = _Step(0)
@@ -548,9 +643,11 @@ class _Rerun(AgentLoop):
         event = self._record.message(self._next)
         return Reply(event.text, calls_of(event.tool_calls))
 
-    def _ask(self, query: str) -> tuple[Reply, int, str | None]:
+    def _ask(self, query: str) -> _Answer:
         self._step, self._executed_count = self._steps.popleft(), 0
         self._catch_up(self._step.shown)
+        shown = cast("ContextShown", self._record.rows[self._step.shown].event)
+        self._tools = replace(self._tools, profile_name=shown.profile, journal_name=shown.journal)
         return super()._ask(query)
 
     def _execute(self, call: Call) -> _Executed:
@@ -579,10 +676,13 @@ class _Rerun(AgentLoop):
         output = self._record.message(self._next).text or ""
         return _Executed(ToolResult(event.name, event.outcome, event.result, sources=(stamp.seq,)), output)
 
-    def _append(self, role: str, content: str | None, *, must_fit: bool = False, **fields: Any) -> Message:
+    def _write(self, write: Callable[[], T]) -> T:
         self._catch_up(self._next)
         with self._acting(self._next):
-            return super()._append(role, content, must_fit=must_fit, **fields)
+            return super()._write(write)
+
+    def _check_fit(self, message: Message) -> None:
+        """Accept what was recorded: whatever did not fit was recorded as an error."""
 
     def _acting(self, place: int) -> AbstractContextManager[None]:
         """Return a context manager that sets the actor recorded at a place, so that each seq names the same actor."""
@@ -626,6 +726,11 @@ class _Rerun(AgentLoop):
                 )
             case ToolExecuted():
                 self._record_call(event, self._sources(event))
+            case MessageReplaced():
+                (message,) = messages_of(self._record.rows[self._record.places[seq]])
+                origin = self._seqs()[self._record.places[event.origin]]
+                fields = {name: getattr(message, name) for name in ("tokens", "name", "tool_calls", "metadata")}
+                self.chat.replace(origin, message.content, **fields, sources=self._sources(event))
             case _ if type(event).repeat is Event.repeat:
                 checks.invalid(f"{type(event).__name__} at seq {seq} cannot be made again; was the chat restored?")
             case _:
@@ -653,21 +758,22 @@ class _Rerun(AgentLoop):
         )
 
 
-def rerun(chat: Conversation, memory: Memory, *, ended: bool = False) -> Conversation:
+def rerun(chat: Conversation, memory: Memory, *, ended: bool = False, files: str = "default") -> Conversation:
     """Run a recorded session again in another memory, without its model and tools, and return the new conversation.
 
     The other memory should be in the state that the first one had when the session began. The memory's own tools run
-    again (including the files tool, if it is registered there); all others answer from the record, and hooks are not
-    called. Events that those other tools and the hooks wrote into the conversation are written again; events that they
-    wrote elsewhere are not, so contexts can differ because of them. Raises `InvalidInput` if the other memory already
-    has the conversation, for a fork, and for a record that was erased, restored or imported.
+    again (including the files tool, if it is registered there, on the files named by `files`); all others answer from
+    the record, and hooks are not called. Events that those other tools and the hooks wrote into the conversation are
+    written again; events that they wrote elsewhere are not, so contexts can differ because of them. Raises
+    `InvalidInput` if the other memory already has the conversation, for a fork, and for a record that was erased,
+    restored or imported.
     """
     record = _Record(chat)
     opened = record.opened
     copy = memory.conversation(chat.id, project=opened.project, window_tokens=opened.window_tokens, embed=opened.embed)
     if copy.version:
         checks.invalid(f"the other memory has a conversation {chat.id!r} already; give one that lacks it")
-    _Rerun(memory, copy, record).rerun()
+    _Rerun(memory, copy, record, files).rerun()
     if ended:
         copy.end()
     return copy

@@ -9,12 +9,13 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Any, Final, Literal, NamedTuple, Protocol, cast, runtime_checkable
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, urlsplit
 
 import msgspec
 from msgspec import Struct
 
 from refold import checks
+from refold.agent.secrets import secret_in
 from refold.errors import InvalidInput, RefoldError
 from refold.limits import (
     JSON_BEGINNINGS_COUNT_MAX,
@@ -106,7 +107,7 @@ _JSON_REMINDER: Final = "Answer with JSON alone, of this schema: "
 
 
 class Quirks(Struct, frozen=True):
-    """The address of a provider, its wire format, and its usable channels for JSON answers, best first."""
+    """The address of a provider's endpoint, its wire format, and its usable channels for JSON answers, best first."""
 
     name: str
     url: str
@@ -242,6 +243,23 @@ _TRY_NEXT: Final = (400, 404, 415, 422)
 _OK: Final = 200
 
 
+# What to check after a status that is not 200.
+_ADVICE: Final = {
+    400: "check model= and the length of what was asked",
+    401: "check api_key=",
+    403: "check api_key=, and whether it may use this model",
+    404: "check model=, and url=, the whole address of the endpoint",
+    405: "check url=, the whole address of the endpoint",
+    408: "try again later",
+    429: "try again later, or raise the provider's limit",
+}
+_MOVED: Final = range(300, 400)
+_SERVER_ERRORS: Final = range(500, 600)
+_REASON_FIELDS: Final = ("error", "message", "detail", "msg")
+_REASON_CHARS_MAX: Final = 300
+_SECRET_CHARS_MIN: Final = 3  # A local server takes any key, and one of a letter or two would mask all words.
+
+
 class ProviderFailed(RefoldError):
     """A model gave no usable answer; `status` is the HTTP status, or 0 without one."""
 
@@ -320,7 +338,9 @@ class CallableProvider:
 class HttpProvider:
     """A provider over HTTP: the name of one of `PROVIDERS`, or your own `Quirks`, and one of its models.
 
-    Nothing is sent before `complete_json`, which tries the channels of the provider's ladder until one works.
+    `url` is the whole address of the endpoint, such as `http://localhost:11434/v1/chat/completions`, not the base URL
+    that other libraries extend. Nothing is sent before `complete_json`, which tries the channels of the provider's
+    ladder until one works.
     """
 
     def __init__(
@@ -356,7 +376,7 @@ class HttpProvider:
         """Try each channel until one gives an answer, all within one timeout.
 
         Raises `ProviderFailed` if every channel is refused or answers without JSON, and at once on any other status, a
-        timeout or a lost connection.
+        timeout or a lost connection. It quotes the reason that the server gives, without the key.
         """
         seconds = cast("object", timeout_seconds)
         if (
@@ -386,9 +406,8 @@ class HttpProvider:
             checks.invalid(f"the question holds what JSON cannot: {error}")
         status, content = self._post(body, deadline)
         if status != _OK:
-            raise ProviderFailed(
-                f"{self.id} answered {status} to channel {channel}; see the provider's documentation", status
-            )
+            reason = self._reason(content)
+            raise ProviderFailed(f"{self.id} answered {status} to channel {channel}{reason}; {_advice(status)}", status)
         try:
             reply = msgspec.json.decode(content)
             if not isinstance(reply, dict):
@@ -402,6 +421,19 @@ class HttpProvider:
         except (*checks.UNDECODABLE, InvalidInput, NoJson) as error:
             raise ProviderFailed(f"{self.id} gave no usable answer through channel {channel}: {error}", _OK) from error
         return JsonResult(value, is_cut_off, _usage(fields.get("usage")), text, channel)
+
+    def _reason(self, content: bytes) -> str:
+        """Return the reason in a server's refusal, in one line, without control characters and secrets."""
+        text = _reason_in(content)
+        for secret in _secrets_of(self._api_key, self._url):
+            text = text.replace(secret, "***")
+        line = " ".join("".join(each if each.isprintable() else " " for each in text[: 4 * _REASON_CHARS_MAX]).split())
+        kind = secret_in(line)
+        if kind is not None:
+            return f" with a reason that is left out, because it seems to hold {kind}"
+        if not line:
+            return " without a reason"
+        return f": {line if len(line) <= _REASON_CHARS_MAX else f'{line[: _REASON_CHARS_MAX - 3]}...'}"
 
     def _post(self, body: bytes, deadline: float) -> tuple[int, bytes]:
         import http.client  # noqa: PLC0415 - slow to load, and only needed for HTTP
@@ -422,11 +454,44 @@ class HttpProvider:
                 return response.status, bytes(content)
         except (OSError, ValueError, http.client.HTTPException) as error:
             _seconds_left(deadline, self.id)
+            address = f"{self._url.scheme}://{self._url.netloc.rpartition('@')[2]}{self._url.path}"
+            why = f"{type(error).__name__}: {error}"
             raise ProviderFailed(
-                f"{self.id} could not be asked ({type(error).__name__}: {error}); try again later"
+                f"{self.id} could not be asked at {address} ({why}); try again later, or check url="
             ) from error
         finally:
             connection.close()
+
+
+def _advice(status: int) -> str:
+    if status in _MOVED:
+        return "check url=: the address has moved"
+    return _ADVICE.get(status, "try again later" if status in _SERVER_ERRORS else "see the provider's documentation")
+
+
+def _reason_in(content: bytes) -> str:
+    """Return the message in the body of an error, or all of its text."""
+    text = content.decode("utf-8", "replace")
+    try:
+        value: object = msgspec.json.decode(content)
+    except checks.UNDECODABLE:
+        return text
+    while not isinstance(value, str):
+        items = cast("list[object]", value)[:1] if isinstance(value, list) else []
+        fields = cast("dict[str, object]", value) if isinstance(value, dict) else {}
+        inner = [*items, *(fields[name] for name in _REASON_FIELDS if fields.get(name))]
+        if not inner:
+            return text
+        value = inner[0]
+    return value
+
+
+def _secrets_of(api_key: str | None, url: SplitResult) -> list[str]:
+    """List the key and the secrets of a URL, in each form in which a server can quote them, longest first."""
+    secrets = [api_key or "", url.password or "", *(value for _, value in parse_qsl(url.query))]
+    known = [secret for secret in secrets if len(secret) >= _SECRET_CHARS_MIN]
+    forms = {form for secret in known for form in (secret, quote(secret, safe=""), json.dumps(secret)[1:-1])}
+    return sorted(forms, key=len, reverse=True)
 
 
 @contextmanager

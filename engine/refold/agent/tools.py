@@ -11,21 +11,20 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold import checks
+from refold.agent.arguments import check_arguments, check_schema, decode_arguments, with_integers
 from refold.engine import batch as batches
 from refold.errors import InvalidInput, LimitExceeded, NotFound, ReadOnly, RefoldError, logger
 from refold.limits import (
     ACTOR_BYTES_MAX,
-    JSON_DEPTH_MAX,
     NAME_BYTES_MAX,
     SOURCES_COUNT_MAX,
-    TOOL_ARGUMENTS_BYTES_MAX,
     TOOL_MESSAGE_CHARS_MAX,
     TOOL_NAME_CHARS_MAX,
     TOOL_RESULT_BYTES_MAX,
     TOOL_SCHEMA_BYTES_MAX,
     TOOLS_COUNT_MAX,
 )
-from refold.memory.conversation import Conversation
+from refold.memory.conversation import Conversation, check_own
 from refold.memory.memory import Memory
 from refold.memory.options import core_of
 from refold.memory.project import Project
@@ -286,140 +285,6 @@ class ToolResult(Struct, frozen=True):
         return msgspec.json.decode(self.packed) if self.packed.startswith(b'"') else self.packed.decode()
 
 
-# Arguments of a call: decoded, bounded, and checked against the tool's schema.
-
-
-_FLAW_CHARS: Final = 20  # Characters shown after a flaw, to help a model find the place.
-
-
-def decode_arguments(arguments: object, schema: bytes = b"{}") -> dict[str, Any]:
-    """Decode arguments given as a dict or as JSON; `None`, an empty text and `null` mean no arguments.
-
-    Raises `InvalidInput` for anything else, and over `TOOL_ARGUMENTS_BYTES_MAX`. The message says where invalid JSON
-    breaks, and which fields the schema requires.
-
-    >>> decode_arguments('{"key": "port"}'), decode_arguments("")
-    ({'key': 'port'}, {})
-    """
-    if isinstance(arguments, (str, bytes)):
-        _check_size(len(arguments))
-        text, arguments = arguments, None
-        try:
-            if text.strip():
-                arguments = cast("object", msgspec.json.decode(text))
-        except checks.UNDECODABLE as error:
-            checks.invalid(f"arguments are no JSON: {_flaw(text, error)}; send {_wanted(schema)}")
-    if arguments is None:
-        return {}
-    if not isinstance(arguments, dict):
-        checks.invalid(f"arguments must be a JSON object, not {type(arguments).__name__}; send {_wanted(schema)}")
-    fields = cast("dict[str, Any]", arguments)
-    try:
-        size = len(msgspec.json.encode(fields))
-    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
-        checks.invalid("arguments hold what JSON cannot; give a JSON object")
-    _check_size(size)
-    return fields
-
-
-def _flaw(text: str | bytes, error: Exception) -> str:
-    """Describe the flaw in a text that is not JSON, and where it is."""
-    import json  # noqa: PLC0415 - only for its messages, which give line and column
-
-    try:
-        json.loads(text)
-    except json.JSONDecodeError as found:
-        where = f"{found.msg.removesuffix(' at')} at line {found.lineno}, column {found.colno}"
-        behind = found.doc[found.pos : found.pos + _FLAW_CHARS]
-        return f"{where} (before {behind!r})" if behind else f"{where}, where it ends"
-    except (RecursionError, ValueError) as found:  # Bytes that are not text, and numbers of thousands of digits.
-        return str(found)
-    return str(error)  # Extensions that other programs accept as JSON, such as NaN.
-
-
-def _wanted(schema: bytes) -> str:
-    required = ", ".join(msgspec.json.decode(schema).get("required", ()))
-    return f"one JSON object with {required}" if required else "one JSON object and nothing else"
-
-
-def _check_size(size: int) -> None:
-    if size > TOOL_ARGUMENTS_BYTES_MAX:
-        advice = "pass less, or the name of a file"
-        checks.invalid(f"arguments are {size:,} bytes, over {TOOL_ARGUMENTS_BYTES_MAX = :,}; {advice}")
-
-
-def check_schema(schema: Mapping[str, Any], what: str) -> None:
-    """Raise `InvalidInput` for a schema whose own fields have wrong types, so that no call fails because of it."""
-    properties: object = schema.get("properties", {})
-    required: object = schema.get("required", [])
-    schemas = cast("dict[str, object]", properties).values() if isinstance(properties, dict) else (None,)
-    if not all(isinstance(each, (dict, bool)) for each in schemas):
-        checks.invalid(f"the properties of {what} must be an object of schemas")
-    fields = cast("list[object]", required) if isinstance(required, list) else (None,)
-    if not all(isinstance(field, str) for field in fields):
-        checks.invalid(f"what is required of {what} must be an array of names")
-
-
-def check_arguments(arguments: Mapping[str, Any], schema: Mapping[str, Any], where: str = "", depth: int = 0) -> None:
-    """Raise `InvalidInput` if a required argument is missing, or an argument has a wrong type or no listed value.
-
-    Supports `required`, `type`, `enum`, `minimum`, `maximum`, `properties`, `items` and `additionalProperties: false`;
-    the tool must check the rest of a schema itself.
-    """
-    known = schema.get("properties", {})
-    for required in schema.get("required", ()):
-        if arguments.get(required) is None and not (required in arguments and _allows_null(known.get(required))):
-            checks.invalid(f"missing required field: {where}{required}")
-    for field, value in arguments.items():
-        if field in known and known[field] is not False:
-            if value is not None and isinstance(known[field], dict):
-                _check_value(value, known[field], where + field, depth + 1)
-        elif schema.get("additionalProperties") is False:
-            checks.invalid(f"unknown field: {where}{field}")
-
-
-def _allows_null(schema: object) -> bool:
-    """Return whether a schema's types, values or branches include null, as providers' strict modes require."""
-    if not isinstance(schema, dict):
-        return False
-    fields = cast("dict[str, Any]", schema)
-    kinds, options = fields.get("type"), fields.get("enum") or ()
-    is_null = "null" in ([kinds] if isinstance(kinds, str) else kinds or ()) or None in options
-    return is_null or any(map(_allows_null, [*(fields.get("anyOf") or ()), *(fields.get("oneOf") or ())]))
-
-
-_TYPES: Final[dict[str, Callable[[object], bool]]] = {
-    "string": lambda value: isinstance(value, str),
-    "boolean": lambda value: isinstance(value, bool),
-    "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
-    "number": lambda value: isinstance(value, (int, float)) and not isinstance(value, bool),
-    "array": lambda value: isinstance(value, list),
-    "object": lambda value: isinstance(value, dict),
-    "null": lambda value: value is None,
-}
-
-
-def _check_value(value: object, schema: Mapping[str, Any], where: str, depth: int) -> None:
-    if depth > JSON_DEPTH_MAX:
-        checks.invalid(f"'{where}' is nested deeper than {JSON_DEPTH_MAX = }")
-    kinds = schema.get("type")
-    allowed = [kinds] if isinstance(kinds, str) else kinds or ()
-    if allowed and not any(kind not in _TYPES or _TYPES[kind](value) for kind in allowed):
-        checks.invalid(f"'{where}' must be of type {' or '.join(allowed)}")
-    options = schema.get("enum")
-    if options is not None and value not in options:
-        checks.invalid(f"'{where}' must be one of: {', '.join(map(str, options))}")
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        least, most = schema.get("minimum"), schema.get("maximum")
-        if (least is not None and value < least) or (most is not None and value > most):
-            checks.invalid(f"'{where}' must be from {least} to {most}")
-    if isinstance(value, dict):
-        check_arguments(cast("dict[str, Any]", value), schema, f"{where}.", depth)
-    if isinstance(value, list) and isinstance(schema.get("items"), dict):
-        for index, item in enumerate(cast("list[object]", value)):
-            _check_value(item, schema["items"], f"{where}[{index}]", depth + 1)
-
-
 # The registry.
 
 _NAME: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{TOOL_NAME_CHARS_MAX}}}")
@@ -432,6 +297,10 @@ class _UnknownTool(RefoldError):
 
 class _CancelledError(RefoldError):
     pass
+
+
+class _OnEventLoop(RefoldError):
+    """An asynchronous tool was called where it cannot run: a mistake of the host, which no model can correct."""
 
 
 # The outcome of a call that raised, and the prefix of its message; any other exception is a failed execution.
@@ -550,8 +419,11 @@ class ToolRegistry:
         if conversation is not None and not isinstance(cast("object", conversation), Conversation):
             checks.invalid(f"conversation must be a Conversation, not {checks.shown(conversation)}")
         name = project
-        if name is None and conversation is not None:
-            name = conversation.project
+        if conversation is not None:
+            check_own(core_of(self._memory)[0], conversation)
+            name = conversation.project if name is None else name
+        for each in (profile, journal, files):
+            checks.name(each, "name")
         return ToolContext(self._memory, conversation, name or "default", profile, journal, is_cancelled, files, actor)
 
     # Definitions in each provider's format: the same bytes whenever the tools are the same.
@@ -605,14 +477,16 @@ class ToolRegistry:
 
         `arguments` is a dict, or JSON as the model wrote it. `context` comes from `context(...)`. `record` writes the
         call, its result and `call_id` as an event of the context's conversation, which is then required. An
-        asynchronous tool runs to completion, unless an event loop is running on this thread.
+        asynchronous tool runs to completion; if an event loop is running on this thread, that raises `InvalidInput`.
         """
         call = _CallRecord(context, arguments, call_id) if record else None
         shown = list[Any]()
         try:
             with self.acting(name, context, call_id):
                 value = self._begin(name, arguments, context, call, shown)
-                result = _result(name, _run(value) if inspect.isawaitable(value) else value)
+                result = _result(name, _run(name, value) if inspect.isawaitable(value) else value)
+        except _OnEventLoop as error:
+            raise InvalidInput(str(error)) from None
         except Exception as error:  # noqa: BLE001 - a tool can fail in any way, and the model gets the reason
             result = _error_result(name, error)
         if call is None:
@@ -670,6 +544,7 @@ class ToolRegistry:
         if context.is_cancelled is not None and context.is_cancelled():
             raise _CancelledError("cancelled")
         if registered.schema is not None:
+            decoded = with_integers(decoded, registered.schema)
             check_arguments(decoded, registered.schema)
         return registered.tool.execute(decoded, replace(context, shown=shown))
 
@@ -751,7 +626,9 @@ class _CallRecord:
 
 def _result(name: str, value: object) -> ToolResult:
     try:
-        packed = msgspec.json.encode(value)
+        packed = checks.json_text(value, f"the result of {name}")
+    except InvalidInput as error:
+        return _failure(name, error)
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
         problem = f"execution failed: {name} returned a {type(value).__name__}, which is no JSON value"
         return ToolResult(name, FAILED, message=problem)
@@ -775,7 +652,7 @@ def _failure(name: str, error: Exception) -> ToolResult:
     return ToolResult(name, FAILED, message=f"execution failed: {storable(error) or type(error).__name__}")
 
 
-def _run(value: Any) -> Any:
+def _run(name: str, value: Any) -> Any:
     import asyncio  # noqa: PLC0415 - as above
 
     async def wait() -> Any:
@@ -787,4 +664,7 @@ def _run(value: Any) -> Any:
         return asyncio.run(wait())
     if inspect.iscoroutine(value):
         value.close()
-    raise ToolFailed("the tool is asynchronous and an event loop runs here; await execute_async instead")
+    raise _OnEventLoop(
+        f"the tool {name!r} is asynchronous, and an event loop runs on this thread; await tools.execute_async(...) "
+        f"instead, or run an AgentLoop on another thread: await asyncio.to_thread(loop.run, text)"
+    )

@@ -22,9 +22,9 @@ _KILO = 1_024
 
 @cli.group("bench")
 def bench_group() -> None:
-    """Measure retrieval, eviction and the default path on recorded conversations.
+    """Measure retrieval, eviction and the default agent loop.
 
-    On LoCoMo, BEAM, LongMemEval and recorded sessions, or on a store of one's own. Nothing is written to any store.
+    Measures on LoCoMo, BEAM, LongMemEval, recorded sessions, or your own store. Never writes to a store.
     """
 
 
@@ -37,20 +37,21 @@ _SOURCES = (
         required=True,
         type=click.Path(path_type=Path),
         metavar="PATH",
-        help="A file of sessions, or the directory of a store.",
+        help="A file of sessions or the directory of a store.",
     ),
     click.option(
         "--queries",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help='Label by JSON lines: {"query": TEXT, "seqs": [N, ...]}, or "ids" of messages or memories.',
+        help='Queries with their answers, as JSON Lines: {"query": TEXT, "seqs": [N, ...]}, '
+        'or instead of "seqs" the "ids" of messages or memories.',
     ),
-    click.option("--embedder", type=click.Choice(_EMBEDDERS), default="hashed"),
+    click.option("--embedder", type=click.Choice(_EMBEDDERS), default="hashed", help="The embedder to use."),
     click.option(
         "--vectors",
         type=click.Path(path_type=Path),
         metavar="FOLDER",
-        help="Take vectors from its two .npy files, of items and of questions, instead of an embedder's.",
+        help="Read the vectors of items and questions from two .npy files in FOLDER instead of computing them.",
     ),
 )
 
@@ -92,15 +93,15 @@ def _each(description: str, items: list[Any], work: Callable[[Any], Any]) -> lis
 @verb(
     "retrieval",
     *_SOURCES,
-    click.option("--ranking", "rankings", multiple=True, metavar="NAME", help="Only these; repeat. All by default."),
-    click.option("--depth", type=click.IntRange(1), default=10, metavar="K", help="Recall at so many."),
-    click.option("--by-category", is_flag=True, help="The figures of each category, too."),
+    click.option("--ranking", "rankings", multiple=True, metavar="NAME", help="Measure only this ranking; repeatable."),
+    click.option("--depth", type=click.IntRange(1), default=10, metavar="K", help="Measure the first K results."),
+    click.option("--by-category", is_flag=True, help="Also show the figures of each category."),
     click.option(
         "--sweep",
         "sweeps",
         multiple=True,
         metavar="FIELD=V,V,...",
-        help="Try every combination of these values of a ranking's fields, in one pass; repeat.",
+        help="Try these values of a field of the ranking, in all combinations and one pass; repeatable.",
     ),
     opens=None,
     group=bench_group,
@@ -108,10 +109,11 @@ def _each(description: str, items: list[Any], work: Callable[[Any], Any]) -> lis
 def retrieval(
     rankings: tuple[str, ...], depth: int, sweeps: tuple[str, ...], *, by_category: bool, **source: Any
 ) -> Output:
-    """Measure how much of what answers a question each ranking finds.
+    """Measure how much of the evidence each ranking finds.
 
-    Shows the recall of the evidence among the first K with its 95 % interval over the questions, the part of the
-    questions with all of it, and the mean reciprocal rank. With --sweep, the settings of one ranking, the best first.
+    Shows the recall of the evidence among the first K results with its 95 % interval over the questions, the share of
+    questions with all of their evidence, and the mean reciprocal rank. With --sweep, shows the settings of one ranking,
+    best first.
     """
     from refold.evaluation.retrieval import ALL, SYSTEMS, answers, figures
 
@@ -183,21 +185,28 @@ def _figure_lines(figures: "list[Figures]", depth: int, heading: str) -> Iterato
     "eviction",
     *_SOURCES,
     click.option(
-        "--budget", "budgets", type=click.IntRange(1), multiple=True, metavar="TOKENS", help="Only these; repeat."
+        "--budget",
+        "budgets",
+        type=click.IntRange(1),
+        multiple=True,
+        metavar="TOKENS",
+        help="Measure only windows of this size; repeatable.",
     ),
-    click.option("--policy", "names", multiple=True, metavar="NAME", help="Only these; repeat. All by default."),
+    click.option("--policy", "names", multiple=True, metavar="NAME", help="Measure only this policy; repeatable."),
     click.option("--ranking", default="hybrid", metavar="NAME", help="The ranking of recalls."),
     opens=None,
     group=bench_group,
 )
 def eviction(budgets: tuple[int, ...], names: tuple[str, ...], ranking: str, **source: Any) -> Output:
-    """Measure how much of later needs windows of different policies and budgets keep.
+    """Measure how much of what is needed later each policy keeps.
 
-    Replays every conversation in RAM. Shows, for each policy and budget, the survival: the part of the evidence that
-    was there when its question came; in conversations without questions, what their tool calls repeat counts. Regret is
-    the part of all evidence that had been evicted before it was needed. No policy beats the bounds. The last lines
-    recommend one of those that a conversation can be opened with: fifo, unless another one is clearly better for these
-    conversations. With --json also evictions, broken calls, tokens in use, and time per append.
+    Replays every conversation in RAM, with each policy and budget. Survival is the share of the evidence that was in
+    the window when its question came; in conversations without questions, what tool calls repeat counts as evidence.
+    Regret is the share of all evidence that had been evicted before it was needed. No policy can beat the two
+    clairvoyant rows.
+
+    The last lines recommend a policy that conversations can be opened with: fifo, unless another is clearly better for
+    these conversations. --json adds evictions, broken calls, tokens in use, and the time per append.
     """
     from refold.evaluation.cases import MEMORIES
     from refold.evaluation.eviction import BUDGETS, POLICIES, evictions, recommendation, trace_of
@@ -223,7 +232,7 @@ def eviction(budgets: tuple[int, ...], names: tuple[str, ...], ranking: str, **s
 def _advice(advice: "Recommendation | None") -> Iterator[Line]:
     if advice is not None:
         yield ()
-        yield ((f'recommended here: memory.conversation(id, eviction="{advice.eviction}")', "bold"),)
+        yield ((f'recommended for this data: memory.conversation(id, eviction="{advice.eviction}")', "bold"),)
         yield from advice.reasons
 
 
@@ -259,28 +268,38 @@ _WHERE: Final = (
     "agent",
     click.argument("path", type=click.Path(path_type=Path)),
     click.option(
-        "--budget", "budgets", type=click.IntRange(1), multiple=True, metavar="TOKENS", help="Only these; repeat."
+        "--budget",
+        "budgets",
+        type=click.IntRange(1),
+        multiple=True,
+        metavar="TOKENS",
+        help="Measure only this budget; repeatable.",
     ),
-    click.option("--by-category", is_flag=True, help="The figures of each category, too."),
-    click.option("--embedder", type=click.Choice(_EMBEDDERS), default="hashed"),
+    click.option("--by-category", is_flag=True, help="Also show the figures of each category."),
+    click.option("--embedder", type=click.Choice(_EMBEDDERS), default="hashed", help="The embedder to use."),
     opens=None,
     group=bench_group,
 )
 def agent(path: Path, budgets: tuple[int, ...], embedder: str, *, by_category: bool) -> Output:
-    """Measure how much of what answers a question the default path puts before a model.
+    """Measure how much of the evidence an agent loop shows a model.
 
-    PATH is a file of LoCoMo or BEAM, or a directory of some. Each conversation goes session by session through an
-    AgentLoop with the default hooks, in RAM; LoCoMo's observations, and of other sets the messages of the user, are
-    what an extraction learns. Each question then begins a new session, with a budget for all that the model is sent.
-    Shows the part of the evidence that is there, with its 95 % interval, beside the same budget full of the newest
-    messages of all sessions (window), and of an exact search over all messages, and over all memories.
+    PATH is a file of LoCoMo or BEAM, or a directory of such files. Each conversation runs session by session through an
+    AgentLoop with the default hooks, in RAM; LoCoMo's observations, or for other sets the messages of the user, stand
+    in for what an extraction learns. Each question then begins a new session, with a budget for everything that the
+    model is sent.
+
+    Shows the share of the evidence in what is sent (context) with its 95 % interval, next to three baselines that fill
+    the same budget: the newest messages of all sessions (window), an exact search over all messages (messages), and one
+    over all memories (memories).
     """
     from refold.evaluation.agent import BUDGETS, presences, recordings_of, sent
     from refold.evaluation.retrieval import ALL, EMBEDDERS
 
     files = [path] if path.is_file() else [file for form in _SETS for file in sorted(path.rglob(form))]
     if not files:
-        advice = f"there is no {' and no '.join(_SETS)} in {path}; the data are not part of refold, get them from:"
+        advice = (
+            f"there is no {' or '.join(_SETS)} in {path}; refold does not include the data, which you can get from:"
+        )
         return Output({"data": path.name, "sets": []}, [advice, *_WHERE])
     document: list[dict[str, Any]] = []
     lines: list[Line] = []

@@ -20,22 +20,25 @@ Predicate: TypeAlias = Callable[["Memory"], object]
 @verb(
     "bisect",
     click.argument("conversation", required=False),
-    click.option("--window-lacks", metavar="TEXT", help="TEXT is in no message of CONVERSATION's window any more."),
+    click.option("--window-lacks", metavar="TEXT", help="No message in CONVERSATION's window contains TEXT any more."),
     click.option(
         "--key",
         metavar="KEY=VALUE",
-        help="A key has this value: of CONVERSATION's scratchpad or state, else of the profile.",
+        help="KEY has this VALUE in CONVERSATION's scratchpad or state, or without CONVERSATION in the profile.",
     ),
-    click.option("--memory-lost", metavar="TEXT", help="TEXT is in no memory of the project any more."),
+    click.option("--memory-lost", metavar="TEXT", help="No memory of the project contains TEXT any more."),
     click.option(
         "--python",
         "file",
         type=click.File(encoding="utf-8"),
-        help="The Python expression in FILE is true, over `memory` and `chat` as they were; it is run.",
+        metavar="FILE",
+        help="The Python expression in FILE is true; it is run with `memory` and `chat` as they were at each state.",
     ),
-    click.option("--project", default="default", metavar="NAME", help="With --memory-lost: of which project."),
-    moment_option("--after", help="Only events after this one.  [default: when it was last otherwise]"),
-    moment_option("--until", help="Only events up to this one.  [default: the head]"),
+    click.option("--project", default="default", metavar="NAME", help="With --memory-lost, the project."),
+    moment_option(
+        "--after", help="Consider only events after this seq or time.  [default: where TEXT was last present, or 0]"
+    ),
+    moment_option("--until", help="Consider only events up to this seq or time.  [default: the head]"),
 )
 def bisect(
     memory: "Memory",
@@ -50,7 +53,8 @@ def bisect(
 ) -> Output:
     """Find the event that made something true.
 
-    It looks at few states, however long the log is. Where it turned true more than once, one of these events is found.
+    Give one of --window-lacks, --key, --memory-lost and --python. Searches by bisection, so it looks at few states,
+    however long the log is. If the condition became true more than once, finds one of these events.
     """
     given = [value for value in (window_lacks, key, memory_lost, file) if value is not None]
     if len(given) != 1:
@@ -75,7 +79,7 @@ def bisect(
     if found is None:
         then = None if chat is None else memory.at(last).conversation(chat.id)
         held = "" if then is None or window_lacks is None else _holder(then, window_lacks)
-        raise NotFound(f"it is not so at seq {last}{held}; give another --until, or look with `refold log`")
+        raise NotFound(f"it is not true at seq {last}{held}; give another --until, or see `refold log`")
     from refold.importers.values import event_json
 
     return Output(event_json(memory, found, full=True), _lines(memory, found))
@@ -129,7 +133,7 @@ def _expression(file: Any, chat: "Conversation | None") -> Predicate:
         code = compile(file.read().strip(), file.name, "eval")
     except (SyntaxError, ValueError) as error:
         raise InvalidInput(
-            f"{file.name} is no Python expression ({error}); write one over `memory` and `chat`"
+            f"{file.name} is not a Python expression ({error}); write one that uses `memory` and `chat`"
         ) from error
 
     def holds(memory: "Memory") -> object:
@@ -149,4 +153,4 @@ def _last_with(memory: "Memory", stream: str, text: str, until: int, lacks: Pred
     for found in chain(bringing, islice(core.events(Sought(), stream, until=until), 1)):  # A fork starts with a state.
         if not lacks(memory.at(found.stamp.seq)):
             return found.stamp.seq
-    raise NotFound(f"{text!r} was never in what {stream} shows; `refold search` finds words in other places")
+    raise NotFound(f"{text!r} was never in {stream}; `refold search` finds words in other places")

@@ -40,7 +40,7 @@ def demonstrate(directory: Path, console: Console) -> dict[str, Any]:
         servers = NatsServers(directory, 3)
         stack.callback(servers.stop)
         memory = stack.enter_context(opened(servers.address(_LOG)))
-        console.heading("1. Three servers keep one log, each on files of its own")
+        console.heading("1. Three servers keep one log, each in its own files")
         leader = _leader(servers)
         console.line(f"   n0, n1 and n2 run on this machine; n{leader} leads, and a write is safe once two have it")
         machines = [stack.enter_context(_machine(servers, name)) for name in _MACHINES]
@@ -127,7 +127,7 @@ def _machine(servers: NatsServers, name: str) -> Generator[_Machine]:
 
 
 def _kill_leader(servers: NatsServers, leader: int, machines: Sequence[_Machine], console: Console) -> dict[str, Any]:
-    console.heading(f"2. Two machines write to it, {' and '.join(_MACHINES)}; n{leader} is killed as they do")
+    console.heading(f"2. Two machines, {' and '.join(_MACHINES)}, write to it, and n{leader} is killed meanwhile")
     for machine in machines:
         machine.await_count(_KILLED_AFTER)
     killed_at = time.monotonic()
@@ -139,7 +139,7 @@ def _kill_leader(servers: NatsServers, leader: int, machines: Sequence[_Machine]
     times = sorted(moment for machine in machines for moment in machine.times)
     gap = max(after - moment for moment, after in pairwise(times) if after > killed_at)
     following = _leader(servers, but=leader)
-    console.line(f"   no write was acknowledged for {gap:.1f} s: then n{following} led, and both went on by themselves")
+    console.line(f"   for {gap:.1f} s no write was acknowledged; then n{following} led, and both machines continued")
     return {"acknowledged_before": before, "gap_seconds": gap, "next_leader": following}
 
 
@@ -147,7 +147,7 @@ def _catch_up(servers: NatsServers, leader: int, console: Console) -> bool:
     from refold.log.jetstream import stream_of
     from refold.log.monitors import compare
 
-    console.heading(f"3. n{leader} is started again, and fetches what it has missed")
+    console.heading(f"3. n{leader} is restarted and catches up")
     servers.start(leader)
     until, stream = time.monotonic() + SECONDS, stream_of(servers.address(_LOG))
     checks = compare(servers.monitors, stream, copies=servers.count)
@@ -159,13 +159,13 @@ def _catch_up(servers: NatsServers, leader: int, console: Console) -> bool:
 
 
 def _proof(servers: NatsServers, memory: "Memory", machines: Sequence[_Machine], console: Console) -> dict[str, Any]:
-    console.heading("4. Proof: what was acknowledged is there, once, and all see the same")
+    console.heading("4. Proof: every acknowledged message is there exactly once, and all machines see the same")
     chat = memory.conversation(_CHAT)
     written = [stamp.seq for event, stamp in chat.events() if type(event).__name__ == "MessageAppended"]
     acknowledged = sorted(seq for machine in machines for seq in machine.acknowledged)
     found = written == acknowledged
     console.line(
-        f"   {len(acknowledged)} messages were acknowledged, and {len(written)} are in the log, exactly those: "
+        f"   {len(acknowledged)} messages were acknowledged, and {len(written)} are in the log, exactly the same: "
         f"{yes_or_no(found)}"
     )
     with opened(servers.address(_LOG)) as newcomer:
@@ -177,9 +177,9 @@ def _proof(servers: NatsServers, memory: "Memory", machines: Sequence[_Machine],
         console.line(f"   hash of {name:<11} {state_hash}")
     equal = len(set(hashes.values())) == 1
     console.line(
-        ("   equal, to the last byte", "bold green") if equal else ("   NOT EQUAL: report it, please", "bold red")
+        ("   equal, to the last byte", "bold green") if equal else ("   NOT EQUAL: please report this", "bold red")
     )
-    console.line(f"   every event is as it was written: {yes_or_no(sound)}")
+    console.line(f"   every event is exactly as written: {yes_or_no(sound)}")
     return {
         "acknowledged": acknowledged,
         "written": written,

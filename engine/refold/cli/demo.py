@@ -58,7 +58,7 @@ class _Model:
 
 def demonstrate(path: str, console: Console) -> dict[str, Any]:
     """Run the demonstration in a new store and return its facts; `ok` is true if every promise was kept."""
-    console.line(("refold: what an agent forgot, why, and how it gets it back", "bold"))
+    console.line(("refold: what an agent forgot, why, and how to bring it back", "bold"))
     with opened(path, window_tokens=_WINDOW_TOKENS) as memory:
         if memory.head:
             raise InvalidInput(
@@ -82,22 +82,23 @@ def demonstrate(path: str, console: Console) -> dict[str, Any]:
 
 def _say(memory: "Memory", text: str) -> tuple[str, "Sequence[Step]"]:
     """Send a message to the agent; return its answer and the resulting steps of the conversation."""
-    from refold.agent import AgentLoop
+    from refold.agent import AgentLoop, ContextBudget
 
     before = memory.head
     chat = memory.conversation(_CHAT, project=_PROJECT)
-    answer = AgentLoop(memory, chat, _Model()).run(text).text
+    answer = AgentLoop(memory, chat, _Model(), budget=ContextBudget(messages_count=0)).run(text).text
     return answer, list(chat.replay(after=before))
 
 
 def _fail(memory: "Memory", console: Console) -> dict[str, Any]:
-    console.heading("1. An agent is told something, and the talk goes on")
+    console.heading("1. An agent is told something, and the conversation moves on")
     console.line("   The model sees only a window: the newest messages that fit a budget, here of")
-    console.line(f"   {_WINDOW_TOKENS} tokens, the pieces in which models count text. The bar shows how full it is.")
+    console.line(f"   {_WINDOW_TOKENS} tokens, the units in which models count text. The bar shows how full it is.")
+    console.line("   Earlier messages that answer a question are shown again by default; here that is off.")
     console.line()
     for text, _ in _TALK:
         _show_steps(_say(memory, text)[1], console)
-    console.heading("2. It is asked, and has forgotten")
+    console.heading("2. Later it matters, and the agent has forgotten")
     answer, steps = _say(memory, _QUESTION)
     _show_steps(steps, console, style="bold red")
     return {"answer": answer}
@@ -120,7 +121,7 @@ def _show_steps(steps: "Sequence[Step]", console: Console, *, style: str = "") -
 
 
 def _explain(memory: "Memory", console: Console) -> dict[str, Any]:
-    console.heading("3. Why? Everything that happened is in the log, as numbered events")
+    console.heading("3. Why? The log has everything that happened, as numbered events")
     chat = memory.conversation(_CHAT)
     message = chat.search(_WORD, roles=["user"])[0].entry
     step = next(step for step in chat.replay() if message.seq in [each.seq for each in step.evicted])
@@ -137,16 +138,16 @@ def _explain(memory: "Memory", console: Console) -> dict[str, Any]:
     was_shown = any(_WORD in str(message["content"]) for message in context.messages())
     console.line(
         f"   event {shown:>2}  The model was shown a window of {len(context.window)} messages and asked for a snack;"
-        f" nuts were in {'one' if was_shown else 'none'}."
+        f" {'one' if was_shown else 'none'} mentioned nuts."
     )
     return {"said_seq": message.seq, "left_seq": step.stamp.seq, "was_shown": was_shown}
 
 
 def _try_again(memory: "Memory", left_seq: int, console: Console) -> dict[str, Any]:
-    console.heading(f"4. Go back to event {left_seq - 1}, right before it forgot, and let it remember")
+    console.heading(f"4. Go back to event {left_seq - 1}, right before it forgot, and make it remember")
     fork = memory.fork(_FORK, at=left_seq - 1)
-    console.line("   A fork has the past up to there and a future of its own; nothing is copied. In it the agent")
-    console.line("   keeps one fact for good, which the model is shown above the window; the talk goes on as it did:")
+    console.line("   A fork shares the past up to there and has a future of its own; nothing is copied. Here the agent")
+    console.line("   keeps one fact for good, shown to the model above the window, and the conversation goes on:")
     console.line()
     fork.project(_PROJECT).add(_FACT, category="preference", importance=0.9)
     console.line((f"{'kept:':>30}  {_FACT}", "yellow"))
@@ -157,13 +158,13 @@ def _try_again(memory: "Memory", left_seq: int, console: Console) -> dict[str, A
     answer, steps = _say(fork, _QUESTION)
     _show_steps(steps, console, style="bold green")
     first = memory.conversation(_CHAT).window(last=1)[0].content
-    console.line(f"   The first try is still in the log, as it was: {first}")
+    console.line(f"   The first attempt is still in the log, unchanged: {first}")
     return {"forked_at": left_seq - 1, "answer": answer}
 
 
 def _crash(path: str, console: Console) -> dict[str, Any]:
     """Kill a writer in the middle of a commit, and return the seqs acknowledged before."""
-    console.heading("5. Crash: another process writes messages, and is killed in the middle of one")
+    console.heading("5. Crash: another process writes messages and is killed in the middle of one")
     command = [sys.executable, "-P", "-m", "refold.cli.demo", path, _CRASH, str(_ACKNOWLEDGED)]
     acknowledged: list[int] = []
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:  # noqa: S603
@@ -181,7 +182,7 @@ def _crash(path: str, console: Console) -> dict[str, Any]:
             f"the demo's child ended by itself with {code} after {len(acknowledged)} messages; see what it printed"
         )
     console.line(
-        f"   {_ACKNOWLEDGED} messages were acknowledged as safe; killed while it wrote message {_ACKNOWLEDGED + 1}"
+        f"   {_ACKNOWLEDGED} messages were acknowledged as safe; killed while writing message {_ACKNOWLEDGED + 1}"
     )
     return {"acknowledged": acknowledged}
 
@@ -190,26 +191,28 @@ def _reopen(memory: "Memory", acknowledged: list[int], console: Console) -> dict
     seqs = [stamp.seq for _, stamp in memory.conversation(_CRASH).events()][1:]
     survived = seqs == acknowledged  # And no others: the unfinished commit left no trace.
     is_sound = memory.verify().ok
-    console.line(f"   opened again: {len(seqs)} messages, exactly those that were acknowledged: {yes_or_no(survived)}")
-    console.line(f"   every event is as it was written: {yes_or_no(is_sound)}")
+    console.line(f"   reopened: {len(seqs)} messages, exactly the acknowledged ones: {yes_or_no(survived)}")
+    console.line(f"   every event is exactly as written: {yes_or_no(is_sound)}")
     return {"found": seqs, "survived": survived and is_sound}
 
 
 def _replay(memory: "Memory", console: Console) -> dict[str, Any]:
-    console.heading(f"6. Proof: all {memory.head} events are played again, from the first, into an empty memory")
+    console.heading(f"6. Proof: all {memory.head} events are replayed, from the first, into an empty memory")
     own = sum(1 for _ in memory.events())
-    console.line(f"   {own} of them are of this memory, as `refold log` lists, and {memory.head - own} of the fork")
+    console.line(
+        f"   {own} of them belong to this memory, as `refold log` lists them, and {memory.head - own} to the fork"
+    )
     live, replayed = memory.state_hash(), memory.replay_hash()
     console.line(f"   hash of the memory  {live}")
     console.line(f"   hash of the replay  {replayed}")
     equal = live == replayed
     console.line(
-        ("   equal, to the last byte", "bold green") if equal else ("   NOT EQUAL: report it, please", "bold red")
+        ("   equal, to the last byte", "bold green") if equal else ("   NOT EQUAL: please report this", "bold red")
     )
     console.line()
     command = "refold" if shutil.which("refold") else os.path.relpath(sys.argv[0])
     console.line(f"Look around: {command} demo --db demo.refold && {command} replay trip --db demo.refold")
-    console.line(f"Your own sessions: {command} import SESSIONS.jsonl --db my.refold")
+    console.line(f"Try your own sessions: {command} import SESSIONS.jsonl --db my.refold")
     return {"live": live, "replayed": replayed, "equal": equal, "events": memory.head}
 
 

@@ -48,7 +48,9 @@ _Subject = TypeVar("_Subject")
 _NETWORK: Final = frozenset(
     ("9p", "afs", "ceph", "cifs", "fuse.glusterfs", "fuse.s3fs", "fuse.sshfs", "gfs2", "lustre", "nfs", "nfs4", "smb3")
 )
-_REBUILT: Final = "run `refold verify`; if the log is sound, `refold recover STORE NEW` makes all else anew from it"
+_REBUILT: Final = (
+    "run `refold verify`; if the log is sound, `refold recover STORE NEW` rebuilds everything else from it"
+)
 _COMPILERS: Final = ("c++", "g++", "clang++")
 _MIB: Final = 1024 * 1024
 
@@ -93,30 +95,30 @@ def _directory(path: str) -> CheckResult:
         step = "give the path of a store; `refold import FILE --db PATH` or Memory(path) creates one"
         return _bad(f"there is nothing at {path}", step)
     if not place.is_dir():
-        return _bad(f"{path} is a file, and a store is a directory", "give the directory of the store")
+        return _bad(f"{path} is a file, but a store is a directory", "give the directory of the store")
     if not (place / DATA_FILE).is_file():
         step = "give the directory of the store, or restore a backup"
-        return _bad(f"{path} holds no {DATA_FILE}, so it is no store", step)
+        return _bad(f"{path} has no {DATA_FILE}, so it is not a store", step)
     if not os.access(place / DATA_FILE, os.R_OK):
-        return _bad(f"{place / DATA_FILE} may not be read by this user", "run it as the user who owns the store")
+        return _bad(f"this user cannot read {place / DATA_FILE}", "run this as the user who owns the store")
     return _ok(f"{path} is a directory with {DATA_FILE}")
 
 
 def _file_system(path: str) -> CheckResult:
     kind = inspect.file_system(path)
     if kind is None:
-        return _ok("this system does not say of which type it is")
+        return _ok("this system does not report the type of the file system")
     if kind in _NETWORK:
-        step = "move the store to a local disk: neither memory maps nor locks can be trusted over a network"
-        return _warn(f"the store lies on {kind}, a network file system", step)
-    return _ok(f"{kind}, which is local")
+        step = "move the store to a local disk: memory maps and locks are unreliable over a network"
+        return _warn(f"the store is on {kind}, a network file system", step)
+    return _ok(f"{kind}, a local file system")
 
 
 def _disk_space(path: str) -> CheckResult:
     free_bytes = shutil.disk_usage(path).free
-    message = f"{_mib(free_bytes)} are free"
+    message = f"{_mib(free_bytes)} free"
     if free_bytes < VALUE_BYTES_MAX:
-        return _bad(f"{message}, less than one value may take", "free disk space; until then reads go on")
+        return _bad(f"{message}, less than a single value can take", "free disk space; reads work meanwhile")
     if free_bytes < DISK_BYTES_MIN:
         return _warn(f"{message}, less than {_mib(DISK_BYTES_MIN)}", "free disk space before writes fail")
     return _ok(message)
@@ -125,9 +127,9 @@ def _disk_space(path: str) -> CheckResult:
 def _ballast(path: str) -> CheckResult:
     required = wanted_bytes((Path(path) / DATA_FILE).stat().st_size)
     reserved = reserved_bytes(path)
-    message = f"{_mib(reserved)} of {_mib(required)} are reserved for erasing on a full disk"
+    message = f"{_mib(reserved)} of {_mib(required)} reserved for erasing on a full disk"
     if reserved < min(required, BALLAST_BYTES_MIN):
-        step = f"free {_mib(2 * required)} of disk space and open the store once to write: that reserves them"
+        step = f"free {_mib(2 * required)} of disk space, then open the store once for writing to reserve them"
         return _warn(message, step)
     return _ok(message)
 
@@ -137,9 +139,9 @@ def _open_files(_: str) -> CheckResult:
 
     limit, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit != resource.RLIM_INFINITY and limit < OPEN_FILES_MIN:
-        return _warn(f"a process may have {limit} files open", f"allow more: `ulimit -n {4 * OPEN_FILES_MIN}`")
+        return _warn(f"a process can open {limit} files", f"raise the limit: `ulimit -n {4 * OPEN_FILES_MIN}`")
     count = "any number of" if limit == resource.RLIM_INFINITY else f"{limit:,}"
-    return _ok(f"a process may have {count} files open")
+    return _ok(f"a process can open {count} files")
 
 
 def _search(_: str) -> CheckResult:
@@ -147,38 +149,38 @@ def _search(_: str) -> CheckResult:
         return _ok("hnswlib is installed")
     compiler = next(filter(None, map(shutil.which, _COMPILERS)), None)
     if compiler is None:
-        step = "nothing needs it yet; `pip install 'refold[hnsw]'` will, and wants a C++ compiler: install one"
+        step = "nothing needs it yet; to install it with `pip install 'refold[hnsw]'`, install a C++ compiler first"
         return _warn("neither hnswlib nor a C++ compiler is installed", step)
-    return _ok(f"hnswlib is not installed; nothing needs it yet, and {compiler} could compile it")
+    return _ok(f"hnswlib is not installed; nothing needs it yet, and {compiler} can compile it")
 
 
 def _writers(path: str) -> CheckResult:
     holders = inspect.holders(path)
     if holders is None:
-        return _ok("this system does not say who holds writer.lock")
+        return _ok("this system does not report who holds writer.lock")
     if not holders:
         return _ok("no process holds writer.lock: there is no writer")
     processes = ", ".join(str(holder.process) for holder in holders)
     if any(holder.is_alone for holder in holders):
-        step = f"to write from here, close the store in process {processes}; reading works beside it"
+        step = f"to write from here, close the store in process {processes}; reading works meanwhile"
         return _ok(f"process {processes} holds writer.lock alone", step)
-    return _ok(f"{len(holders)} of the writers hold writer.lock, which they share: process {processes}")
+    return _ok(f"writer.lock is shared by process {processes}")
 
 
 def _unfinished(path: str) -> CheckResult:
     sites = inspect.sites(path)
     left = [site.path for site in sites if site.builders == ()]
     if left:
-        step = "remove it, unless whoever made it is to make it again: that clears it away"
-        return _warn(f"a creation, a backup or a recovery was cut off and has left {', '.join(left)}", step)
+        step = "remove it, or run the same command again, which clears it away"
+        return _warn(f"an interrupted creation, backup or recovery has left {', '.join(left)}", step)
     copy = Path(path, CLEAN)
     if copy.is_dir():
-        step = "nothing, while one is made; else ask for it again: whoever opens the store to write clears this away"
-        return _warn(f"an erasure is being made, or was cut off and has left {copy}", step)
+        step = "let it finish; if it was interrupted, erase again: opening the store for writing clears this away"
+        return _warn(f"an erasure is in progress, or was interrupted and has left {copy}", step)
     if sites:
         places = ", ".join(site.path for site in sites)
-        return _ok(f"a store or a backup is being made in {places}", "nothing, while it is being made")
-    return _ok("nothing unfinished lies beside it")
+        return _ok(f"a store or a backup is being made in {places}", "let it finish")
+    return _ok("nothing unfinished beside the store")
 
 
 # Checks of the files.
@@ -186,10 +188,10 @@ def _unfinished(path: str) -> CheckResult:
 
 def _file(facts: StoreFacts) -> CheckResult:
     if facts.problem:
-        message = f"the file was cut off: it has {facts.file_bytes:,} of {facts.whole_bytes:,} bytes ({facts.problem})"
+        message = f"the file is truncated: it has {facts.file_bytes:,} of {facts.whole_bytes:,} bytes ({facts.problem})"
         return _bad(message, "restore a backup")
     if facts.file_bytes < facts.whole_bytes:
-        return _ok(f"the file has {facts.file_bytes:,} bytes, and {facts.whole_bytes:,} with its last free pages")
+        return _ok(f"the file has {facts.file_bytes:,} bytes, or {facts.whole_bytes:,} with its last free pages")
     return _ok(f"the file has all of its {facts.file_bytes:,} bytes")
 
 
@@ -199,36 +201,39 @@ def _format(facts: StoreFacts) -> CheckResult:
     except msgspec.DecodeError as error:
         return _bad(f"the format cannot be read ({error})", "restore a backup")
     if number is None:
-        return _bad("the file says no format, so refold did not write it", "give the directory of a store")
+        return _bad("the file names no format, so refold did not write it", "give the directory of a store")
     if number != FORMAT:
-        step = "upgrade refold" if number > FORMAT else "export it with the refold that wrote it, and load the export"
-        return _bad(f"format {number}, and this refold reads format {FORMAT}", step)
+        step = (
+            "upgrade refold"
+            if number > FORMAT
+            else "export it with the version of refold that wrote it, and load the export"
+        )
+        return _bad(f"format {number}, but this refold reads format {FORMAT}", step)
     return _ok(f"format {number}")
 
 
 def _map(facts: StoreFacts) -> CheckResult:
-    message = f"the file takes {_mib(facts.file_bytes)} of a map of {_mib(facts.map_bytes)}"
+    message = f"the file uses {_mib(facts.file_bytes)} of a map of {_mib(facts.map_bytes)}"
     if 2 * facts.file_bytes > facts.map_bytes:
-        reason = (
-            "the system grants no more address space (`ulimit -v`)" if facts.map_bytes < MAP_BYTES else "it is full"
-        )
-        return _warn(message, f"{reason}; raise that, or begin a new store")
+        is_limited = facts.map_bytes < MAP_BYTES
+        step = "the system grants no more address space: raise `ulimit -v`, or" if is_limited else "before it is full,"
+        return _warn(message, f"{step} start a new store")
     return _ok(message)
 
 
 def _readers(facts: StoreFacts) -> CheckResult:
     stale = sorted({reader.process for reader in facts.readers if not inspect.is_running(reader.process)})
-    message = f"{len(facts.readers)} of {READERS_MAX} entries are taken"
+    message = f"{len(facts.readers)} of {READERS_MAX} slots are taken"
     if stale:
         dead = ", ".join(map(str, stale))
-        return _warn(f"{message}, some by processes that are gone: {dead}", "open the store once, which clears them")
+        return _warn(f"{message}, some by processes that have ended: {dead}", "open the store once to clear them")
     if 2 * len(facts.readers) > READERS_MAX:
         return _warn(message, "close the store in processes that do not need it")
     return _ok(message)
 
 
 def _log(facts: StoreFacts) -> CheckResult:
-    damaged = "run `refold verify`, which says what was changed, then restore a backup"
+    damaged = "run `refold verify` to see what was changed, then restore a backup"
     if facts.last_record is None:
         return _ok("no events yet")
     key, packed = facts.last_record
@@ -237,7 +242,7 @@ def _log(facts: StoreFacts) -> CheckResult:
     except (LookupError, ValueError, StructError) as error:
         return _bad(f"the last record is damaged ({error})", damaged)
     if SEQ.pack(record.last_seq) != key:
-        return _bad(f"the last record ends at seq {record.last_seq}, and its key says otherwise", damaged)
+        return _bad(f"the last record ends at seq {record.last_seq}, but its key says otherwise", damaged)
     return _ok(f"the head is seq {record.last_seq:,}")
 
 
@@ -249,10 +254,10 @@ def _tail(facts: StoreFacts) -> CheckResult:
     except StructError:
         return _bad("the row of the last checkpoint is damaged", _REBUILT)
     if tail < 0:
-        return _bad(f"checkpoint rows are said to reach {-tail:,} events behind the head", _REBUILT)
+        return _bad(f"checkpoint rows are marked as reaching {-tail:,} events past the head", _REBUILT)
     message = f"opening scans {tail:,} events"
     if tail > TAIL_EVENTS_MAX:
-        step = "open it once to write and close it: that stores the checkpoints that are missing"
+        step = "open it once for writing and close it, which stores the missing checkpoints"
         return _warn(f"{message}, over {TAIL_EVENTS_MAX = :,}", step)
     return _ok(message)
 
@@ -264,10 +269,12 @@ def _pages(facts: StoreFacts) -> CheckResult:
     oldest, process = min(reading, default=(facts.transaction, 0))
     behind = facts.transaction - oldest
     if behind > READER_COUNT_MAX:
-        step = f"end process {process}: until then the file grows, since no page freed since can be used again"
-        return _warn(f"{message}; process {process} began to read {behind:,} commits ago and still does", step)
+        step = f"end process {process}: until then the file grows, because pages freed meanwhile cannot be reused"
+        return _warn(f"{message}; process {process} started reading {behind:,} commits ago and still is", step)
     if free * facts.page_bytes > FREE_BYTES_MAX and 2 * free > facts.pages:
-        return _warn(message, "they will be used again; to shrink the file, export it and load that into a new store")
+        return _warn(
+            message, "they will be reused; to shrink the file, export the store and load the export into a new one"
+        )
     return _ok(message)
 
 
@@ -280,7 +287,7 @@ def _event_kinds(facts: StoreFacts) -> CheckResult:
     unknown = [tag for tag in tags if not fold.is_known(tag)]
     if unknown:
         step = "upgrade refold; until then the store opens read-only"
-        return _warn(f"the store holds events of tags {unknown}, which this refold does not know", step)
+        return _warn(f"the store has events with the tags {unknown}, which this refold does not know", step)
     return _ok(f"all {len(tags)} kinds of events are known")
 
 
@@ -362,7 +369,7 @@ def _run(check: Callable[[_Subject], CheckResult], subject: _Subject) -> CheckRe
     try:
         return check(subject)
     except OSError as error:
-        return _warn(f"cannot be determined: {error}", "run it as the user who owns the store")
+        return _warn(f"cannot be determined: {error}", "run this as the user who owns the store")
 
 
 def _mib(size_bytes: int) -> str:

@@ -50,20 +50,26 @@ _OF_MEMORIES = {
 }
 _OF_MESSAGES = {"conversation": "--conversation", "roles": "--role"}
 
-_project = click.option("--project", default="default", metavar="NAME", help="Of which project.")
-_full = click.option("--full", is_flag=True, help="Show texts whole, not in one line.")
-_dry_run = click.option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")
+_project = click.option("--project", default="default", metavar="NAME", help="The project to use.")
+_full = click.option("--full", is_flag=True, help="Show texts in full instead of on one line.")
+_dry_run = click.option("--dry-run", is_flag=True, help="Report what would change, without changing it.")
 
 
 @verb(
     "add",
     click.argument("content"),
-    click.option("--category", type=click.Choice(_CATEGORIES), default="fact"),
+    click.option("--category", type=click.Choice(_CATEGORIES), default="fact", help="The category of the memory."),
     click.option(
-        "--keyword", "keywords", multiple=True, metavar="WORD", help="Instead of those of the content; repeat."
+        "--keyword",
+        "keywords",
+        multiple=True,
+        metavar="WORD",
+        help="A keyword to use instead of those found in CONTENT; repeatable.",
     ),
-    click.option("--importance", type=float, default=0.5, metavar="0..1"),
-    click.option("--source", metavar="SEQ|SESSION", help="What it comes from: a seq, or the name of a session."),
+    click.option("--importance", type=float, default=0.5, metavar="0..1", help="The importance of the memory."),
+    click.option(
+        "--source", metavar="SEQ|SESSION", help="Where it comes from: the seq of an event, or the name of a session."
+    ),
     embedder_option,
     _project,
     opens="writing",
@@ -73,7 +79,7 @@ def add(
 ) -> Output:
     """Add a memory to a project.
 
-    Where the project has a memory of exactly this CONTENT, that one is shown and nothing is added.
+    If the project already has a memory with exactly this CONTENT, shows that memory and adds nothing.
     """
     from refold.importers.values import entry_json
 
@@ -89,21 +95,37 @@ def add(
 @verb(
     "search",
     click.argument("query"),
-    click.option("--top-k", type=int, default=10, metavar="N", help="At most so many."),
-    click.option("--category", "categories", type=click.Choice(_CATEGORIES), multiple=True, help="Only these; repeat."),
-    click.option("--min-importance", type=float, default=0.1, metavar="0..1"),
-    click.option("--ranking", default="hybrid", metavar="NAME", help="How they are ranked."),
+    click.option("--top-k", type=int, default=10, metavar="N", help="Show at most N results."),
     click.option(
-        "--floor", type=float, metavar="SCORE", help="Find nothing if the best score is lower; 0 for no floor."
+        "--category",
+        "categories",
+        type=click.Choice(_CATEGORIES),
+        multiple=True,
+        help="Search only this category; repeatable.",
     ),
-    click.option("--explain", is_flag=True, help="Show the weight and the value of each signal of each hit."),
-    click.option("--messages", "is_of_messages", is_flag=True, help="Find messages by their words, not memories."),
-    click.option("--conversation", metavar="ID", help="With --messages: only those of this one."),
     click.option(
-        "--role", "roles", type=click.Choice(_ROLES), multiple=True, help="With --messages: only theirs; repeat."
+        "--min-importance",
+        type=float,
+        default=0.1,
+        metavar="0..1",
+        help="Search only memories with at least this importance.",
+    ),
+    click.option("--ranking", default="hybrid", metavar="NAME", help="The ranking of memories."),
+    click.option(
+        "--floor", type=float, metavar="SCORE", help="Find nothing if the best score is below this; 0 means no floor."
+    ),
+    click.option("--explain", is_flag=True, help="Show the weight and value of each signal of each result."),
+    click.option("--messages", "is_of_messages", is_flag=True, help="Search messages by their words, not memories."),
+    click.option("--conversation", metavar="ID", help="With --messages: search only this conversation."),
+    click.option(
+        "--role",
+        "roles",
+        type=click.Choice(_ROLES),
+        multiple=True,
+        help="With --messages: search only messages of this role; repeatable.",
     ),
     _full,
-    past_options("Search what was known then, not what is."),
+    past_options("Search the state as of this seq or time instead of now."),
     embedder_option,
     _project,
 )
@@ -121,13 +143,13 @@ def search(
     full: bool,
     **fields: Any,
 ) -> Output:
-    """Find memories of a project, or messages, now or then.
+    """Search the memories of a project, or the messages.
 
-    Shows those that answer QUERY best, with their scores; an empty one browses by importance and recency. With
-    --messages, all that conversations ever held is searched, also what has left their windows. Nothing is recorded.
+    Shows the best matches for QUERY with their scores; an empty QUERY browses by importance and recency. --messages
+    searches everything that conversations ever held, including what has left their windows. Nothing is recorded.
     """
     if is_of_messages:
-        _refuse_given("is for memories, and --messages finds messages", _OF_MEMORIES)
+        _refuse_given("applies to memories; leave it out with --messages", _OF_MEMORIES)
         whole = memory if at is None else memory.at(seq_of(memory, at))
         options: dict[str, Any] = {"top_k": fields["top_k"], "roles": roles or None, "explain": explain}
         if conversation is None:
@@ -136,15 +158,15 @@ def search(
         return _message_hits(chat.search(query, **options), explain=explain, full=full)
     from refold.index.ranking import ranking_of
 
-    _refuse_given("is for messages; give --messages too", _OF_MESSAGES)
+    _refuse_given("applies to messages; give --messages too", _OF_MESSAGES)
     searched = _project_at(memory, project, at)
     hits = searched.search(query, categories=categories or None, explain=explain, **fields)
     _tell_of_no_words(query)
     if not hits and not memory.projects():
-        output.tell("to search what conversations hold, give --messages")
+        output.tell("to search conversations, give --messages")
     elif not hits and searched.count():
         at_least = f" with a score of {hits.floor:g} or more; --floor 0 shows the nearest" if hits.floor else ""
-        output.tell(f"none of the {searched.count()} memories of project {project} was found{at_least}")
+        output.tell(f"none of the {searched.count()} memories of project {project} matched{at_least}")
     document = {
         "query": hits.query,
         "ranking": hits.ranking,
@@ -161,7 +183,7 @@ def _tell_of_no_words(query: str) -> None:
     from refold.text import words
 
     if query.strip() and not words(query):
-        output.tell(f"{query!r} has no letter and no digit to search for; `refold why TEXT` finds any text")
+        output.tell(f"{query!r} has no letters or digits to search for; `refold why TEXT` finds any text")
 
 
 def _weights(ranking: "Ranking") -> dict[str, float]:
@@ -185,7 +207,7 @@ def _message_hits(hits: "Hits", *, explain: bool, full: bool) -> Output:
 
     _tell_of_no_words(hits.query)
     if not hits:
-        output.tell("no message has one of these words")
+        output.tell("no message contains any of these words")
     rows = [
         {
             "score": hit.score,
@@ -203,7 +225,7 @@ def _message_hits(hits: "Hits", *, explain: bool, full: bool) -> Output:
         "hits": rows,
     }
     if hits.pending:
-        output.tell(f"{hits.pending} messages have no vector yet and were compared by their words alone")
+        output.tell(f"{counted(hits.pending, 'message')} without a vector yet, matched by words only")
     weights = _weights(RANKING) if explain else None
     return Output(document, (line for hit in hits for line in _message_lines(hit, weights, full=full)))
 
@@ -240,14 +262,14 @@ def _hit_lines(hit: "Hit", weights: dict[str, float] | None, *, full: bool) -> I
 
 @verb(
     "memories",
-    click.option("--category", type=click.Choice(_CATEGORIES), help="Only these."),
-    click.option("--status", type=click.Choice(_STATUSES), help="Only these."),
+    click.option("--category", type=click.Choice(_CATEGORIES), help="List only this category."),
+    click.option("--status", type=click.Choice(_STATUSES), help="List only memories with this status."),
     click.option(
-        "--offset", type=click.IntRange(0), default=0, show_default=False, metavar="N", help="Leave out the first N."
+        "--offset", type=click.IntRange(0), default=0, show_default=False, metavar="N", help="Skip the first N."
     ),
-    click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most N."),
+    click.option("--limit", type=click.IntRange(min=0), metavar="N", help="List at most N."),
     _full,
-    past_options("Those of then, not those of now."),
+    past_options("List the memories as of this seq or time instead of now."),
     _project,
 )
 def memories(
@@ -255,7 +277,7 @@ def memories(
 ) -> Output:
     """List the memories of a project.
 
-    They come in the order in which they were added, each with its id, category, importance and content.
+    Lists them in the order they were added, each with its id, category, importance and content.
     """
     from refold.importers.values import entry_json
 
@@ -271,9 +293,9 @@ def memories(
 
 @verb("history", click.argument("id"), _full, _project)
 def history(memory: "Memory", id: str, project: str, *, full: bool) -> Iterator[Output]:  # noqa: A002 - named after the argument ID
-    """List what happened to a memory.
+    """List the events of a memory, oldest first.
 
-    Shows every event that touched the memory ID, the oldest first. With --json, one JSON object a line.
+    Shows every event that touched the memory ID. --json prints one object per line.
     """
     from refold.importers.values import event_json, event_name
 
@@ -288,18 +310,20 @@ def history(memory: "Memory", id: str, project: str, *, full: bool) -> Iterator[
 @verb(
     "update",
     click.argument("id"),
-    click.option("--content", metavar="TEXT"),
-    click.option("--category", type=click.Choice(_CATEGORIES)),
-    click.option("--keyword", "keywords", multiple=True, metavar="WORD", help="Instead of those it has; repeat."),
-    click.option("--importance", type=float, metavar="0..1"),
+    click.option("--content", metavar="TEXT", help="The new content."),
+    click.option("--category", type=click.Choice(_CATEGORIES), help="The new category."),
+    click.option(
+        "--keyword", "keywords", multiple=True, metavar="WORD", help="A keyword to replace the old ones; repeatable."
+    ),
+    click.option("--importance", type=float, metavar="0..1", help="The new importance."),
     embedder_option,
     _project,
     opens="writing",
 )
 def update(memory: "Memory", id: str, project: str, **fields: Any) -> Output:  # noqa: A002 - as above
-    """Change a memory.
+    """Change the fields of a memory.
 
-    What is not given stays as it is; a new content is embedded.
+    Fields that are not given stay as they are. New content is embedded.
     """
     changed = {field: value for field, value in fields.items() if value not in (None, ())}
     if not changed:
@@ -312,23 +336,23 @@ def update(memory: "Memory", id: str, project: str, **fields: Any) -> Output:  #
 def delete(memory: "Memory", id: str, project: str) -> Output:  # noqa: A002 - as above
     """Delete a memory.
 
-    It is found no more; the log keeps it, until `refold erase --seq`.
+    Searches no longer find it. The log keeps it until you run `refold erase --seq`.
     """
     handle = known_project(memory, project)
     handle.delete(_known_id(handle, id))
     return Output({"project": project, "deleted": id}, [(f"{id} deleted",)])
 
 
-@verb("clear", click.option("--yes", is_flag=True, help="Do not ask."), _project, opens="writing")
+@verb("clear", click.option("--yes", is_flag=True, help="Do not ask for confirmation."), _project, opens="writing")
 def clear(memory: "Memory", project: str, *, yes: bool) -> Output:
     """Delete all memories of a project.
 
-    The log keeps them, and earlier seqs show them.
+    The log keeps them, and states before the deletion still show them (--at).
     """
     handle = known_project(memory, project)
     count = handle.count()
     if not yes:
-        confirm(f"Delete all memories of {project}, {count} in number?")
+        confirm(f"Delete all memories of project {project} ({count})?")
     handle.clear()
     return Output(
         {"project": project, "deleted": count}, [(f"{project}: {counted(count, 'memory', 'memories')} deleted",)]
@@ -344,9 +368,10 @@ def clear(memory: "Memory", project: str, *, yes: bool) -> Output:
     opens="writing",
 )
 def review(memory: "Memory", id: str | None, status: str | None, project: str, *, full: bool) -> Output:  # noqa: A002 - as above
-    """List the memories that wait for a review, or decide on one.
+    """List the memories pending review, or set a memory's status.
 
-    With an ID and a STATUS, that memory gets it: only active ones are found.
+    Without arguments, lists the memories that wait for a review. With an ID and a status, gives that memory the status;
+    searches find only active memories.
     """
     from refold.importers.values import entry_json
 
@@ -376,25 +401,28 @@ def _entry_output(project: str, entry: "Entry") -> Output:
 
 @verb("decay", _dry_run, _project, db_option, opens=None)
 def decay(db: str, project: str, *, dry_run: bool) -> Output:
-    """Let importance fall with the days.
+    """Lower the importance of memories over time.
 
-    To 0.95 of itself a week, counted in whole days since last access; a second run on the same day changes nothing.
+    Multiplies importance by 0.95 per week since the last access, counted in whole days. A second run on the same day
+    changes nothing.
     """
     return _maintain(db, project, lambda handle: handle.decay(dry_run=dry_run), is_dry=dry_run)
 
 
 @verb("prune", click.argument("min_importance", type=float), _dry_run, _project, db_option, opens=None)
 def prune(db: str, project: str, min_importance: float, *, dry_run: bool) -> Output:
-    """Remove what matters little.
+    """Delete the memories below an importance.
 
-    Removes the memories whose importance is under MIN_IMPORTANCE; the log keeps them.
+    Deletes the memories whose importance is below MIN_IMPORTANCE. The log keeps them.
     """
     return _maintain(db, project, lambda handle: handle.prune(min_importance, dry_run=dry_run), is_dry=dry_run)
 
 
 @verb(
     "compact",
-    click.option("--threshold", type=float, metavar="COSINE", help="How alike they have to be.  [default: 0.9]"),
+    click.option(
+        "--threshold", type=float, metavar="COSINE", help="The cosine that a pair must exceed.  [default: 0.9]"
+    ),
     _dry_run,
     embedder_option,
     _project,
@@ -402,9 +430,10 @@ def prune(db: str, project: str, min_importance: float, *, dry_run: bool) -> Out
     opens=None,
 )
 def compact(db: str, project: str, threshold: float | None, embedder: "Embedder | None", *, dry_run: bool) -> Output:
-    """Merge memories that say the same.
+    """Merge memories that say the same thing.
 
-    Merges those that are more alike than a threshold, until there are none; each merge can be taken apart.
+    Merges active memories that are more similar than a threshold, until none are. Each merge can be undone, in Python
+    with Project.unmerge.
     """
 
     def merge(handle: "Project") -> "Outcome":
@@ -420,16 +449,16 @@ def _maintain(
         outcome = change(known_project(memory, project))
     counts = {name: getattr(outcome, name) for name in ("changed", "removed", "merged")}
     text = ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "nothing to do"
-    would = "would be: " if is_dry and any(counts.values()) else ""
-    return Output({"project": project, "dry_run": is_dry, **counts}, [(f"{project}: {would}{text}",)])
+    note = " (dry run)" if is_dry else ""
+    return Output({"project": project, "dry_run": is_dry, **counts}, [(f"{project}: {text}{note}",)])
 
 
 @verb("reembed", embedder_option, db_option, opens=None)
 def reembed(db: str, embedder: "Embedder | None") -> Output:
-    """Embed everything anew.
+    """Embed all memories and episodes again, with another embedder.
 
-    Gives every memory and episode a vector of another embedder; searches see the old ones until all new ones are there.
-    Vectors that were made before a stop are used by the next run. From then on every command needs the same --embedder.
+    Searches use the old vectors until all new ones are ready. If the command is stopped, the next run reuses the
+    vectors that were already made. Afterwards every command needs the same --embedder.
     """
     from refold.embedders import HashedEmbedder
 
@@ -437,7 +466,7 @@ def reembed(db: str, embedder: "Embedder | None") -> Output:
         done = memory.reembed(HashedEmbedder() if embedder is None else embedder, progress=progress)
     document = {"model": done.model, "dim": done.dim, "projects": done.projects, "vectors": done.vectors}
     text = f"{done.vectors} vectors, {done.projects} projects switched" if done.projects else "nothing to do"
-    return Output(document, [((done.model, "bold"), f" ({done.dim} numbers): {text}")])
+    return Output(document, [((done.model, "bold"), f" ({done.dim} dimensions): {text}")])
 
 
 def _project_at(memory: "Memory", name: str, at: Moment) -> "Project":
@@ -459,15 +488,15 @@ def _entry_lines(entry: "Entry", *, full: bool = False, taken: int = 0) -> Itera
 @verb(
     "board",
     click.argument("session", required=False),
-    click.option("--project", metavar="NAME", help="The project of a node; beside SESSION, of the node beneath it."),
-    click.option("--node", metavar="ID", help="The node of that project."),
-    past_options("Show it as it was then, not as it is."),
+    click.option("--project", metavar="NAME", help="The project of the node. With SESSION, defaults to its own."),
+    click.option("--node", metavar="ID", help="The node. With SESSION, defaults to the one that it works on."),
+    past_options("Show the board as of this seq or time instead of now."),
 )
 def board(memory: "Memory", session: str | None, project: str | None, node: str | None, at: Moment) -> Output:
-    """Show the board of a session, or of a node of a project, now or then.
+    """Show the board of a session, or of a node of a project.
 
-    Shows what SESSION has on its board, and what it reads from the board of the node that it works on. With --json, the
-    sections of the board and the metadata of its messages.
+    For SESSION, also shows what it reads from the board of the node that it works on. --json prints the sections of the
+    board and the metadata of its messages.
     """
     seq = seq_of(memory, at)
     handle = memory.at(seq).board(session=session, project=project, node=node)
@@ -497,7 +526,7 @@ def _board_lines(sections: dict[str, Any], meta: dict[str, Any], seq: int) -> It
     for message in sections["messages"]:
         text = f"{output.shortened(message['role'])}: {output.value_text(message['content'])}"
         yield (f"{output.shortened(message['id']):>8}", "cyan"), f"  {text}"
-    yield "config  ", "  ".join(f"{name} {value}" for name, value in sections["config"].items())
+    yield "config  ", "  ".join(f"{name} {output.value_text(value)}" for name, value in sections["config"].items())
 
 
 _WAIT_SECONDS = 3_600.0
@@ -505,27 +534,27 @@ _WAIT_SECONDS = 3_600.0
 
 @cli.command("mirror")
 @click.argument("directory", type=click.Path())
-@click.option("--watch", is_flag=True, help="Go on until interrupted.")
-@click.option("--check", is_flag=True, help="Only say what would be done.")
-@click.option("--profile", default="default", metavar="NAME")
-@click.option("--journal", default="default", metavar="NAME")
+@click.option("--watch", is_flag=True, help="Keep running until interrupted.")
+@click.option("--check", is_flag=True, help="Only report what would be done.")
+@click.option("--profile", default="default", metavar="NAME", help="The profile to mirror.")
+@click.option("--journal", default="default", metavar="NAME", help="The journal to mirror.")
 @db_option
 @json_option
 def mirror_command(*, directory: str, watch: bool, check: bool, db: str, as_json: bool, **names: Any) -> None:
-    """Keep profile and notes in files, both ways.
+    """Sync a profile and a journal with files, in both directions.
 
-    DIRECTORY holds profile.json and YYYYMM/YYYYMMDD.md. What was written into them by hand becomes events, and what the
-    log has is written. Both sides of a conflict are kept, and the exit code is 1 then, as for a file that cannot be
+    DIRECTORY holds profile.json and YYYYMM/YYYYMMDD.md. Edits to these files become events, and changes in the log are
+    written to the files. Both sides of a conflict are kept. Exits with 1 if there is a conflict, or if a file cannot be
     read or written.
     """
     if watch and check:
-        raise click.UsageError("--watch goes on writing, and --check writes nothing; give one of them")
+        raise click.UsageError("--watch keeps writing and --check writes nothing; give only one of them")
     show: Callable[[MirrorReport], None] = output.print_json if as_json else _print_report
     # A check writes nothing, not even on its first run.
     with (reading if check else writing)(db) as memory:
         with memory.mirror(directory, writes=not check, on_report=show if watch else None, **names) as mirror:
             if watch:
-                output.tell(f"mirroring in {mirror.path}; ctrl-C ends it")
+                output.tell(f"mirroring to {mirror.path}; press Ctrl-C to stop")
                 _wait(mirror)
             report = mirror.report
         report = mirror.report if watch else report
@@ -563,11 +592,11 @@ def _print_report(report: "MirrorReport") -> None:
         console.line((f"{name}: ", "bold"), "written")
     for conflict in report.conflicts:
         where = f"{conflict.file} {conflict.name}".rstrip()
-        copy = f"; the hand's side is in {conflict.kept}" if conflict.kept else ""
+        copy = f"; the edited version is in {conflict.kept}" if conflict.kept else ""
         console.line((f"{where}: ", "bold"), (f"conflict: {conflict.reason}{copy}", "yellow"))
     for name in report.deleted:
-        console.line((f"{name}: ", "bold"), "deleted, because an erasure reached its file")
+        console.line((f"{name}: ", "bold"), "deleted, because an erasure reached the original file")
     for problem in report.problems:
         console.line((f"{problem.file or 'mirror'}: ", "bold"), (problem.reason, "red"))
     if not report:
-        console.line(f"in step at seq {report.seq}")
+        console.line(f"in sync at seq {report.seq}")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _SEQ_CHARS: Final = 20  # More than any seq has digits.
 _KINDS = ("scratchpad", "state", "board", "profile", "setting", "file", "skill")
 
-_at = moment_option("--at", help="As of then, not as of now.")
+_at = moment_option("--at", help="Answer as of this seq or time instead of now.")
 
 
 @verb(
@@ -27,19 +27,19 @@ _at = moment_option("--at", help="As of then, not as of now.")
     click.option(
         "--missing-from",
         metavar="QUERY|SEQ",
-        help="Also why a search for QUERY, or the recall or context at SEQ, does not show it.",
+        help="Also explain why a search for QUERY, or the recall or context at SEQ, does not show it.",
     ),
-    click.option("--full", is_flag=True, help="Print all contexts and recalls that showed it, not the newest alone."),
+    click.option("--full", is_flag=True, help="List every context and recall that showed it, not only the newest."),
     _at,
     embedder_option,
 )
 def why(
     memory: "Memory", what: str, conversation: str | None, missing_from: str | None, at: Moment, *, full: bool
 ) -> Output:
-    """Tell how WHAT came, when and by what it left, and which contexts showed it.
+    """Explain how something came and left, and what showed it.
 
-    WHAT is a seq, an id, a key, or words that something holds, in CONVERSATION or anywhere; a number above the last
-    seq is words.
+    WHAT is a seq, an id, a key, or words of the content, in CONVERSATION or anywhere. A number above the last seq
+    counts as words.
     """
     conversation = _known(memory, conversation)
     missing = int(missing_from) if missing_from is not None and missing_from.isdecimal() else missing_from
@@ -73,18 +73,21 @@ def _why_lines(answer: "Why", *, full: bool) -> Iterator[Line]:
     "blame",
     click.argument("key"),
     click.argument("conversation", required=False),
-    click.option("--of", "kind", type=click.Choice(_KINDS), help="Of what KEY is one; else the first that has it."),
-    click.option("--name", default="default", metavar="NAME", help="The profile, the files, or the library of skills."),
-    click.option("--line", type=int, metavar="N", help="Of a file or a skill: all that this line said."),
+    click.option(
+        "--of", "kind", type=click.Choice(_KINDS), help="What KEY belongs to.  [default: the first that has it]"
+    ),
+    click.option("--name", default="default", metavar="NAME", help="The profile, tree of files or skill library."),
+    click.option("--line", type=int, metavar="N", help="List the versions of this line of a file or skill."),
     _at,
 )
 def blame(
     memory: "Memory", key: str, conversation: str | None, kind: str | None, name: str, line: int | None, at: Moment
 ) -> Output:
-    """List every value that KEY ever had, with its writer and the turn that led to it.
+    """List every value that a key ever had, and who wrote it.
 
-    KEY is one of CONVERSATION's scratchpad or state, a part of its board, or without one a key of the profile, a
-    setting, or the path of a file or a learned skill, whose lines are listed.
+    Each value comes with the turn that led to it. KEY is a key in the scratchpad or state of CONVERSATION, or a part of
+    its board. Without CONVERSATION, it is a key of the profile, a setting, the path of a file, or a learned skill; of a
+    file or a skill, the lines are listed.
     """
     if conversation is None or not memory.board(session=conversation).version:  # A session can have only a board.
         conversation = _known(memory, conversation)
@@ -110,9 +113,10 @@ def _value(value: object) -> str:
 
 @verb("influence", click.argument("what"), click.argument("conversation", required=False), _at)
 def influence(memory: "Memory", what: str, conversation: str | None, at: Moment) -> Output:
-    """List the turns whose window, context or recall held WHAT, with what the model answered.
+    """List the turns in which a model saw something.
 
-    WHAT is as for `refold why`; of what was erased, give the seq.
+    Shows each turn whose window, context or recall held WHAT, with the model's answer. WHAT is as for `refold why`; for
+    something erased, give its seq.
     """
     conversation = _known(memory, conversation)
     sought = _sought(memory, what)

@@ -112,20 +112,21 @@ def moved(source: str, target: str, **options: Any) -> "Moved":
 
 
 @contextmanager
-def reading(path: str, **options: Any) -> "Generator[Memory]":
-    """Open an existing store for reading."""
+def reading(path: str, *, advice: str | None = None, **options: Any) -> "Generator[Memory]":
+    """Open an existing store for reading; `advice` says what to do if there is none."""
     try:
         memory = opened(path, readonly=True, **options)
     except NotFound as error:
-        raise NotFound(f"there is no store at {path}; `refold import FILE --db {path}` creates one") from error
+        advice = advice or f"`refold import FILE --db {path}` creates one"
+        raise NotFound(f"there is no store at {path}; {advice}") from error
     with memory:
         yield memory
 
 
 @contextmanager
-def writing(path: str, **options: Any) -> "Generator[Memory]":
+def writing(path: str, *, advice: str | None = None, **options: Any) -> "Generator[Memory]":
     """Open a store for writing; it must exist, so that a mistyped path creates nothing."""
-    with reading(path):
+    with reading(path, advice=advice):
         pass
     with opened(path, **options) as memory, memory.acting("cli"):
         yield memory
@@ -142,6 +143,8 @@ _ADVICE: Final = {
     "with close(drop=True)": "in Python with close(drop=True)",
     "forks='erase'": "--forks erase",
     ", or give replace=True": "",
+    "or overwrite=True to": "or --overwrite to",
+    "give session=..., or project=... and node=...": "give a SESSION, or --project and --node",
     "such as datetime.UTC": "such as a Z at its end",
     "give a token that": "give a token, by REFOLD_WEB_TOKEN or --token, that",
 }
@@ -155,7 +158,7 @@ class _ErrorGroup(click.Group):
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             text = f"No such option {error.option_name!r} here."
-            text += " Options come behind the command, as in `refold list --db PATH`."
+            text += " Options go after the command, as in `refold list --db PATH`."
             raise click.NoSuchOption(error.option_name, text, ctx=ctx) from None
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -192,10 +195,10 @@ _SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 
 @click.group(cls=_ErrorGroup, context_settings=_SETTINGS)
 @click.version_option(package_name="refold", message="refold %(version)s")
 def cli() -> None:
-    """Look into an agent's memory: import sessions, show, replay, fork, compare and verify them.
+    """Inspect an agent's memory: import sessions, then show, replay, fork, compare and verify them.
 
-    A store is named with --db PATH or by REFOLD_DB. Data goes to stdout, as JSON with --json; everything else goes to
-    stderr. Exit codes: 0 fine, 1 error, 2 wrong usage, 3 damaged store.
+    Name the store with --db PATH or REFOLD_DB. Data goes to stdout, as JSON with --json; everything else goes to
+    stderr. Exit codes: 0 success, 1 error, 2 wrong usage, 3 damaged store.
     """
 
 
@@ -288,7 +291,7 @@ def _print(shown: Output, *, as_json: bool) -> None:
 db_option = click.option(
     "--db", envvar="REFOLD_DB", show_envvar=True, required=True, metavar="PATH", help="The directory of the store."
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 EMBEDDER_VARIABLE: Final = "REFOLD_EMBEDDER"
 KEY_VARIABLE: Final = "REFOLD_EMBEDDER_KEY"
@@ -302,7 +305,7 @@ def _embedder(_: click.Context, parameter: click.Parameter, value: str | None) -
     model, _colon, dim = name.rpartition(":")
     if value not in _EMBEDDERS and not (model and url and dim.isdecimal()):
         raise click.BadParameter(
-            f"{value!r} is none; give {', '.join(_EMBEDDERS)}, or MODEL:DIM@URL for an OpenAI-compatible endpoint",
+            f"{value!r} is unknown; give {', '.join(_EMBEDDERS)}, or MODEL:DIM@URL for an OpenAI-compatible endpoint",
             param=parameter,
         )
     from refold import embedders
@@ -319,7 +322,7 @@ embedder_option = click.option(
     envvar=EMBEDDER_VARIABLE,
     show_envvar=True,
     metavar="NAME",
-    help=f"hashed (the built-in one), wordllama, minilm, or MODEL:DIM@URL (its key in {KEY_VARIABLE}).",
+    help=f"The embedder: hashed (built in), wordllama, minilm, or MODEL:DIM@URL with its key in {KEY_VARIABLE}.",
 )
 
 
@@ -335,7 +338,7 @@ def past_options(help: str) -> Option[Any]:  # noqa: A002 - click's name
         "--at-occurred",
         callback=_occurred,
         metavar="TIME",
-        help="Leave out what happened later, whenever it was recorded.",
+        help="Leave out everything that happened after this time, whenever it was recorded.",
     )
     return lambda function: at(occurred(function))
 
@@ -343,7 +346,7 @@ def past_options(help: str) -> Option[Any]:  # noqa: A002 - click's name
 def _occurred(_: click.Context, parameter: click.Parameter, value: str | None) -> dates.datetime | None:
     moment = None if value is None else moment_of(value)
     if value is not None and not isinstance(moment, dates.datetime):
-        raise click.BadParameter(f"{value!r} is no time such as 2026-11-21T16:00:00Z", param=parameter)
+        raise click.BadParameter(f"{value!r} is not a time such as 2026-11-21T16:00:00Z", param=parameter)
     return moment if isinstance(moment, dates.datetime) else None
 
 
@@ -382,7 +385,7 @@ def known_conversation(memory: "Memory", conversation_id: str) -> "Conversation"
         )
     if not chat.version:
         close = nearest(conversation_id, memory.conversations())
-        raise NotFound(f"there is no conversation {conversation_id!r}{close}; `refold list` shows those that there are")
+        raise NotFound(f"there is no conversation {conversation_id!r}{close}; `refold list` shows the existing ones")
     return chat
 
 
@@ -400,9 +403,9 @@ def known_project(memory: "Memory", name: str) -> "Project":
         is_given = click.get_current_context().get_parameter_source("project") is ParameterSource.COMMANDLINE
         if is_given:
             close = nearest(name, known)
-            raise NotFound(f"there is no project {name!r}{close}; `refold list` shows those that there are")
-        others = f"--project takes one of {', '.join(known[:_SHOWN_COUNT])}" if known else "no project holds anything"
-        tell(f"the project {name} holds nothing; {others}")
+            raise NotFound(f"there is no project {name!r}{close}; `refold list` shows the existing ones")
+        others = f"--project selects another: {', '.join(known[:_SHOWN_COUNT])}" if known else "there are no projects"
+        tell(f"project {name} is empty; {others}")
     return memory.project(name)
 
 

@@ -20,20 +20,34 @@ _SHOWN_COUNT = 20
 @verb(
     "what-if",
     click.argument("conversation", required=False),
-    click.option("--window-tokens", "budgets", type=click.IntRange(1), multiple=True, help="Another budget; repeat."),
+    click.option(
+        "--window-tokens",
+        "budgets",
+        type=click.IntRange(1),
+        multiple=True,
+        metavar="N",
+        help="Use this token budget; repeatable.",
+    ),
     click.option(
         "--eviction",
         "evictions",
         multiple=True,
         metavar="NAME",
-        help="Another policy: fifo, least-recalled, least-important, fifo-recall or summary; repeat.",
+        help="Use this policy: fifo, least-recalled, least-important, fifo-recall or summary; repeatable.",
     ),
-    click.option("--ranking", metavar="NAME", help="Another ranking of searches and recalls."),
-    click.option("--dedupe", type=click.FloatRange(0, 1), help="No merges whose cosine is not over this."),
+    click.option("--ranking", metavar="NAME", help="Use this ranking for searches and recalls."),
     click.option(
-        "--without", "seqs", type=click.IntRange(1), multiple=True, metavar="SEQ", help="Leave it out; repeat."
+        "--dedupe", type=click.FloatRange(0, 1), metavar="COSINE", help="Undo merges whose cosine does not exceed this."
     ),
-    moment_option("--until", help="Only events up to this one.  [default: the head]"),
+    click.option(
+        "--without",
+        "seqs",
+        type=click.IntRange(1),
+        multiple=True,
+        metavar="SEQ",
+        help="Leave out this event; repeatable.",
+    ),
+    moment_option("--until", help="Use only events up to this seq or time.  [default: the head]"),
 )
 def what_if(
     memory: "Memory",
@@ -45,11 +59,11 @@ def what_if(
     seqs: Sequence[int],
     until: Moment,
 ) -> Output:
-    """Show what would be other under other policies.
+    """Show what other policies would have changed.
 
-    With several budgets or evictions, compares all pairs in one pass: how many windows differ from the log's, and how
-    many messages were needed after they had left (regret). With one, says which windows, memories and recalls differ,
-    and what was needed; of CONVERSATION alone where it is given, and its window. Nothing is written.
+    With several budgets or evictions, compares all pairs in one pass: how many windows differ from those of the log,
+    and how many messages were needed after they had left (regret). With one, lists the windows, memories and recalls
+    that differ, and what was needed; with CONVERSATION, only its differences, and its window. Nothing is written.
     """
     chat = None if conversation is None else known_conversation(memory, conversation)
     end = seq_of(memory, until)
@@ -89,7 +103,7 @@ def _table(documents: list[dict[str, Any]]) -> Iterator[Line]:
     yield ((f"{'budget':>10}  {'eviction':<16}{'windows that differ':>20}{'regret':>10}", "bold"),)
     for document in documents:
         settings = document["settings"]
-        budget, eviction = settings.get("window_tokens", "as it is"), settings.get("eviction", "as it is")
+        budget, eviction = settings.get("window_tokens", "unchanged"), settings.get("eviction", "unchanged")
         yield f"{budget:>10}  {eviction:<16}{len(document['windows']):>20,}{len(document['regret']):>10,}"
 
 
@@ -98,7 +112,7 @@ def _details(document: dict[str, Any], scenario: "Scenario", chat: "Conversation
     yield ((f"with {told}, up to seq {document['until']}", "bold"),)
     for each in document["windows"][:_SHOWN_COUNT]:
         parts = [f"{len(seqs):,} {what}" for seqs, what in ((each.added, "more"), (each.missing, "fewer")) if seqs]
-        told = ", ".join(parts) or "another order"
+        told = ", ".join(parts) or "in another order"
         yield f"window of {output.shortened(each.conversation)}: {told}, since seq {each.since}"
     for change in document["memories"][:_SHOWN_COUNT]:
         yield output.shortened(str(change))
@@ -110,10 +124,11 @@ def _details(document: dict[str, Any], scenario: "Scenario", chat: "Conversation
         yield f"seq {regret.seq} of {where} had left when seq {regret.needed_seq} needed it: {regret.reason}"
     counts = {name: len(document[name]) for name in ("windows", "memories", "recalls", "regret")}
     if not any(counts.values()):
-        yield "windows, memories and recalls would be the same, and nothing was needed that had left"
+        same = "no window, memory or recall would change" if chat is None else "the window would not change"
+        yield f"{same}, and no message was needed after it had left"
     elif max(counts.values()) > _SHOWN_COUNT:
-        yield ((f"of {', '.join(f'{count:,} {name}' for name, count in counts.items())}; --json has all", "dim"),)
+        yield ((f"in total {', '.join(f'{count:,} {name}' for name, count in counts.items())}; --json has all", "dim"),)
     if chat is not None:
-        yield ((f"the window of {output.shortened(chat.id)} then", "bold"),)
+        yield ((f"the window of {output.shortened(chat.id)} would be", "bold"),)
         for message in scenario.conversation(chat.id).window():
             yield f"seq {message.seq}  {message.role}: {output.shortened(str(message.content))}"

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 @verb("list")
 def list_(memory: "Memory") -> Output:
-    """List what there is.
+    """List conversations, projects, snapshots, forks and boards.
 
-    Shows the conversations with their counts, the projects, named snapshots, forks of the memory, and boards.
+    Shows the tokens and messages in the window of each conversation. Forks are those of the whole memory.
     """
     contents: dict[str, Any] = {
         "conversations": [
@@ -84,28 +84,31 @@ def _contents_lines(contents: dict[str, Any]) -> Iterator[Line]:
 @verb(
     "show",
     click.argument("conversation", required=False),
-    past_options("Show it as it was then, not as it is."),
-    click.option("--full", is_flag=True, help="Show messages and values whole, not in one line."),
-    click.option("--seq", type=click.IntRange(min=1), metavar="SEQ", help="Show this one message or event whole."),
+    past_options("Show the state as of this seq or time instead of now."),
+    click.option("--full", is_flag=True, help="Show messages and values in full instead of on one line."),
+    click.option("--seq", type=click.IntRange(min=1), metavar="SEQ", help="Show this message or event in full."),
     click.option(
-        "--context", type=click.IntRange(min=1), metavar="SEQ", help="Build again what a model was shown there."
+        "--context",
+        type=click.IntRange(min=1),
+        metavar="SEQ",
+        help="Rebuild the context that was recorded at this seq.",
     ),
 )
 def show(
     memory: "Memory", conversation: str | None, at: Moment, seq: int | None, context: int | None, *, full: bool
 ) -> Output:
-    """Show a conversation, now or then, one message, or what a model was shown.
+    """Show a conversation, an event, or what a model was shown.
 
-    Shows the window, the scratchpad and the state of CONVERSATION. With --seq, they are shown as of that event
-    whole. With --context, the context that was recorded at a seq is built again from the log and compared with its
-    hashes; the exit code is 1 where they differ.
+    Shows the window, scratchpad and state of CONVERSATION; with --seq, one message or event instead. With --context,
+    rebuilds the context that was recorded at a seq from the log and compares it with its recorded hashes; exits with 1
+    if they differ.
     """
     named = {"CONVERSATION": conversation, "--seq": seq, "--context": context}
     given = [name for name, value in named.items() if value is not None]
     if len(given) != 1:
         found = f"{' and '.join(given)} were given together; " if given else ""
         raise click.UsageError(
-            f"{found}give a CONVERSATION, or --seq and that of an event, or --context and that of a context"
+            f"{found}give a CONVERSATION, --seq with the seq of an event, or --context with the seq of a context"
         )
     if seq is not None:
         return _event(memory, seq)
@@ -133,10 +136,12 @@ def _event(memory: "Memory", seq: int) -> Output:
 
 
 def _context(memory: "Memory", seq: int, *, full: bool) -> Output:
+    from refold.importers.values import message_json
+
     rebuilt = memory.rebuild(seq)
     parts = rebuilt.context.parts
     rows = [{"name": part.name, "tokens": part.tokens, "sha256": part.digest, "text": part.text} for part in parts]
-    messages = rebuilt.context.messages("anthropic")
+    messages = [message_json(message) for message in rebuilt.context.window]
     document = {"matches": rebuilt.matches, "differing": rebuilt.differing, "parts": rows, "messages": messages}
     lines: list[Line] = []
     for part in parts:
@@ -148,9 +153,9 @@ def _context(memory: "Memory", seq: int, *, full: bool) -> Output:
     lines.append((f"window  {counted(len(rebuilt.context.window), 'message')}",))
     lines += [line for each in rebuilt.context.window for line in output.message_lines(each, full=full)]
     if rebuilt.matches is None:
-        verdict = "not to be compared: its hashes were erased, with something that it may have shown"
+        verdict = "cannot be compared: its hashes were erased, along with content that it may have shown"
     else:
-        verdict = "as it was shown" if rebuilt.matches else f"differs in {', '.join(rebuilt.differing)}"
+        verdict = "identical to what was shown" if rebuilt.matches else f"differs in {', '.join(rebuilt.differing)}"
     lines.append((verdict,))
     return Output(document, lines, EXIT_ERROR if rebuilt.differing else 0)
 
@@ -164,7 +169,9 @@ def _conversation_lines(chat: "Conversation", seq: int, *, full: bool, is_now: b
     for message in chat.window():
         yield from output.message_lines(message, full=full)
     if is_now and (open_message := unanswered_in(chat)) is not None:
-        told = f"message {open_message.seq} has no answer; AgentLoop.resume(), or the framework that wrote it, goes on"
+        told = (
+            f"message {open_message.seq} has no answer; continue with AgentLoop.resume() or the framework that wrote it"
+        )
         yield ((told, "yellow"),)
     for key, value in chat.scratchpad.items():
         yield from output.block(f"scratchpad {output.shortened(key)} = ", value, full=full)
@@ -176,13 +183,13 @@ def _conversation_lines(chat: "Conversation", seq: int, *, full: bool, is_now: b
 
 @verb(
     "log",
-    click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N of the events that match."),
-    moment_option("--after", default=0, help="Only events after this one."),
-    moment_option("--until", help="Only events up to this one; with --follow, a seq at which to end."),
-    click.option("--stream", metavar="NAME", help="Only this stream, such as conversation/chat-42."),
-    click.option("--kind", metavar="NAME", help="Only events of this kind, such as message_appended."),
-    click.option("--full", is_flag=True, help="Show each event whole, not in one line."),
-    click.option("--follow", is_flag=True, help="Go on with what is written from now on, until Ctrl-C or --until."),
+    click.option("--tail", type=click.IntRange(min=0), metavar="N", help="List only the last N matching events."),
+    moment_option("--after", default=0, help="List only events after this seq or time."),
+    moment_option("--until", help="List only events up to this seq or time; with --follow, stop at this seq."),
+    click.option("--stream", metavar="NAME", help="List only events of this stream, such as conversation/chat-42."),
+    click.option("--kind", metavar="NAME", help="List only events of this kind, such as message_appended."),
+    click.option("--full", is_flag=True, help="Show each event in full instead of on one line."),
+    click.option("--follow", is_flag=True, help="Keep listing new events until Ctrl-C or --until."),
 )
 def log(
     memory: "Memory",
@@ -195,9 +202,9 @@ def log(
     full: bool,
     follow: bool,
 ) -> Iterator[Output]:
-    """List the events of the log.
+    """List the events of the log, oldest first.
 
-    The oldest comes first. With --json, one JSON object a line.
+    --json prints one object per line.
     """
     from refold.importers.values import KIND_NAMES, event_json, event_name, stream_events, stream_names
 
@@ -235,13 +242,13 @@ def log(
     if follow:
         yield from shown(filter(matches, _followed(memory, last, end)))
     elif (stream, kind, tail) == (None,) * 3 and (others := last - first - count) and (forks := memory.forks()):
-        output.tell(f"{others} of the {last - first} events are of forks ({', '.join(forks)}) and not listed here")
+        output.tell(f"{others} of the {last - first} events belong to forks ({', '.join(forks)}) and are not listed")
 
 
 def _refuse_unknown(what: str, name: str | None, known: "Iterable[str]") -> None:
     if name is not None and name not in (names := list(known)):
         raise NotFound(
-            f"there is no {what} {name!r} here{nearest(name, names)}; `refold log` shows those of its events"
+            f"there is no {what} {name!r} here{nearest(name, names)}; `refold log` shows the {what} of each event"
         )
 
 
@@ -289,14 +296,14 @@ def _followed(memory: "Memory", after: int, until: int | None) -> "Iterator[Reco
 @verb(
     "replay",
     click.argument("conversation"),
-    moment_option("--from", "first", default=1, help="The first seq to show.  [default: 1]"),
-    moment_option("--to", "last", help="The last seq to show.  [default: the head]"),
-    click.option("--full", is_flag=True, help="Show each event whole, not in one line."),
+    moment_option("--from", "first", default=1, help="Begin with this seq, or after this time.  [default: 1]"),
+    moment_option("--to", "last", help="End with this seq or time.  [default: the head]"),
+    click.option("--full", is_flag=True, help="Show each event in full instead of on one line."),
 )
 def replay(memory: "Memory", conversation: str, first: Moment, last: Moment, *, full: bool) -> Iterator[Output]:
-    """Step through a conversation.
+    """Step through a conversation, event by event.
 
-    Shows each event of CONVERSATION, what it changed, and what left the window. With --json, one JSON object a line.
+    Shows each event of CONVERSATION, what it changed, and what left the window. --json prints one object per line.
     """
     chat = known_conversation(memory, conversation)
     after = max(first - 1, 0) if isinstance(first, int) else seq_of(memory, first)
@@ -306,7 +313,7 @@ def replay(memory: "Memory", conversation: str, first: Moment, last: Moment, *, 
         yield Output(output.step_json(memory, step), _step_lines(memory, step, full=full))
     others = end - begin + 1 - count
     if count and others and not click.get_current_context().params["as_json"]:
-        output.tell(f"between these lie {counted(others, 'event')} of other streams or of forks; see `refold log`")
+        output.tell(f"not shown: {counted(others, 'event')} of other streams or forks in between; see `refold log`")
 
 
 def _step_lines(memory: "Memory", step: "Step", *, full: bool) -> Iterator[Line]:
@@ -332,10 +339,10 @@ def _step_lines(memory: "Memory", step: "Step", *, full: bool) -> Iterator[Line]
 
 @verb("diff", click.argument("a"), click.argument("b"))
 def diff(memory: "Memory", a: str, b: str) -> Output:
-    """Compare two states.
+    """Compare two states of a memory or a conversation.
 
-    A and B are each a seq, a time with its zone, or a conversation. Between a seq and a conversation, it is the
-    conversation that is compared.
+    A and B are each a seq, a time with its zone, or a conversation. If only one of them is a conversation, its present
+    state is compared with its state at the other.
     """
     changes = memory.diff(_side(memory, a), _side(memory, b))
     lines: list[Line] = []
@@ -358,16 +365,16 @@ def _side(memory: "Memory", side: str) -> Any:
     if moment is None:
         close = nearest(side, memory.conversations())
         raise NotFound(
-            f"{side!r} is no seq, no time, and no conversation here{close}; `refold list` shows the conversations"
+            f"{side!r} is not a seq, a time or a conversation here{close}; `refold list` shows the conversations"
         )
     return moment
 
 
 @verb("snapshot", click.argument("conversation"), click.argument("name"), opens="writing")
 def snapshot(memory: "Memory", conversation: str, name: str) -> Output:
-    """Give a conversation's state a name.
+    """Name the current state of a conversation.
 
-    Keeps the present state of CONVERSATION under NAME, for `refold restore`.
+    `refold restore` returns CONVERSATION to the state called NAME.
     """
     seq = known_conversation(memory, conversation).snapshot(name).seq
     document = {"conversation": conversation, "name": name, "seq": seq}
@@ -378,17 +385,17 @@ def snapshot(memory: "Memory", conversation: str, name: str) -> Output:
     "fork",
     click.argument("conversation"),
     click.argument("new"),
-    moment_option("--at", help="Fork the state of then, not of now."),
+    moment_option("--at", help="Fork the state as of this seq or time instead of now."),
     opens="writing",
 )
 def fork(memory: "Memory", conversation: str, new: str, at: Moment) -> Output:
-    """Branch off a conversation.
+    """Start a new conversation from the state of another.
 
-    Begins the conversation NEW from the state of CONVERSATION, now or at a seq; nothing is copied.
+    NEW begins with the state of CONVERSATION, now or at a seq. Nothing is copied.
     """
     seq = seq_of(memory, at)
     chat = known_conversation(memory, conversation).fork(new, at=seq)
-    text = f"{new} begins as {conversation} was at seq {seq}: {chat!r}"
+    text = f"forked {new} from {conversation} at seq {seq}: {chat!r}"
     return Output(output.conversation_json(chat, memory.head), [(text,)])
 
 
@@ -401,14 +408,14 @@ def fork(memory: "Memory", conversation: str, new: str, at: Moment) -> Output:
         "views",
         multiple=True,
         type=click.Choice(["window", "scratchpad", "state"]),
-        help="Take this back alone; can be given several times.  [default: all, with the board]",
+        help="Restore only this part; repeatable.  [default: everything, with the board]",
     ),
     opens="writing",
 )
 def restore(memory: "Memory", conversation: str, name: str, views: tuple[str, ...]) -> Output:
-    """Go back to a snapshot.
+    """Return a conversation to a snapshot.
 
-    CONVERSATION goes on from its snapshot NAME; what happened since stays in the log.
+    CONVERSATION continues from its snapshot NAME. What has happened since stays in the log.
     """
     chat = known_conversation(memory, conversation)
     known = [each.name or "" for each in memory.snapshots() if each.stream == f"conversation/{conversation}"]
@@ -416,11 +423,9 @@ def restore(memory: "Memory", conversation: str, name: str, views: tuple[str, ..
         raise NotFound(f"{name!r} is a snapshot of the whole memory; memory.restore({name!r}) in Python restores it")
     if name not in known:
         close = nearest(name, known)
-        raise NotFound(
-            f"{conversation} has no snapshot named {name!r}{close}; `refold list` shows those that there are"
-        )
+        raise NotFound(f"{conversation} has no snapshot named {name!r}{close}; `refold list` shows the existing ones")
     chat.restore(name, views=views or None)
-    return Output(output.conversation_json(chat, memory.head), [(f"{conversation} goes on from {name}: {chat!r}",)])
+    return Output(output.conversation_json(chat, memory.head), [(f"restored {conversation} to {name}: {chat!r}",)])
 
 
 # Import and export.
@@ -442,12 +447,12 @@ _EXPORT_FORMATS = ("openai", "refold")
     "--from",
     "format_name",
     type=click.Choice(_IMPORT_FORMATS),
-    help="The files' format, instead of the detected one.",
+    help="The format of the files, instead of the detected one.",
 )
-@click.option("--name", metavar="NAME", help="With `-`: what its conversations are named after.  [default: stdin]")
-@click.option("--window-tokens", type=int, metavar="N", help="The token budget of conversations that begin here.")
-@click.option("--facts", is_flag=True, help="The files hold memories, not sessions.")
-@click.option("--project", metavar="NAME", help="With --facts: where they go, instead of what the files say.")
+@click.option("--name", metavar="NAME", help="With -, the name to use in place of a file name.  [default: stdin]")
+@click.option("--window-tokens", type=int, metavar="N", help="The token budget of the conversations that it creates.")
+@click.option("--facts", is_flag=True, help="Import memories instead of sessions.")
+@click.option("--project", metavar="NAME", help="With --facts, the project to add to, whatever the files say.")
 @embedder_option
 @db_option
 @json_option
@@ -463,22 +468,24 @@ def import_command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Import recorded sessions, or memories.
+    """Import recorded sessions or memories.
 
-    The format of each of FILES is detected from its content; - is what comes in on stdin. A store that does not exist
-    is created; importing a file again changes nothing. A file that turns out to be malformed is imported up to there,
-    and it says what was taken; of a store that would hold nothing, nothing is left. With --facts, the files hold
-    memories: LoCoMo's observations, which bring the sessions along that they cite, JSON or JSON Lines of memories, or
-    mem0's history.db. With --from langgraph-sqlite they are what LangGraph's SqliteSaver and SqliteStore keep.
+    Detects the format of each of FILES from its content; - reads stdin. Creates the store if it does not exist.
+    Importing a file again changes nothing. A malformed file is imported up to the error, and the command reports what
+    was imported; a new store that would be empty is not kept.
+
+    With --facts, the files hold memories: LoCoMo's observations (imported with the sessions that they cite), JSON or
+    JSON Lines of memories, or mem0's history.db. With --from langgraph-sqlite, they are the files of LangGraph's
+    SqliteSaver and SqliteStore.
     """
     known = _MEMORY_FORMATS if facts else (*_FORMATS, _LANGGRAPH)
     if format_name is not None and format_name not in known:
         message = f"the format {format_name} is for {'sessions' if facts else 'memories, with --facts'}; give one of"
         raise click.UsageError(f"{message} {', '.join(known)}")
     if project is not None and not facts:
-        raise click.UsageError("--project says where memories go; give it with --facts")
+        raise click.UsageError("--project is for memories; give it with --facts")
     if name is not None and Path("-") not in files:
-        raise click.UsageError("--name is for what comes in on stdin; give - as a file too")
+        raise click.UsageError("--name is for stdin; give - as a file too")
     from refold.importers import format_of, import_file, import_memories, memory_format_of
 
     detect = memory_format_of if facts else format_of
@@ -504,7 +511,7 @@ def import_command(
             except Exception:
                 _tell_taken(memory, file, head)
                 if paths[place:]:
-                    output.tell(f"not looked at: {', '.join(map(str, paths[place:]))}")
+                    output.tell(f"not imported: {', '.join(map(str, paths[place:]))}")
                 raise
             if not as_json:
                 output.Console().line(_imported_text(imported[-1]))
@@ -519,16 +526,16 @@ def _check_names(files: Sequence[Path]) -> None:
         other = known.setdefault(file.stem, file)
         if other.absolute() != file.absolute():
             raise click.UsageError(
-                f"{other} and {file} have one name, by which conversations are told apart that have no id; rename one "
-                f"of them, or import them one after the other if their conversations have ids"
+                f"{other} and {file} have the same name, which identifies conversations without an id; rename one of "
+                f"them, or import them one after the other if their conversations have ids"
             )
 
 
 def _migrated(memory: "Memory", file: Path, progress: Any) -> Any:
     try:
         from refold.adapters.langgraph_sqlite import migrate
-    except ModuleNotFoundError as error:
-        raise NotFound(f"{error.name} is not installed; `pip install 'refold[langgraph]'` brings it") from error
+    except ImportError as error:
+        raise NotFound(str(error)) from error
     return migrate(memory, file, progress=progress)
 
 
@@ -553,13 +560,15 @@ class _StaysEmptyError(Exception):
 
 @contextmanager
 def _store_to_fill(db: str, options: dict[str, Any]) -> "Generator[Memory]":
-    """Open a store; a new one is moved into place once it is filled, or removed if it stays empty."""
+    """Open a store; a new directory is moved into place once it is filled, or removed if it stays empty."""
+    from refold.log.commits import is_address
+    from refold.log.disk import building
+
     path = Path(db)
-    if path.exists() and (path.is_file() or any(path.iterdir())):
+    if is_address(db) or (path.exists() and (path.is_file() or any(path.iterdir()))):
         with opened(db, **options) as memory:
             yield memory
         return
-    from refold.log.disk import building
 
     failure: BaseException | None = None
     with suppress(_StaysEmptyError), building(db, "a store", may_be_empty=True) as filled:
@@ -584,12 +593,12 @@ def _tell_taken(memory: "Memory", file: Path, head: int) -> None:
     streams = len({recorded.stamp.stream for recorded in taken})
     if taken:
         output.tell(
-            f"{file}: what comes before that was taken: {counted(len(taken), 'event')} with "
-            f"{counted(messages, 'message')}, in {counted(streams, 'stream')}; mend the file and import it again, and "
-            "the rest follows"
+            f"{file}: everything before the error was imported: {counted(len(taken), 'event')} with "
+            f"{counted(messages, 'message')}, in {counted(streams, 'stream')}; fix the file and import it again to add "
+            "the rest"
         )
     else:
-        output.tell(f"{file}: nothing of it was taken")
+        output.tell(f"{file}: nothing was imported")
 
 
 def _counted(count: int, nouns: str) -> str:
@@ -601,7 +610,7 @@ def _imported_text(imported: Any) -> str:
     if imported.repeated:
         return f"{file}: already imported, nothing changed"
     noun = next((each for each in ("memories", "checkpoints") if hasattr(imported, each)), "messages")
-    known = f", {_counted(imported.known, noun)} known before" if imported.known else ""
+    known = f", {_counted(imported.known, noun)} already known" if imported.known else ""
     fields = ("projects", "memories", "conversations", "messages", "events", "threads", "checkpoints", "items")
     counts = [(getattr(imported, name), name) for name in fields if hasattr(imported, name)]
     texts = [_counted(count if isinstance(count, int) else len(count), name) for count, name in counts]
@@ -610,20 +619,29 @@ def _imported_text(imported: Any) -> str:
 
 @cli.command("export")
 @click.argument("file", default="-", type=click.Path(dir_okay=False, allow_dash=True, path_type=Path))
-@click.option("--format", "format_name", type=click.Choice(_EXPORT_FORMATS), default="refold")
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(_EXPORT_FORMATS),
+    default="refold",
+    help="Export the whole log (refold), or the messages of every conversation (openai).",
+)
+@click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
 @db_option
 @json_option
-def export_command(*, file: Path, format_name: str, db: str, as_json: bool) -> None:
-    """Export the log, or its messages.
+def export_command(*, file: Path, format_name: str, overwrite: bool, db: str, as_json: bool) -> None:
+    """Export the log, or the messages of its conversations.
 
-    Writes the whole log (refold) or every conversation's messages (openai) to FILE, or to stdout. What goes to stdout
-    is JSON Lines in either format; the counts then go to stderr.
+    Writes to FILE, or to stdout. On stdout either format is JSON Lines, and the counts go to stderr.
     """
     is_stdout = str(file) == "-"
     with reading(db) as memory:
-        counts = (
-            _write(memory, output.stdout_file(), format_name) if is_stdout else _write_file(memory, file, format_name)
-        )
+        if is_stdout:
+            counts = _write(memory, output.stdout_file(), format_name)
+        elif format_name == "refold":
+            counts = {"events": memory.export(file, overwrite=overwrite)}
+        else:
+            counts = _write_file(memory, file, format_name, outside=db, overwrite=overwrite)
     text = ", ".join(_counted(count, noun) for noun, count in counts.items())
     if is_stdout:
         output.tell(text)
@@ -646,14 +664,12 @@ def _write(memory: "Memory", file: IO[bytes], format_name: str) -> dict[str, int
     return counts
 
 
-def _write_file(memory: "Memory", path: Path, format_name: str) -> dict[str, int]:
+def _write_file(memory: "Memory", path: Path, format_name: str, *, outside: str, overwrite: bool) -> dict[str, int]:
     """Write a file completely or not at all."""
-    if format_name == "refold":
-        return {"events": memory.export(path)}
     from refold.log.disk import building_file, disk_error
 
     try:
-        with building_file(str(path), "an export") as file:
+        with building_file(str(path), "an export", outside=outside, overwrite=overwrite) as file:
             return _write(memory, file, format_name)
     except OSError as error:
         raise disk_error(error, f"exporting to {path}", "give a path in a directory that is writable") from error

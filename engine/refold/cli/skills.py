@@ -28,20 +28,28 @@ _LINE_CHARS = 200
 def skills_group() -> None:
     """Find, check, select and manage skills.
 
-    Skills are SKILL.md files of a project, of its user and of other sources, and what a memory learned.
+    A skill is a SKILL.md file of the project, the user or another source, or one that a memory has learned.
     """
 
 
 # The options that say where to look for skills.
 _PLACES = (
     click.option(
-        "--project", type=click.Path(exists=True, file_okay=False), default=".", help="The project's directory."
+        "--project", type=click.Path(exists=True, file_okay=False), default=".", help="The directory of the project."
     ),
-    click.option("--home", type=click.Path(), help="Whose skills count too.  [default: the user's home]"),
-    click.option("--no-home", is_flag=True, help="Leave the user's skills out."),
-    click.option("--builtin", type=click.Path(), multiple=True, help="A directory of built-in skills; repeat."),
-    click.option("--db", envvar="REFOLD_DB", show_envvar=True, metavar="PATH", help="The store of what is learned."),
-    click.option("--library", default="default", show_default=True, metavar="NAME", help="The library in the store."),
+    click.option("--home", type=click.Path(), help="Include the skills of this home directory.  [default: the user's]"),
+    click.option("--no-home", is_flag=True, help="Leave out the user's skills."),
+    click.option("--builtin", type=click.Path(), multiple=True, help="A directory of built-in skills; repeatable."),
+    click.option(
+        "--db",
+        envvar="REFOLD_DB",
+        show_envvar=True,
+        metavar="PATH",
+        help="The store that keeps learned skills, switches and notes.",
+    ),
+    click.option(
+        "--library", default="default", show_default=True, metavar="NAME", help="The skill library in the store."
+    ),
 )
 
 
@@ -59,8 +67,10 @@ def _skills(places: dict[str, Any], *, writes: bool = False) -> "Generator[Skill
     roots = SkillRoots(project=places["project"], home=home, builtin=tuple(places["builtin"]))
     db = places["db"]
     if writes and not db:
-        raise click.UsageError("switches, notes and reviews are kept in a store; name one with --db PATH or REFOLD_DB")
-    with Memory() if not db else writing(db) if writes else reading(db) as memory:
+        raise click.UsageError("the store keeps switches, notes and reviews; name one with --db PATH or REFOLD_DB")
+    create = f"create one with Memory({db!r}) in Python"
+    read = f"give no --db and no REFOLD_DB to use the skill files alone, or {create}"
+    with Memory() if not db else writing(db, advice=create) if writes else reading(db, advice=read) as memory:
         yield skills_of(memory, roots, library=places["library"])
 
 
@@ -70,15 +80,17 @@ def _done(text: str, **document: Any) -> Output:
 
 @_verb(
     "list",
-    click.option("--source", type=click.Choice(_SOURCES), help="Only those of one source."),
-    click.option("--enabled", "only_enabled", is_flag=True, help="Only those that are switched on."),
-    click.option("--learned", type=click.Choice((*_STATUSES, "any")), help="Those that were learned, by their status."),
+    click.option("--source", type=click.Choice(_SOURCES), help="List only skills of this source."),
+    click.option("--enabled", "only_enabled", is_flag=True, help="List only skills that are switched on."),
+    click.option(
+        "--learned", type=click.Choice((*_STATUSES, "any")), help="List the learned skills with this status instead."
+    ),
 )
 def list_(source: str | None, learned: str | None, *, only_enabled: bool, **places: Any) -> Output:
-    """List skills, the highest priority first.
+    """List skills, highest priority first.
 
-    A mark shows those that apply to the project (*) and those that are switched off (-). With --learned, lists the
-    skills in the store, such as those that wait for review.
+    Marks skills that apply to the project with * and skills that are switched off with -. With --learned, lists the
+    skills in the store, such as those that wait for a review.
     """
     with _skills(places) as skills:
         if learned is not None:
@@ -104,10 +116,10 @@ def _skill_line(mark: str, name: str, about: str, description: str) -> Line:
 
 @_verb("show", click.argument("name"))
 def show(name: str, **places: Any) -> Output:
-    """Show a skill whole.
+    """Show a skill in full.
 
-    Shows what its file says, or what was learned, also before its review; how often it was used; the other files of its
-    directory; and its hooks, which are never run.
+    Shows the text of its file, or what was learned, even before its review; how often it was used; the other files in
+    its directory; and its hooks, which are never run.
     """
     with _skills(places) as skills:
         skill = skills.find(name)
@@ -140,7 +152,7 @@ def _facts(skill: "Skill", status: str | None) -> Iterator[tuple[str, Any]]:
         "allowed tools": ", ".join(skill.allowed_tools),
         "phases": ", ".join(skill.inject_into),
         "note": skill.note,
-        "hooks, never run": "; ".join(_hook_texts(skill)),
+        "hooks (never run)": "; ".join(_hook_texts(skill)),
     }
     yield from ((field, value) for field, value in facts.items() if value)
 
@@ -156,10 +168,10 @@ def _hook_texts(skill: "Skill") -> list[str]:
 
 @verb("validate", click.argument("paths", nargs=-1, type=click.Path(exists=True)), opens=None, group=skills_group)
 def validate(paths: tuple[str, ...]) -> Output:
-    """Check files against the specification of Agent Skills.
+    """Check files against the Agent Skills specification.
 
-    Checks each PATH, a file or a directory with all below it; without one, the skills of the project here. The exit
-    code is 1 where a file is not valid, and where a PATH holds none.
+    Checks each of PATHS, a file or a directory with everything below it; by default, the skills of the project in the
+    current directory. Exits with 1 if a file is invalid or a path contains no skill file.
     """
     from refold.skills.sources import SKILL_DIRECTORIES
 
@@ -199,17 +211,26 @@ def _validated(file: Path) -> dict[str, Any]:
 @_verb(
     "select",
     click.argument("query"),
-    click.option("--top-k", type=click.IntRange(min=0), metavar="N", help="At most so many.  [default: as configured]"),
-    click.option("--min-score", type=float, metavar="SCORE", help="Which score they need."),
-    click.option("--phase", type=click.Choice(_PHASES), help="Only skills for a phase."),
-    click.option("--ranking", default="words", metavar="NAME", help="words, seed, hybrid, or any other."),
-    click.option("--tag", "include_tags", multiple=True, metavar="TAG", help="Only what has one of these; repeat."),
     click.option(
-        "--without-tag", "exclude_tags", multiple=True, metavar="TAG", help="Nothing that has one of these; repeat."
+        "--top-k", type=click.IntRange(min=0), metavar="N", help="Select at most N.  [default: as configured]"
     ),
-    click.option("--force", "forced", multiple=True, metavar="NAME", help="Take this one in any case; repeat."),
-    click.option("--inject", is_flag=True, help="Show the text for the prompt."),
-    click.option("--explain", metavar="NAME", help="Say why this one is selected or not, and which words made it."),
+    click.option(
+        "--min-score",
+        type=float,
+        metavar="SCORE",
+        help="The score that a skill needs; with words, only the best one needs all of it.",
+    ),
+    click.option("--phase", type=click.Choice(_PHASES), help="Select only skills for this phase."),
+    click.option("--ranking", default="words", metavar="NAME", help="The ranking: words, seed, hybrid, or any other."),
+    click.option(
+        "--tag", "include_tags", multiple=True, metavar="TAG", help="Select only skills with this tag; repeatable."
+    ),
+    click.option(
+        "--without-tag", "exclude_tags", multiple=True, metavar="TAG", help="Exclude skills with this tag; repeatable."
+    ),
+    click.option("--force", "forced", multiple=True, metavar="NAME", help="Select this skill in any case; repeatable."),
+    click.option("--inject", is_flag=True, help="Print the text for the prompt."),
+    click.option("--explain", metavar="NAME", help="Explain why this skill is or is not selected."),
 )
 def select(
     query: str,
@@ -225,10 +246,10 @@ def select(
     inject: bool,
     **places: Any,
 ) -> Output | Iterator[Output]:
-    """Select skills for a query.
+    """Select skills for a query, as for a model.
 
-    Shows what would be put before a model for QUERY: what applies to the project first, then what answers best. Nothing
-    is recorded. --explain tells of one skill its score, the one that it needs, and the words that made it.
+    Shows the skills that a model would see for QUERY: those that apply to the project first, then the best matches.
+    Nothing is recorded. --explain shows the score of one skill, the score that it needs, and the words that made it.
     """
     from msgspec.structs import replace
 
@@ -259,7 +280,10 @@ def select(
 
 @_verb("search", click.argument("query"))
 def search(query: str, **places: Any) -> Output:
-    """Find skills by words, those that are switched off too, the best first."""
+    """Find skills by words, best match first.
+
+    Includes skills that are switched off.
+    """
     with _skills(places) as skills:
         found = skills.search(query)
     lines = [
@@ -271,9 +295,9 @@ def search(query: str, **places: Any) -> Output:
 
 @_verb("detect")
 def detect(**places: Any) -> Output:
-    """Show which skills apply to the project.
+    """Show which skills apply to the project, and why.
 
-    Names the files and the patterns that gave each of them away.
+    Lists the files and patterns that each skill was detected by.
     """
     with _skills(places) as skills:
         detected = skills.detect()
@@ -288,13 +312,13 @@ def detect(**places: Any) -> Output:
     "new",
     click.argument("name"),
     click.option("--description", required=True, metavar="TEXT", help="What it does, and when to use it."),
-    click.option("--tag", "tags", multiple=True, metavar="TAG", help="To find it by; repeat."),
+    click.option("--tag", "tags", multiple=True, metavar="TAG", help="A tag to find it by; repeatable."),
     click.option("--body", type=click.File("rb"), metavar="FILE", help="The instructions; - reads them from stdin."),
 )
 def new(name: str, description: str, tags: tuple[str, ...], body: Any, **places: Any) -> Output:
-    """Write a new skill into .skills.
+    """Create a skill in .skills.
 
-    Writes .skills/NAME/SKILL.md of the project, valid by the specification; nothing is replaced.
+    Writes .skills/NAME/SKILL.md in the project, valid by the specification. Never replaces an existing file.
     """
     text = f"# {name}\n\n{description}\n" if body is None else _text_of(body)
     with _skills(places) as skills:
@@ -314,14 +338,14 @@ def _text_of(file: Any) -> str:
     "edit",
     click.argument("name"),
     click.option("--description", metavar="TEXT", help="What it does, and when to use it."),
-    click.option("--tag", "tags", multiple=True, metavar="TAG", help="To find it by, in the place of others; repeat."),
+    click.option("--tag", "tags", multiple=True, metavar="TAG", help="A tag to replace the old ones; repeatable."),
     click.option("--body", type=click.File("rb"), metavar="FILE", help="The instructions; - reads them from stdin."),
 )
 def edit(name: str, description: str | None, tags: tuple[str, ...], body: Any, **places: Any) -> Output:
-    """Change a skill.
+    """Change the fields of a skill.
 
-    Changes its file in .skills where the fields are, or what was learned; what is not given stays as it is. The store
-    records the edit, without the text.
+    Changes its file in .skills, or the learned skill. Fields that are not given stay as they are. The store records the
+    edit of a file without its text.
     """
     text = None if body is None else _text_of(body)
     with _skills(places, writes=bool(places["db"])) as skills:
@@ -331,9 +355,9 @@ def edit(name: str, description: str | None, tags: tuple[str, ...], body: Any, *
 
 @_verb("note", click.argument("name"), click.argument("text"))
 def note(name: str, text: str, **places: Any) -> Output:
-    """Keep a note on a skill.
+    """Attach a note to a skill.
 
-    Models see TEXT before the text of the skill. It replaces the note before it; an empty one removes that.
+    Models see TEXT before the text of the skill. It replaces the previous note; an empty TEXT removes it.
     """
     with _skills(places, writes=True) as skills:
         skill = skills.find(name)
@@ -346,12 +370,12 @@ def note(name: str, text: str, **places: Any) -> Output:
 @_verb(
     "toggle",
     click.argument("name"),
-    click.option("--on/--off", "enabled", default=None, help="Which of the two.  [default: the other one]"),
+    click.option("--on/--off", "enabled", default=None, help="Switch it on or off.  [default: the opposite of now]"),
 )
 def toggle(name: str, *, enabled: bool | None, **places: Any) -> Output:
     """Switch a skill on or off.
 
-    What is switched off is listed, and selected only when it is forced.
+    A skill that is switched off is still listed, but selected only with --force.
     """
     with _skills(places, writes=True) as skills:
         skill = skills.get(name)
@@ -362,9 +386,9 @@ def toggle(name: str, *, enabled: bool | None, **places: Any) -> Output:
 
 @_verb("review", click.argument("name"), click.argument("status", type=click.Choice(_STATUSES)))
 def review(name: str, status: str, **places: Any) -> Output:
-    """Decide about a skill that was learned.
+    """Set the status of a learned skill.
 
-    Only those with the STATUS active are offered to a model.
+    Only active skills are offered to models.
     """
     with _skills(places, writes=True) as skills:
         learned = skills.library.review(name, status)
@@ -375,8 +399,8 @@ def review(name: str, status: str, **places: Any) -> Output:
 def delete(name: str, **places: Any) -> Output:
     """Delete a skill.
 
-    Deletes its file in .skills, or what was learned; the log keeps that. What comes from elsewhere is switched off
-    instead.
+    Deletes its file in .skills, or the learned skill, which the log keeps. Skills from elsewhere cannot be deleted;
+    switch them off instead, with `refold skills toggle`.
     """
     with _skills(places, writes=bool(places["db"])) as skills:
         try:
@@ -389,11 +413,14 @@ def delete(name: str, **places: Any) -> Output:
 
 @_verb("overview")
 def overview(**places: Any) -> Output:
-    """Count the skills, by source and by state."""
+    """Count the skills by source and state.
+
+    Also lists the problems of their files.
+    """
     import msgspec
 
     with _skills(places) as skills:
-        counts = skills.overview()
+        counts, problems = skills.overview(), skills.diagnostics()
     lines: list[Line] = []
     for key, value in msgspec.to_builtins(counts).items():
         if key == "scanned_ns":
@@ -402,19 +429,21 @@ def overview(**places: Any) -> Output:
         items = [f"{name} {count}" for name, count in named] if isinstance(value, dict) else value
         text = str(items) if isinstance(items, int) else ", ".join(items)
         lines.append(((f"{key.replace('_', ' ')}: ", "dim"), text))
+        if key == "diagnostics":
+            lines += [(f"    {shortened(str(problem), _LINE_CHARS)}",) for problem in problems]
     lines.append((("last scan: ", "dim"), time_text(counts.scanned_ns)))
-    return Output(counts, lines)
+    return Output({**msgspec.structs.asdict(counts), "problems": problems}, lines)
 
 
 @_verb(
     "export",
     click.argument("name"),
-    click.option("--to", type=click.Path(), metavar="DIR", help="Below which directory.  [default: .skills]"),
+    click.option("--to", type=click.Path(), metavar="DIR", help="Write it below this directory.  [default: .skills]"),
 )
 def export(name: str, to: str | None, **places: Any) -> Output:
-    """Write a skill as a valid SKILL.md.
+    """Write a skill as a valid SKILL.md file.
 
-    Also one that waits for its review; nothing is replaced.
+    Also exports a skill that waits for its review. Never replaces an existing file.
     """
     with _skills(places) as skills:
         path = skills.export(name, to)

@@ -23,7 +23,7 @@ def _group(name: str, text: str) -> click.Group:
     return cli.group(name, help=text)(_nothing)
 
 
-_at = past_options("As it was then, not as it is.")
+_at = past_options("Show the state as of this seq or time instead of now.")
 
 
 def _then(memory: "Memory", at: Moment) -> "Memory":
@@ -33,20 +33,23 @@ def _then(memory: "Memory", at: Moment) -> "Memory":
 # Profile.
 
 _profile = _group("profile", "Show and change a profile: facts that every conversation sees.")
-_profile_name = click.option("--name", default="default", metavar="NAME", help="Which profile.")
-_FULL = click.option("--full", is_flag=True, help="Show values whole, not in one line.")
+_profile_name = click.option("--name", default="default", metavar="NAME", help="The profile to use.")
+_FULL = click.option("--full", is_flag=True, help="Show values in full instead of on one line.")
 
 
 @verb("list", _profile_name, _FULL, _at, group=_profile)
 def profile_list(memory: "Memory", name: str, at: Moment, *, full: bool) -> Output:
-    """List the facts of a profile, in the order in which they were first set."""
+    """List the facts of a profile, in the order they were first set."""
     items = _then(memory, at).profile(name).items()
     return Output({"profile": name, "facts": dict(items)}, _pair_lines(items, full=full))
 
 
 @verb("set", click.argument("key"), click.argument("value"), _profile_name, opens="writing", group=_profile)
 def profile_set(memory: "Memory", key: str, value: str, name: str) -> Output:
-    """Set a fact; the value that it has changes nothing."""
+    """Set a fact.
+
+    If the fact already has this VALUE, records nothing.
+    """
     head = memory.head
     memory.profile(name).set(key, value)
     document = {"profile": name, "key": key, "value": value, "changed": memory.head > head}
@@ -55,7 +58,10 @@ def profile_set(memory: "Memory", key: str, value: str, name: str) -> Output:
 
 @verb("delete", click.argument("key"), _profile_name, opens="writing", group=_profile)
 def profile_delete(memory: "Memory", key: str, name: str) -> Output:
-    """Delete a fact; the log keeps it."""
+    """Delete a fact.
+
+    The log keeps it.
+    """
     profile = memory.profile(name)
     if not profile.delete(key):
         known = [known for known, _ in profile.items()]
@@ -71,20 +77,22 @@ def _pair_lines(items: "list[tuple[str, Any]]", *, full: bool) -> Iterator[Line]
 # Journal.
 
 _journal = _group("journal", "Show and extend a journal: notes by day.")
-_journal_name = click.option("--name", default="default", metavar="NAME", help="Which journal.")
+_journal_name = click.option("--name", default="default", metavar="NAME", help="The journal to use.")
 
 
 @verb(
     "list",
-    click.option("--day", metavar="YYYY-MM-DD", help="Only this day."),
-    click.option("--days", type=click.IntRange(min=1), default=3, metavar="N", help="Those of the last N days."),
+    click.option("--day", metavar="YYYY-MM-DD", help="List only the notes of this day."),
+    click.option(
+        "--days", type=click.IntRange(min=1), default=3, metavar="N", help="List the notes of the last N days."
+    ),
     _journal_name,
     _FULL,
     _at,
     group=_journal,
 )
 def journal_list(memory: "Memory", day: str | None, days: int, name: str, at: Moment, *, full: bool) -> Output:
-    """List the notes of the last days, or of one day, the oldest first."""
+    """List the notes of recent days or of one day, oldest first."""
     journal = _then(memory, at).journal(name)
     notes = journal.recent(days) if day is None else journal.day(day)
     rows = [{"day": note.day, "text": note.text, "time_ns": note.time_ns} for note in notes]
@@ -95,13 +103,13 @@ def journal_list(memory: "Memory", day: str | None, days: int, name: str, at: Mo
 @verb(
     "append",
     click.argument("text"),
-    click.option("--day", metavar="YYYY-MM-DD", help="Of this day, not of today."),
+    click.option("--day", metavar="YYYY-MM-DD", help="File the note under this day instead of today."),
     _journal_name,
     opens="writing",
     group=_journal,
 )
 def journal_append(memory: "Memory", text: str, day: str | None, name: str) -> Output:
-    """Append a note."""
+    """Append a note to a journal."""
     note = memory.journal(name).append(text, day=day)
     document = {"journal": name, "day": note.day, "text": note.text, "time_ns": note.time_ns}
     return Output(document, output.block((f"{note.day}  ", "bold"), note.text, full=True))
@@ -110,7 +118,7 @@ def journal_append(memory: "Memory", text: str, day: str | None, name: str) -> O
 # Files.
 
 _files = _group("files", "Show the files that a model keeps under /memories.")
-_files_name = click.option("--name", default="default", metavar="NAME", help="Which tree of files.")
+_files_name = click.option("--name", default="default", metavar="NAME", help="The tree of files to use.")
 
 
 @verb("list", _files_name, _at, group=_files)
@@ -124,34 +132,43 @@ def files_list(memory: "Memory", name: str, at: Moment) -> Output:
 
 @verb("show", click.argument("path"), _files_name, _at, group=_files)
 def files_show(memory: "Memory", path: str, name: str, at: Moment) -> Output:
-    """Show a file whole."""
+    """Print a file."""
     files = _then(memory, at).files(name)
     try:
         text = files.read(path)
     except NotFound as error:
         close = nearest(path, [file.path for file in files.list()])
-        raise NotFound(f"there is no file {path}{close}; `refold files list` shows those that there are") from error
+        raise NotFound(f"there is no file {path}{close}; `refold files list` shows the existing ones") from error
     return Output({"path": path, "text": text}, [(line,) for line in text.split("\n")])
 
 
 # Tables.
 
-_tables = _group("table", "Show the tables in which programs keep records of their own.")
+_tables = _group("table", "Show the tables in which programs keep their own records.")
 
 
 @verb(
     "list",
     click.argument("name", required=False),
-    click.option("--prefix", default="", metavar="TEXT", help="Only keys that begin so; several parts as A/B."),
     click.option(
-        "--limit", type=click.IntRange(min=1), default=50, metavar="N", help="Items at most.", show_default=True
+        "--prefix",
+        default="",
+        show_default=False,
+        metavar="TEXT",
+        help="List only keys that begin with this; write a key of several parts as A/B.",
+    ),
+    click.option(
+        "--limit", type=click.IntRange(min=1), default=50, metavar="N", help="List at most N items.", show_default=True
     ),
     _FULL,
     _at,
     group=_tables,
 )
 def table_list(memory: "Memory", name: str | None, prefix: str, limit: int, at: Moment, *, full: bool) -> Output:
-    """List the tables, or the items of the one that is called NAME, in the order of their keys."""
+    """List the tables, or the items of one table.
+
+    Lists the items of the table NAME in the order of their keys.
+    """
     then = _then(memory, at)
     if name is None:
         counts = {known: then.table(known).count() for known in then.tables()}
@@ -169,7 +186,11 @@ def table_list(memory: "Memory", name: str | None, prefix: str, limit: int, at: 
 
 @verb("show", click.argument("name"), click.argument("key", nargs=-1, required=True), _at, group=_tables)
 def table_show(memory: "Memory", name: str, key: tuple[str, ...], at: Moment) -> Output:
-    """Show all that was ever put under a KEY of the table NAME, whole, the oldest first; several parts are one key."""
+    """Show every value that a key of a table ever had.
+
+    Shows all that was ever put under KEY in the table NAME, in full, oldest first. Several KEY arguments are the parts
+    of one key.
+    """
     table = _known_table(_then(memory, at), name)
     items = table.history(key) or (table.history(tuple(key[0].split("/"))) if len(key) == 1 else [])  # As listed.
     if not items:
@@ -183,9 +204,7 @@ def table_show(memory: "Memory", name: str, key: tuple[str, ...], at: Moment) ->
 def _known_table(memory: "Memory", name: str) -> "Table":
     known = memory.tables()
     if name not in known:
-        raise NotFound(
-            f"there is no table {name!r}{nearest(name, known)}; `refold table list` shows those that there are"
-        )
+        raise NotFound(f"there is no table {name!r}{nearest(name, known)}; `refold table list` shows the existing ones")
     return memory.table(name)
 
 
@@ -220,7 +239,7 @@ _settings = _group("settings", "Show and change the settings of a store.")
 
 @verb("list", _at, group=_settings)
 def settings_list(memory: "Memory", at: Moment) -> Output:
-    """List every setting with its value."""
+    """List all settings with their values."""
     items = _then(memory, at).settings.items()
     lines = [((f"{name} = ", "bold"), output.json_text(value)) for name, value in items]
     return Output({"settings": dict(items)}, lines)
@@ -228,14 +247,17 @@ def settings_list(memory: "Memory", at: Moment) -> Output:
 
 @verb("set", click.argument("key"), click.argument("value"), opens="writing", group=_settings)
 def settings_set(memory: "Memory", key: str, value: str) -> Output:
-    """Change a setting: VALUE is true, false or a number."""
+    """Change a setting.
+
+    VALUE is true, false or a whole number.
+    """
     known = [name for name, _ in memory.settings.items()]
     if key not in known:
         close = nearest(key, known)
-        raise NotFound(f"there is no setting {key!r}{close}; `refold settings list` shows those that there are")
+        raise NotFound(f"there is no setting {key!r}{close}; `refold settings list` shows the existing ones")
     switch = {"true": True, "false": False}.get(value.lower())
     if switch is None and not value.isdecimal():
-        raise InvalidInput(f"{key} is to be {value!r}; give true, false or a whole number")
+        raise InvalidInput(f"{key} cannot be {value!r}; give true, false or a whole number")
     chosen = int(value) if switch is None else switch
     memory.settings.set(key, chosen)
     return Output({"key": key, "value": chosen}, [((f"{key} = ", "bold"), output.json_text(chosen))])

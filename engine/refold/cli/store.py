@@ -1,7 +1,7 @@
 """Verbs for a whole store: stats, verify, doctor, erase, backup, recover, move, mcp, demo."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from refold import Memory, Receipt, Recorded, Report
     from refold.cli.doctor import Examination
     from refold.embedders import Embedder
+    from refold.memory.store import Extent
 
-_TAKEN_COUNT = 12  # Events that are listed before an erasure takes them too.
+_LISTED_COUNT = 12  # Events of each kind that are listed before an erasure.
 _STYLES = {"ok": "green", "warn": "yellow", "bad": "red"}
 
 
@@ -47,7 +48,7 @@ def stats(memory: "Memory") -> Output:
     values = {field: getattr(counts, field) for field in counts.__struct_fields__}
     texts = {field: f"{value:,}" if isinstance(value, int) else str(value) for field, value in values.items()}
     if forks := len(memory.forks()):
-        texts["events"] += f"  with those of {counted(forks, 'fork')}; all else is without"
+        texts["events"] += f"  including {counted(forks, 'fork')}; the other counts exclude forks"
     return Output(counts, [(f"{field:<16}", (text, "bold")) for field, text in texts.items()])
 
 
@@ -58,18 +59,20 @@ def stats(memory: "Memory") -> Output:
         envvar="REFOLD_WITNESS",
         show_envvar=True,
         metavar="PATH",
-        help="Hold the store against this witness, which shows what was cut off or rolled back.",
+        help="Also check the store against this witness, which reveals truncation and rollback.",
     ),
-    click.option("--jobs", type=int, default=1, show_default=True, help="Share the work among so many processes."),
+    click.option(
+        "--jobs", type=int, default=1, show_default=True, metavar="N", help="Split the work among N processes."
+    ),
     db_option,
     opens=None,
 )
 def verify(db: str, witness: str | None, jobs: int) -> Output:
-    """Check that a store is sound.
+    """Verify the integrity of a store.
 
-    Checks its chain, gaps, commitments and indexes, checkpoints against their events, and replay against live. Says
-    whether it is a cache that is wrong, what a faulty writer left, or bytes that were changed, and what to do next.
-    Exits with 3 if anything is not as it should be.
+    Checks the hash chain, gaps, commitments and indexes, compares checkpoints with their events, and compares a replay
+    of the log with the live state. Distinguishes a wrong cache, errors of a faulty writer and changed bytes, and says
+    what to do next. Exits with 3 if anything is wrong.
     """
     report = _verify(db, witness, jobs)
     return Output(report, _report_lines(report), 0 if report.ok else EXIT_INTEGRITY)
@@ -106,15 +109,15 @@ def _report_lines(report: "Report") -> Iterator[Line]:
         "monitors",
         multiple=True,
         metavar="URL",
-        help="Compare the replicas of a log on NATS: each server's monitoring port, http://host:8222.",
+        help="Compare the replicas of a log on NATS; give the monitoring URL (http://host:8222) of each server.",
     ),
     opens=None,
 )
 def doctor(db: str, monitors: tuple[str, ...]) -> Output:
-    """Say what ails a store, and what to do.
+    """Diagnose a store and suggest the next step.
 
-    Looks at its place, its files, its readers and writers, and changes nothing; `refold verify` looks into the events.
-    Exits with 1 if something is bad, and with 3 if that is damage.
+    Examines its location, files, readers and writers, without changing anything; `refold verify` checks the events.
+    Exits with 1 if a check fails, or with 3 if the store is damaged.
     """
     from refold.cli.doctor import examine
 
@@ -132,13 +135,20 @@ def _examination_lines(examination: "Examination") -> Iterator[Line]:
 @verb(
     "erase",
     click.argument("conversation", required=False),
-    click.option("--seq", "seqs", type=int, multiple=True, metavar="N", help="Erase this event; may be repeated."),
+    click.option("--seq", "seqs", type=int, multiple=True, metavar="N", help="Erase this event; repeatable."),
     click.option(
-        "--text", metavar="TEXT", help="Erase every event that holds this, as it is written or escaped in JSON."
+        "--text",
+        metavar="TEXT",
+        help="Erase every event that contains TEXT, in its case and Unicode normal form, as is or escaped in JSON.",
     ),
-    click.option("--keep-derived", is_flag=True, help="Leave what was derived from it."),
-    click.option("--forks", type=click.Choice(["refuse", "erase"]), default="refuse"),
-    click.option("--yes", is_flag=True, help="Do not ask."),
+    click.option("--keep-derived", is_flag=True, help="Keep what was derived from the erased events."),
+    click.option(
+        "--forks",
+        type=click.Choice(["refuse", "erase"]),
+        default="refuse",
+        help="If CONVERSATION has forks, refuse to erase it, or erase them too.",
+    ),
+    click.option("--yes", is_flag=True, help="Do not ask for confirmation."),
     db_option,
     opens=None,
 )
@@ -152,10 +162,11 @@ def erase(
     keep_derived: bool,
     yes: bool,
 ) -> Output:
-    """Erase a conversation, single events, or all events that hold a text, for ever.
+    """Erase a conversation, events, or a text, irreversibly.
 
-    Their bytes go from every file of the store, with what was derived from them, such as memories and facts, which the
-    question lists; the receipt says what was reached, and where copies may be that no store can reach.
+    Removes their bytes from every file of the store, with what was derived from them, such as memories and facts. Lists
+    the events that contain TEXT and what was derived, and asks before erasing. The receipt says what was reached, and
+    where copies may be that no store can reach.
     """
     if (conversation is None) is not (bool(seqs) or text is not None):
         raise click.UsageError("erase takes a CONVERSATION, or --seq and --text")
@@ -163,21 +174,18 @@ def erase(
     with writing(db) as memory:
         has_board = bool(conversation and memory.board(session=conversation).version)
         # Events that only name a conversation are erased too; but "0 events erased" is no answer to a typo.
-        if conversation and not has_board and not _reached(memory, conversation, (), None, forks):
+        if conversation and not has_board and not _extent(memory, conversation, (), None, forks).derived:
             conversation = known_conversation(memory, conversation).id
         if not yes:
-            what = f"conversation {conversation}" if conversation else counted(len(seqs), "event")
-            if text is not None:
-                what = f"{what} and all that hold {text!r}" if seqs else f"all events that hold {text!r}"
-            if not keep_derived:
-                what += f", and what was derived from them ({_taken_along(memory, conversation, seqs, text, forks)}),"
-            confirm(f"Erase {what} for ever?")
+            extent = _extent(memory, conversation, seqs, text, forks)
+            if extent.seqs or text is None:  # Otherwise no event contains the text.
+                confirm(_question(memory, conversation, seqs, text, extent, derived))
         if conversation:
             receipt = memory.conversation(conversation).erase(derived=derived, forks=forks)
         else:
             receipt = memory.erase(seqs, text=text, derived=derived)
         if not (receipt.seqs or seqs or receipt.named) and text is not None:
-            raise NotFound(f"no event holds {text!r}, as it is written or in JSON; `refold search` finds words")
+            raise NotFound(f"no event contains {text!r}, as is or escaped in JSON; `refold search` finds words")
         lines = [*_receipt_lines(receipt, text)]
         if conversation and conversation in memory.tables(prefix=conversation, limit=1):
             told = f"the table {conversation} stays; memory.table({conversation!r}).erase() in Python erases it"
@@ -185,44 +193,61 @@ def erase(
     return Output(receipt, lines)
 
 
-def _taken_along(
-    memory: "Memory", conversation: str | None, seqs: tuple[int, ...], text: str | None, forks: str
+def _question(
+    memory: "Memory", conversation: str | None, seqs: tuple[int, ...], text: str | None, extent: "Extent", derived: str
 ) -> str:
-    """Print to stderr the other events that an erasure would reach, and return their number as text."""
+    """Print to stderr the first events that contain a text, and those derived; return the question to ask."""
+    from refold.memory.options import core_of
+
+    what = f"conversation {conversation}" if conversation else counted(len(seqs), "event")
+    if text is not None:
+        count = len(extent.seqs)
+        _list_events([core_of(memory)[0].recorded(seq) for seq in extent.seqs[:_LISTED_COUNT]], count)
+        relation = "given or found to contain" if seqs else f"that contain{'s' if count == 1 else ''}"
+        what = f"the {counted(count, 'event')} {relation} {text!r}"
+    if derived == "erase":
+        also = counted(len(extent.derived), "event") if extent.derived else "nothing"
+        what += f", and what was derived from them ({also}),"
+        if text is not None and extent.derived:
+            tell("and derived from them:")
+        _list_events(extent.derived, len(extent.derived), "; --keep-derived leaves them all")
+    return f"Erase {what} for ever?"
+
+
+def _list_events(events: "Sequence[Recorded]", count: int, advice: str = "") -> None:
+    """Print the first of so many events to stderr."""
     from refold.memory.reasons import sentence_of
 
-    taken = _reached(memory, conversation, seqs, text, forks)
-    for recorded in taken[:_TAKEN_COUNT]:
+    for recorded in events[:_LISTED_COUNT]:
         tell(f"  seq {recorded.stamp.seq} in {recorded.stamp.stream}: {sentence_of(recorded)}")
-    if len(taken) > _TAKEN_COUNT:
-        tell(f"  and {len(taken) - _TAKEN_COUNT} more; --keep-derived leaves them all")
-    return counted(len(taken), "event") if taken else "nothing"
+    if count > _LISTED_COUNT:
+        tell(f"  and {count - _LISTED_COUNT} more{advice}")
 
 
-def _reached(
+def _extent(
     memory: "Memory", conversation: str | None, seqs: tuple[int, ...], text: str | None, forks: str
-) -> "list[Recorded]":
+) -> "Extent":
     from refold.memory.options import core_of
-    from refold.memory.store import derived_of
+    from refold.memory.store import extent_of
 
-    return derived_of(core_of(memory)[0], conversation, seqs, text, forks=forks == "erase")
+    return extent_of(core_of(memory)[0], conversation, seqs, text, forks=forks == "erase")
 
 
 def _receipt_lines(receipt: "Receipt", text: str | None) -> Iterator[Line]:
     erased = f"{counted(len(receipt.seqs), 'event')} erased, {len(receipt.derived)} derived from them"
-    yield (erased, "bold"), *(f", now {stream}" for stream in receipt.streams)
+    yield (erased, "bold"), *(f", renamed to {stream}" for stream in receipt.streams)
     chats = counted(receipt.conversations, "conversation")
-    yield (f"a model was shown it in {counted(receipt.turns, 'turn')} of {chats}",)
+    yield (f"shown to a model in {counted(receipt.turns, 'turn')} of {chats}",)
     files = counted(receipt.files, "file")
-    searched = f"{receipt.markers} of their texts and values in {receipt.searched_bytes:,} bytes of {files}"
+    searched = f"searched {receipt.searched_bytes:,} bytes of {files} for {receipt.markers} of their texts and values: "
     times = counted(receipt.occurrences, "time")
     if not receipt.occurrences:
-        yield f"{searched} are ", ("found no more", "green")
+        yield searched, ("none found", "green")
     elif text is not None:  # Text next to it can occur elsewhere too, such as the name of a tool.
-        yield ((f"{searched} are still found {times}, where {text!r} is not, as it is written or in JSON", "yellow"),)
+        yield ((f"{searched}still found {times}, but {text!r} itself is not, as is or escaped in JSON", "yellow"),)
     else:
-        yield ((f"{searched} are still found {times}, in events that were not erased", "yellow"),)
-        yield ("  `refold why TEXT` says where; `refold erase --text TEXT` reaches all that hold it",)
+        yield ((f"{searched}still found {times}, in events that were not erased", "yellow"),)
+        yield ("  `refold why TEXT` shows where; `refold erase --text TEXT` erases every event that contains it",)
     for name in receipt.named:
         kind, _, own = name.partition("/")
         advice = f"; memory.{kind}({own!r}).erase() in Python erases it" if kind in {"project", "table"} else ""
@@ -230,17 +255,18 @@ def _receipt_lines(receipt: "Receipt", text: str | None) -> Iterator[Line]:
             advice = f"; `refold erase {shlex.quote(own)}` erases it"
         yield ((f"still in the name of {name}{advice}", "yellow"),)
     if receipt.naming:
-        first = f"seq {receipt.naming[0]} is the first; --json lists them"
-        yield ((f"kept, naming the conversation: {counted(len(receipt.naming), 'event')}; {first}", "yellow"),)
+        first = f"the first is seq {receipt.naming[0]}; --json lists them"
+        yield ((f"kept {counted(len(receipt.naming), 'event')} naming the conversation; {first}", "yellow"),)
     for place in receipt.beyond_reach:
         yield (f"beyond reach: {place}",)
 
 
 @verb("backup", click.argument("path", type=click.Path()))
 def backup(memory: "Memory", path: str) -> Output:
-    """Copy a store while others write.
+    """Copy a store while it is in use.
 
-    Writes a verified copy with a manifest to PATH, where nothing may be. The copy is a store: every verb takes it.
+    Writes a verified copy with a manifest to PATH, which must not exist. The copy is a store that every command can
+    open.
     """
     with progress_bar("verifying the copy") as progress:
         made = memory.backup(path, progress)
@@ -252,15 +278,15 @@ def backup(memory: "Memory", path: str) -> Output:
     "recover",
     click.argument("backup", type=click.Path()),
     click.argument("new", type=click.Path()),
-    moment_option("--to", help="Recover it as it was then, not whole."),
+    moment_option("--to", help="Recover the state as of this seq or time instead of all of it."),
     opens=None,
 )
 def recover(backup: str, new: str, to: Moment) -> Output:
-    """Make a store of a backup or a store, as of now or then.
+    """Make a new store from a backup or another store.
 
-    Makes the store NEW, where nothing may be, of BACKUP; with --to, of its log up to a seq, or at the last event by a
-    time. A seq inside a commit is refused, and the ones before and after it are named. Whatever the log gives is made
-    anew from it; what a faulty writer counted or linked wrongly is put in order, and it says what that was.
+    Creates NEW, which must not exist, from BACKUP; with --to, from its log up to a seq, or up to the last event by a
+    time. Refuses a seq inside a commit, and names the seqs around it. Rebuilds everything that is derived from the log.
+    Repairs what a faulty writer counted or linked wrongly, and lists the repairs.
     """
     with progress_bar("verifying the new store") as progress:
         made = recovered(backup, new, to=to, progress=progress)
@@ -271,11 +297,11 @@ def recover(backup: str, new: str, to: Moment) -> Output:
 
 @verb("move", click.argument("source", type=click.Path()), click.argument("target", type=click.Path()), opens=None)
 def move(source: str, target: str) -> Output:
-    """Move a memory to a server, or from there to a directory.
+    """Move a memory between a directory and a server.
 
-    SOURCE and TARGET are the path of a store and the address of a log, postgresql://… or nats://…, either way round, or
-    two addresses. Others may go on writing; once all is there, whoever writes to SOURCE is told where it went. A move
-    that was cut off goes on when it is called again.
+    SOURCE and TARGET are the path of a store and the address of a log (postgresql://… or nats://…), in either order, or
+    two addresses. Others can write meanwhile; once everything has moved, writes to SOURCE fail with an error that names
+    TARGET. To continue an interrupted move, run it again.
     """
     from refold.log.commits import shown_address
 
@@ -295,15 +321,15 @@ _PORT_MAX = 65_535
     "http_port",
     type=click.IntRange(0, _PORT_MAX),
     metavar="PORT",
-    help="Serve HTTP on 127.0.0.1; 0 takes a free port.",
+    help="Serve HTTP on this port of 127.0.0.1 instead of stdio; 0 picks a free port.",
 )
-@click.option("--conversation", metavar="ID", help="The one conversation that is served.  [default: one per session]")
-@click.option("--project", metavar="NAME", help="The one project that is served.  [default: the conversation's]")
-@click.option("--profile", default="default", metavar="NAME", help="The profile that is served.")
-@click.option("--journal", default="default", metavar="NAME", help="The journal that is served.")
-@click.option("--skills", is_flag=True, help="Offer the skills of this directory and of the user as a tool, too.")
-@click.option("--library", metavar="NAME", help="The library of what was learned, with --skills.  [default: default]")
-@click.option("--readonly", is_flag=True, help="Offer only what leaves no trace.")
+@click.option("--conversation", metavar="ID", help="Serve only this conversation.  [default: one per session]")
+@click.option("--project", metavar="NAME", help="Serve only this project.  [default: the conversation's]")
+@click.option("--profile", default="default", metavar="NAME", help="The profile to serve.")
+@click.option("--journal", default="default", metavar="NAME", help="The journal to serve.")
+@click.option("--skills", is_flag=True, help="Also offer the skills of this directory and of the user as a tool.")
+@click.option("--library", metavar="NAME", help="With --skills, the library of learned skills.  [default: default]")
+@click.option("--readonly", is_flag=True, help="Offer only what records nothing.")
 @click.option(
     "--conversation-by-model", "asks_model", is_flag=True, help="Let the model name the conversation of a call."
 )
@@ -319,18 +345,20 @@ def mcp_command(
     readonly: bool,
     **bound: Any,
 ) -> None:
-    """Serve a store by the Model Context Protocol.
+    """Serve a store over the Model Context Protocol.
 
-    Serves tools, resources and prompts to one client over stdin and stdout, or with --http to any number of them on
-    this machine. The store is created if it is not there. Which conversation is meant says this command or the session,
-    never the model, unless --conversation-by-model lets it. Clients that speak the protocol of 2026 over HTTP have no
-    sessions and share one conversation, unless their hosts name others in _meta.
+    Serves tools, resources and prompts to one client over stdin and stdout, or with --http to any number of clients on
+    this machine. Creates the store if it does not exist, unless --readonly is given.
+
+    The conversation is the one given here or that of the client's session; the model cannot choose it, unless
+    --conversation-by-model is given. HTTP clients that speak the 2026 version of the protocol have no sessions and
+    share one conversation, unless their hosts name others in _meta.
     """
     from refold.mcp import check_installed, serve
     from refold.mcp.resources import Binding
 
     if library is not None and not skills:
-        raise click.UsageError("--library names where skills were learned; give --skills, too")
+        raise click.UsageError("--library is for learned skills; give --skills too")
     check_installed()  # Before a store is created in vain.
     with (reading if readonly else opened)(db, embedder=embedder) as memory:
         if skills:
@@ -345,16 +373,16 @@ def mcp_command(
 
 
 @cli.command("demo")
-@click.option("--db", metavar="PATH", help="Keep the store there; it must be new. REFOLD_DB is not read here.")
-@click.option("--plain", is_flag=True, help="Without colour, on terminals too.")
-@click.option("--cluster", is_flag=True, help="Three servers keep the log, and one is killed; needs a nats-server.")
+@click.option("--db", metavar="PATH", help="Keep the demo's store at PATH, which must be new. REFOLD_DB is ignored.")
+@click.option("--plain", is_flag=True, help="Print without colour, even on a terminal.")
+@click.option("--cluster", is_flag=True, help="Keep the log on three servers and kill one of them; needs nats-server.")
 @json_option
 @click.pass_context
 def demo_command(context: click.Context, *, db: str | None, plain: bool, cluster: bool, as_json: bool) -> None:
-    """See in a minute what it is for.
+    """Show in a minute what refold is for.
 
-    An agent forgets what it was told and fails. The log says when and why; in a fork from before that, it remembers and
-    answers. At last a writer is killed, and a replay proves that nothing was lost.
+    An agent forgets what it was told and fails. The log shows when and why; in a fork from before that point, the agent
+    remembers and answers. Finally a writer is killed, and a replay proves that nothing was lost.
     """
     import tempfile
 
@@ -363,7 +391,7 @@ def demo_command(context: click.Context, *, db: str | None, plain: bool, cluster
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="refold-demo-")))
         if cluster:
             if db is not None:
-                raise click.UsageError("--cluster keeps its log on servers of its own; leave --db out")
+                raise click.UsageError("--cluster keeps its log on its own servers; leave --db out")
             from refold.cli import cluster_demo
 
             facts = cluster_demo.demonstrate(place, console)

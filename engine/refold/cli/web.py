@@ -20,32 +20,32 @@ _PORT_DEFAULT = 8_717
     type=click.IntRange(0, _PORT_MAX),
     default=_PORT_DEFAULT,
     metavar="PORT",
-    help="The port; 0 takes a free one.",
+    help="The port to listen on; 0 picks a free one.",
 )
 @click.option(
     "--host",
     default="127.0.0.1",
     metavar="HOST",
-    help="The address to listen on; one that others reach needs --token.  [default: this machine alone]",
+    help="The address to listen on; one that other machines can reach needs --token.",
 )
 @click.option(
     "--token",
     envvar="REFOLD_WEB_TOKEN",
     show_envvar=True,
     metavar="TOKEN",
-    help="Answer only those who know it, of at least 16 characters; better given by its variable.",
+    help="Require this token of at least 16 characters; better set in the environment than given here.",
 )
-@click.option("--write", "writes", is_flag=True, help="Let the pages and REST change the memory.")
+@click.option("--write", "writes", is_flag=True, help="Let the pages and the REST API change the memory.")
 @click.option(
     "--skills",
     "directory",
     type=click.Path(exists=True, file_okay=False),
-    help="Show the skills in files of this project's directory and of the user, too.",
+    help="Also show the skill files of this project directory and of the user.",
 )
 @click.option(
     "--reports",
     type=click.Path(exists=True, file_okay=False),
-    help="Show the reports of refold bench --json that are in this directory.",
+    help="Show the reports of `refold bench --json` in this directory.",
 )
 @embedder_option
 @db_option
@@ -60,10 +60,11 @@ def web_command(
     embedder: "Embedder | None",
     db: str,
 ) -> None:
-    """Serve pages to look at a store, and REST under /api/.
+    """Serve web pages and a REST API to inspect a store.
 
-    They are served to this machine alone unless --host is given, and change nothing unless --write is given. Shows
+    Listens on this machine only unless --host is given, and changes nothing unless --write is given. The pages show
     sessions through time, searches with the signals of their scores, memories, skills, boards, and the store itself.
+    The REST API is under /api/.
     """
     from refold.cli.doctor import examine
     from refold.skills import SkillRoots

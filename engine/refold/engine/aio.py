@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from refold.engine.batch import Batch, collecting
-from refold.engine.engine import Engine
+from refold.engine.engine import Engine, watch
 from refold.engine.origin import ACTING
 from refold.engine.transaction import Deferred
 from refold.errors import StoreBusy, StoreError, WrongVersion
@@ -67,8 +67,9 @@ class _Thread:
     """The thread that calls into the engine for all loops; the first call starts it."""
 
     def __init__(self) -> None:
-        self._is_closed = False
-        self._executor = self._new_executor()
+        self._executor: ThreadPoolExecutor | None = self._new_executor()
+        """``None`` once the thread is closed."""
+        watch(self)
 
     def _new_executor(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(1, thread_name_prefix="refold-aio")
@@ -76,20 +77,38 @@ class _Thread:
     def run(self, loop: asyncio.AbstractEventLoop, call: Callable[..., Any], *arguments: Any) -> "asyncio.Future[Any]":
         """Run a call on the thread and return a future of the loop for its result."""
         executor = self._executor
+        if executor is None:
+            return self._run_closed(loop, call, *arguments)
         try:
             return loop.run_in_executor(executor, call, *arguments)
         except RuntimeError as error:
-            if self._is_closed:
-                raise
+            if self._executor is None:  # Closed by another thread meanwhile.
+                return self._run_closed(loop, call, *arguments)
             # The call is already in the queue of an executor that has no thread and may never get one.
             if self._executor is executor:
                 self._executor = self._new_executor()
             raise StoreError(f"nothing was written: {NO_THREAD}") from error
 
+    def _run_closed(
+        self, loop: asyncio.AbstractEventLoop, call: Callable[..., Any], *arguments: Any
+    ) -> "asyncio.Future[Any]":
+        """Run a call on the loop's own thread: the engine is closed, so it raises ``Closed`` or has nothing to do."""
+        future: asyncio.Future[Any] = loop.create_future()
+        try:
+            future.set_result(call(*arguments))
+        except Exception as error:  # noqa: BLE001 - raised in the task that awaits the future
+            future.set_exception(error)
+        return future
+
+    def disown(self) -> None:
+        """Start no thread in a forked child, where every call raises ``Closed``, and the executor has no thread."""
+        self._executor = None
+
     def close(self) -> None:
         """Stop the thread once it is idle."""
-        self._is_closed = True
-        self._executor.shutdown(wait=False)
+        executor, self._executor = self._executor, None
+        if executor is not None:
+            executor.shutdown(wait=False)
 
 
 class _Loop:

@@ -83,7 +83,9 @@ class Batch:
 def active(engine: Engine) -> Batch | None:
     """Return the batch that this context has open on an engine, or ``None``."""
     for batch in OPEN.get():
-        if batch.engine is engine and not batch.is_over and (batch.held is None or batch.held() is not None):
+        # As `is_open`, without the call: every write inside a batch comes here.
+        is_entered = batch.engine is engine and batch.was_entered and not batch.is_over
+        if is_entered and (batch.held is None or batch.held() is not None):
             return batch
     return None
 

@@ -386,7 +386,7 @@ class StreamEviction:
         self._spared, self._spared_at = stream, self._streams.events_loaded
 
     def _is_spared(self, stream: Stream) -> bool:
-        """Return whether a stream is spared; a used one that takes most of the room is, unless another is."""
+        """Decide whether a stream is spared: a used one that takes most of the room is, unless another already is."""
         if stream.is_used and self._spared in (None, stream) and 2 * stream.weight > self._room:
             self._spare(stream)
         elif stream is self._spared and self._streams.events_loaded - self._spared_at > stream.held:

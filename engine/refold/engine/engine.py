@@ -14,6 +14,7 @@ from refold.errors import InvalidInput, StoreBusy, StoreError, StoreFull
 from refold.limits import HASH_KEY_BYTES, MEMORY_BYTES_DEFAULT, STORE_ID_BYTES
 from refold.log.commits import POSITION_KEY, Lag, is_address
 from refold.log.protocol import Displaced, Log, LogTurn, TurnLost, until_kept, write
+from refold.threads import FORKED
 
 if TYPE_CHECKING:
     from refold.engine.loader import Lens
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+
+_CLOSED: Final = "is closed; open the store again with Memory(path)"
 
 # Forking: a child process must not use its parent's engine, because LMDB and the locks belong to the parent.
 
@@ -221,14 +224,14 @@ class Engine:
                 log.close()
             finally:
                 # Not through `refuse`: a signal can end a Python function before its first line.
-                self.reader.closed, self.reader.is_writable = "is closed", False
+                self.reader.closed, self.reader.is_writable = _CLOSED, False
         else:
             self._subscriptions = None
 
     def disown(self) -> None:
         """Refuse all further use: LMDB and the locks belong to the process that forked this one."""
         self._is_disowned = True
-        self.reader.refuse("belongs to the process that forked this one")
+        self.reader.refuse(FORKED)
         self.reader.index.disown()
         if self._subscriptions is not None:
             self._subscriptions.disown()

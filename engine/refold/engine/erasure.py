@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 import msgspec
 
@@ -28,7 +28,8 @@ from refold.engine.reader import (
     checked_time,
     record_at,
 )
-from refold.engine.scan import Sought, seqs_with
+from refold.engine.scan import Sought, events_with, seqs_with
+from refold.engine.spellings import strings_of
 from refold.engine.streams import (
     APPLIED_KEY,
     STORE_STREAM,
@@ -47,8 +48,18 @@ from refold.engine.streams import (
 )
 from refold.engine.transaction import CommitSeed, Group, Mutation, build_commit
 from refold.entry import MemoriesRecalled
-from refold.errors import InvalidInput, StoreCorrupt, StoreError
-from refold.event import FLAG_BASE, FLAG_ERASED, Erased, Event, Forked, Restored, SnapshotNamed, unpack_json
+from refold.errors import InvalidInput, StoreError
+from refold.event import (
+    FLAG_BASE,
+    FLAG_ERASED,
+    Erased,
+    Event,
+    Forked,
+    Recorded,
+    Restored,
+    SnapshotNamed,
+    StateImported,
+)
 from refold.limits import (
     ERASED_SEQS_COUNT,
     HASH_BYTES,
@@ -60,11 +71,12 @@ from refold.limits import (
 )
 from refold.log.protocol import LogTurn, Row, TurnLost, scan, until_kept
 from refold.log.record import SEQ, Sealed, digest_of, erased_from
+from refold.message import MessageAppended, MessageReplaced, messages_of
 from refold.results import Receipt
 from refold.views.board import BOARD, NODE_ID, PROJECT_ID, node_board
 from refold.views.session import ContextShown, MemoriesExtracted
 from refold.views.store import ERASED_PREFIX, ContextHashed
-from refold.views.window import MessagesRecalled
+from refold.views.window import WINDOW, MessagesRecalled, WindowSummarized
 
 # Markers that an erasure searches for afterwards: every text and value of the erased bodies, nested ones included.
 # Pure.
@@ -81,38 +93,13 @@ def markers_of(events: Iterable[Event]) -> set[bytes]:
         structural = fold.STRUCTURAL[type(event)]
         for field in event.__struct_fields__:
             if field not in event.bookkeeping:
-                (kept if field in structural else found).update(_strings(getattr(event, field)))
+                (kept if field in structural else found).update(strings_of(getattr(event, field)))
     return found - kept
 
 
 def telling(markers: Iterable[bytes]) -> set[bytes]:
     """Return the markers long enough to search for; outer zeros do not count, as empty pages are full of them."""
     return {marker for marker in markers if len(marker.strip(b"\0")) >= MARKER_BYTES_MIN}
-
-
-def _strings(value: object) -> Iterator[bytes]:
-    """Yield every string in a value: texts, byte strings, and strings in byte strings that are msgpack themselves."""
-    if isinstance(value, str):
-        yield value.encode()
-    elif isinstance(value, bytes):
-        yield value
-        yield from _strings(_unpacked(value))
-    elif isinstance(value, msgspec.Struct):
-        yield from _strings(msgspec.structs.astuple(value))
-    elif isinstance(value, Mapping):
-        for pair in cast("Mapping[object, object]", value).items():
-            yield from _strings(pair)
-    elif isinstance(value, (tuple, list)):
-        for item in cast("Iterable[object]", value):
-            yield from _strings(item)
-
-
-def _unpacked(packed: bytes) -> Any:
-    """Return the value that bytes hold as msgpack, or ``None`` if they hold something else, such as a vector."""
-    try:
-        return unpack_json(packed)
-    except (StoreCorrupt, TypeError, RecursionError):
-        return None
 
 
 # The reach of an erasure: derived events, forks of erased streams, and every state that may hold erased data.
@@ -142,7 +129,7 @@ class Plan(NamedTuple):
     renamed: dict[int, str]
     """Number of a stream -> its new name."""
     naming: list[int]
-    """Events that are kept although they name erased ones."""
+    """Events that are kept although they name an erased conversation, or are on its board."""
 
 
 def planned(
@@ -156,11 +143,16 @@ def planned(
 ) -> Plan:
     """Return the plan to erase the given events; with ``derived``, also what names them or was derived from either.
 
-    Hashes of contexts count as derived from everything that those contexts may have shown.
+    A summary of messages counts as derived from each of them, and the hashes of a context from everything that it may
+    have shown.
     """
     reached = set[int]()
     if derived:
         reached = mentioned | _derived_from(engine, seqs | mentioned)
+        fresh = seqs | reached
+        while summaries := _summaries_of(engine, fresh, known):
+            fresh = (summaries | _derived_from(engine, summaries)) - seqs - reached
+            reached |= fresh
         shown = _showable(engine, seqs | reached)
         reached |= _hashes_of(engine, affected(engine, shown, known) | dict.fromkeys(renamed, 1))
     naming = unerased(engine, mentioned - seqs - reached)
@@ -179,6 +171,68 @@ def _derived_from(engine: Engine, seqs: Iterable[int]) -> set[int]:
                 found.add(seq)
                 waiting.append(seq)
     return found
+
+
+class _Contribution(NamedTuple):
+    """Messages that a summary can be made of, or the content of one: the seqs where they came and of the event."""
+
+    came: int
+    seq: int
+    ids: tuple[str, ...]
+
+
+_CONTRIBUTING: Final = frozenset(fold.TAGS[kind] for kind in (MessageAppended, MessageReplaced, StateImported))
+
+
+def _summaries_of(engine: Engine, seqs: Collection[int], known: Sequence[Base]) -> set[int]:
+    """Return the seqs of the summaries that were made of messages of the events at the seqs.
+
+    A summary cites no messages, because it can be of many thousands. It cites the summary that it builds on.
+    """
+    if fold.TAGS[WindowSummarized] not in engine.reader.tags:
+        return set()
+    contributions = sorted(_contributions(engine, sorted(seqs)))
+    if not contributions:
+        return set()
+    begins = affected(engine, sorted(each.seq for each in contributions), known)
+    found = seqs_with(engine.reader, Sought((), (WindowSummarized,)), after=contributions[0].came)
+    reached = set[int]()
+    for page in pages(found):
+        numbers = [each.number for each in engine.reader.log.events_at(page)]
+        for number, recorded in zip(numbers, engine.reader.loader.recorded(page), strict=True):
+            stamp = recorded.stamp
+            key = key_of(engine.reader.streams.branch_of(number), stamp.stream)
+            if _may_hold(engine, key, stamp.seq, begins) and _is_summary_of(engine, key, recorded, contributions):
+                reached.add(stamp.seq)
+    return reached
+
+
+def _contributions(engine: Engine, seqs: Sequence[int]) -> Iterator[_Contribution]:
+    for page in pages(seqs):
+        found = engine.reader.log.events_at(page)
+        own = [each.seq for each in found if fold.tag_of(each.array) in _CONTRIBUTING]
+        for recorded in engine.reader.loader.recorded(own):
+            event, stamp = recorded
+            came = event.origin if isinstance(event, MessageReplaced) else stamp.seq
+            yield _Contribution(came, stamp.seq, tuple(message.id for message in messages_of(recorded)))
+
+
+def _is_summary_of(engine: Engine, key: str, recorded: Recorded, contributions: Sequence[_Contribution]) -> bool:
+    """Return whether a summary includes one of the messages: those behind the last summary that had left the window."""
+    event, stamp = recorded
+    assert isinstance(event, WindowSummarized), event
+    until = bisect_right(contributions, event.origin, key=lambda each: each.came)
+    if not until:
+        return False
+    after, live = engine.reader.read(key, _summarized_and_live, stamp.seq - 1)
+    begin = bisect_right(contributions, after, 0, until, key=lambda each: each.came)
+    return any(each.seq < stamp.seq and not live.issuperset(each.ids) for each in contributions[begin:until])
+
+
+def _summarized_and_live(state: fold.State) -> tuple[int, frozenset[str]]:
+    """Return the seq up to which messages need no summary, and the ids of those in the window."""
+    window = state.part(WINDOW)
+    return window.summarized, frozenset(message.id for message in window.live())
 
 
 _NEVER_SHOWN: Final = frozenset(
@@ -360,13 +414,12 @@ def own_seqs(engine: Engine, number: int) -> list[int]:
 
 def snapshots_of(engine: Engine, streams: Collection[int]) -> set[int]:
     """Return the seqs of the events that named states of the streams."""
-    found = set[int]()
-    branches = range(len(engine.reader.loader.branches()) + 1)
-    for number in filter(None, (own_number(engine, branch, STORE_STREAM) for branch in branches)):
-        for event, stamp in engine.reader.loader.recorded(own_seqs(engine, number)):
-            if isinstance(event, SnapshotNamed) and event.base_stream in streams:
-                found.add(stamp.seq)
-    return found
+    return {
+        stamp.seq
+        for branch in range(len(engine.reader.loader.branches()) + 1)
+        for event, stamp in events_with(engine.reader, Sought((), (SnapshotNamed,)), branch=branch, stream=STORE_STREAM)
+        if cast("SnapshotNamed", event).base_stream in streams
+    }
 
 
 def affected(engine: Engine, seqs: Sequence[int], bases: Sequence[Base]) -> dict[int, int]:
@@ -403,17 +456,17 @@ def _reach_by_branches(engine: Engine, found: dict[int, int]) -> None:
 
 
 BEYOND_REACH: Final = (
-    "exports and backups that were made before",
+    "exports and backups made earlier",
     "snapshots that were handed out as bytes",
-    "what callers, subscribers and models were given",
-    "what was made of it and names neither its events as sources nor the conversation",
-    "files of a mirror until it runs next, and skills that were written as files",
+    "copies that callers, subscribers and models received",
+    "derived data that names neither its events as sources nor the conversation",
+    "files of a mirror until its next run, and skills written to files",
     "the RAM of other processes that have the store open, until each reads or writes again",
-    "blocks that the file system or the disk keeps of files that are gone",
+    "blocks of deleted files that the file system or the disk still keeps",
 )
 
 
-ON_A_SERVER: Final = "the server's own logs of writes, its replicas' included, and its backups, until they are gone"
+ON_A_SERVER: Final = "the write logs of the server and its replicas, and its backups, until they are deleted"
 """Also beyond reach, for a log on a server."""
 
 

@@ -208,7 +208,7 @@ class FoldCheck:
             del self._streams[number]
 
     def _compare_row(self, number: int, stream: _Stream, seq: int, version: int) -> None:
-        """Record a checkpoint row as correct if it is the state at its seq and names the events since a kept one."""
+        """Record a row as correct if it holds the state at its seq and names the events since the last kept row."""
         stream.rows -= 1
         stream.row = seq
         key = number_key(number) + SEQ.pack(seq)

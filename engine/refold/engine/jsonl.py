@@ -116,6 +116,12 @@ class Line(Struct, frozen=True, omit_defaults=True):
     """The name of the fork of the memory that the event belongs to, empty in the main line."""
 
 
+class Foot(Struct, frozen=True):
+    """The last line of an export: the digest of all lines before it."""
+
+    sha256: str
+
+
 class Numbers(NamedTuple):
     """Lookups from the names in lines to numbers; an unknown name raises ``KeyError``."""
 
@@ -126,6 +132,8 @@ class Numbers(NamedTuple):
 
 _LINE: Final = msgspec.json.Decoder(Line)
 _HEAD: Final = msgspec.json.Decoder(Head)
+_FOOT: Final = msgspec.json.Decoder(Foot)
+_FOOT_START: Final = b'{"sha256"'
 
 
 def head_of(line: bytes) -> Head:
@@ -151,6 +159,27 @@ def line_of(line: bytes, number: int) -> Line:
         raise InvalidInput(
             f"line {number} is not an event of a refold export ({error}); export again, or mend the line"
         ) from error
+
+
+def is_foot(line: bytes) -> bool:
+    """Return whether a line ends an export."""
+    return line.startswith(_FOOT_START)
+
+
+def check_foot(line: bytes, digest: str, number: int) -> None:
+    """Raise ``InvalidInput`` unless the last line of an export has the digest of the lines before it, in hex."""
+    try:
+        expected = _FOOT.decode(line).sha256
+    except checks.UNDECODABLE as error:
+        raise InvalidInput(
+            f"line {number} is not the digest of a refold export ({error}); export again, the file was changed"
+        ) from error
+    if expected != digest:
+        raise InvalidInput(
+            f"line {number} says that the SHA-256 of the lines before it is {checks.shown(expected)}, and it is "
+            f"{digest}: the file was changed after it was exported; export again, or remove that line to load the file "
+            f"as it is"
+        )
 
 
 def event_to_json(event: Event, names: Names, *, erased: bool) -> dict[str, Any]:
@@ -504,7 +533,7 @@ def _contents(event: Event, *, is_erased: bool) -> Iterator[str]:
 
 
 def _fields(event: Event) -> Iterator[str]:
-    """Check every field: numbers are finite, in range and, except in times, not negative; texts are not too long."""
+    """Check every field: floats are finite, integers in range and only times negative, texts valid and not too long."""
     rows: list[Struct] = [event]
     if isinstance(event, StateImported):
         rows += [*event.messages, *event.bodies]

@@ -167,7 +167,7 @@ class Reader:
         self.state_lock = threading.RLock()
         self.index = LazyIndex(self._new_index)
         self.closed = ""
-        """Why this log can no longer be used; empty while it can."""
+        """Why the memory can no longer be used, with the next step; empty while it can."""
         self.new_id = Ids(random_bytes).new
         self.is_writing = False
         """Whether this process is between the start of its turn at the log and the fold of what it wrote."""
@@ -244,13 +244,13 @@ class Reader:
         return bool(self.closed)
 
     def refuse(self, reason: str) -> None:
-        """Refuse all further use, for a reason that follows "this memory": "belongs to another process"."""
+        """Refuse all further use; the reason, with the next step, follows "this memory" in the error."""
         self.closed, self.is_writable = reason, False
 
     def check_open(self) -> None:
         """Raise ``Closed`` after ``close``; if RAM holds no valid state, read the log again."""
         if self.closed:
-            raise Closed(f"this memory {self.closed}; open the store again with Memory(path)")
+            raise Closed(f"this memory {self.closed}")
         if self.is_torn or self.streams.is_torn:
             with self.state_lock:
                 if self.is_torn or self.streams.is_torn:
@@ -542,7 +542,7 @@ class Reader:
             yield from page
 
     def bounds(self, branch: int, until: int) -> dict[int, int] | None:
-        """Return, by branch, the seq up to which its events count in ``branch``; ``None`` if there is only one."""
+        """Return, by branch, the seq up to which its events count in ``branch``; ``None`` if nothing was forked."""
         with self.state_lock:
             self.check_open()
             return self.streams.bounds(branch, until) if branch or self.loader.branches() else None

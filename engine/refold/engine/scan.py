@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from refold import fold
 from refold.engine.reader import Reader, record_at
-from refold.engine.streams import Stream, key_of, records_of, reports_damage
+from refold.engine.spellings import Spelling
+from refold.engine.streams import Stream, key_of, records_of, records_through, reports_damage
 from refold.event import Event, Forked, Recorded, Restored
 from refold.limits import PAGE_EVENTS
 from refold.log.record import Record
@@ -33,7 +34,7 @@ class Sought(NamedTuple):
 
 
 class Start(NamedTuple):
-    """A state that a stream continued from: the seq of the event that says so, the key of its base, and its seq."""
+    """A state that a stream continued from: the seq of the event that says so, and the base's stream key and seq."""
 
     seq: int
     key: str
@@ -155,9 +156,21 @@ def seqs_with(reader: Reader, sought: Sought, *, after: int = 0) -> list[int]:
     tags = frozenset(fold.TAGS[event_type] for event_type in sought.types)
     return [
         record.first_seq + place
-        for record in records_of(reader.log, after, reader.current_head())
+        for record in records_through(reader.log, after, reader.current_head())
         if tags or sought.flags or any(text in record.packed for text in sought.texts)
         for place in sorted(_places(record, range(record.count), sought.texts, tags, sought.flags))
+    ]
+
+
+@reports_damage
+def seqs_spelling(reader: Reader, spelling: Spelling) -> list[int]:
+    """Return the seqs of the events with a string that contains a text in any spelling, in every branch."""
+    return [
+        record.first_seq + place
+        for record in records_through(reader.log, 0, reader.current_head())
+        if spelling.may_be_in(record.packed)
+        for place, array in enumerate(record.arrays)
+        if spelling.is_in(array)
     ]
 
 

@@ -39,7 +39,7 @@ LEFT_OUT: Final = fold.Unknown((), 0, b"")
 """Folded in place of an event that is left out: into nothing."""
 
 STARTING: Final = (ConversationOpened, Forked, Restored, StateImported, ForkDropped)
-"""The events that a conversation is based on; none of them is left out by itself."""
+"""The events that begin a conversation, rebase it or drop it; none of them is left out by itself."""
 
 T = TypeVar("T")
 
@@ -215,7 +215,7 @@ class Track:
         self.windows: list[tuple[str, int, tuple[int, ...], tuple[int, ...]]] = []
         """Conversations whose window differs from the log's: since which seq, the seqs it lacks, and those it adds."""
         self.facts: dict[str, dict[str, Any]] = {}
-        """The memories of projects that differ from the log's; for the log, those that differ in any track."""
+        """Project -> its memories, if they differ from the log's; for the log's track, if they differ in any track."""
 
     def state_hash(self) -> str:
         """Return the state hash of the scenario."""

@@ -528,7 +528,7 @@ class Streams:
         seqs.append(seq)
 
     def known(self, key: str) -> Stream | None:
-        """Return the slot of a stream in RAM, or ``None``; needs no lock."""
+        """Return the slot that RAM holds for a stream, loaded or not, or ``None``; needs no lock."""
         return self._by_key.get(key)
 
     def find(self, key: str) -> Stream | None:
@@ -644,7 +644,7 @@ class Streams:
         return slot.base if not last and slot.base is not None else (slot.number, last)
 
     def numbers(self, slot: Stream) -> Iterator[int]:
-        """Yield the numbers of a stream's events: its own, then those that its branch inherited."""
+        """Yield the stream numbers that a stream's events have: its own, then those of the inherited streams."""
         while True:
             if slot.number:
                 yield slot.number

@@ -353,7 +353,7 @@ class Transaction(Draft):
         self.opened.add(key)
 
     def finds_open(self, key: str) -> bool:
-        """Return whether events rely on a stream that was already open: the first of them does not open it."""
+        """Return whether events rely on a stream that was open before this transaction: the first does not open it."""
         if key not in self.opened or key in self.openings or key not in self.places:
             return False
         return not isinstance(self.events[self.places[key][0]], fold.OPENING)
@@ -410,7 +410,10 @@ class Transaction(Draft):
             self.key_reads.setdefault(what, keys(state).prior(name))
 
     def decide(self, key: str, make: Decide) -> Event | None:
-        """Return the event of a decision; one on a key records that read alone, a blind one only if nothing changes."""
+        """Return the event of a decision.
+
+        A decision on a key records a read of that key alone, and a blind one does so only if nothing changes.
+        """
         if not isinstance(make, KeyDecision):
             return make(self.state(key))
         with self._reader.state_lock:

@@ -1,7 +1,7 @@
-"""Export and load: the whole log as JSONL, back into an empty store, and behind the head of one with events.
+"""Export and load: the whole log as JSONL, loaded into an empty store, or after the head of one with events.
 
-A load is checked to its last line before the first event is written. It is written in large transactions; one that is
-cut off leaves a marker, and loading the same file again goes on where it stopped.
+A load checks the file to its last line before it writes the first event. It writes in large transactions. An
+interrupted load leaves a marker, and loading the same file again resumes where it stopped.
 """
 
 from bisect import bisect_right
@@ -21,15 +21,19 @@ from refold.engine.jsonl import (
     JSONL_FORMAT,
     ExportCheck,
     ExportState,
+    Foot,
     Head,
     Line,
     Numbers,
+    check_foot,
     event_from_json,
     event_to_json,
     head_of,
+    is_foot,
     line_of,
 )
-from refold.engine.reader import TAGS_KEY, checked_time
+from refold.engine.reader import TAGS_KEY, Reader, checked_time
+from refold.engine.scan import Sought, events_with
 from refold.engine.streams import (
     STORE_STREAM,
     Names,
@@ -41,6 +45,7 @@ from refold.engine.streams import (
     reports_damage,
     rows_of,
 )
+from refold.engine.transaction import erased_count
 from refold.errors import InvalidInput, LimitExceeded, NotFound, StoreBusy, StoreCorrupt
 from refold.event import FLAG_BASE, FLAG_ERASED, FLAG_OCCURRED, BranchForked, Erased, Event, SnapshotNamed, moved_actor
 from refold.limits import DOCUMENT_BYTES_MAX, PAGE_EVENTS, SEED_BYTES
@@ -60,15 +65,16 @@ from refold.log.record import (
 )
 from refold.results import Loaded
 
-# Loading an export beside what a store already holds: the same events, as new ones behind the head.
+# Loading an export into a store that has events: the same events, as new ones after the head.
 #
-# Each gets a new seq, and the time of the load; when it happened is kept. Every seq that it names moves along.
-# Streams come in under their own names or under others, and never into one that is there. A load that is cut off
-# leaves a row that says where its events went, and loading the same file in the same way again goes on behind them.
+# Each event gets a new seq and the time of the load, but keeps the time at which it happened. The seqs that it names
+# are mapped to those here. Streams come in under their own or other names, and never into an existing stream, except
+# for the store's own. An interrupted load leaves a row that says where its events went, and loading the same file in
+# the same way resumes after them.
 
 
 class Ready(NamedTuple):
-    """A line that was checked, with its event and the number of its actor; what they name is that of the file."""
+    """A checked line, with its event and the number of its actor; seqs and names are those of the file."""
 
     line: Line
     event: Event
@@ -84,33 +90,33 @@ _NAME_FIELDS: Final = {
     **{kind: kind for kind in ("project", "conversation", "profile", "journal")},
     "session": "conversation",
 }
-"""Fields that hold the name of a stream, with its kind; a session may have a name that no stream has."""
+"""Fields that hold the name of a stream, with its kind; a session can have a name that no stream has."""
 
 _SEQ_FIELDS: Final = (*fold.SCALAR_SEQS, "base_seq")
 
 
 class SeqMap(msgspec.Struct, array_like=True):
-    """Where the events of a file went: runs of (first seq in the file, first seq here), and how many did so far."""
+    """The seqs here of a file's events: runs of (first seq in the file, first seq here), and the events so far."""
 
     events: int = 0
     runs: list[tuple[int, int]] = msgspec.field(default_factory=list[tuple[int, int]])
 
     def note(self, first_seq: int, count: int) -> None:
-        """Take note of where the next events go."""
+        """Record where the next events go."""
         first = self.events + 1
         if not self.runs or self.runs[-1][1] - self.runs[-1][0] != first_seq - first:
             self.runs.append((first, first_seq))
         self.events += count
 
     def seq(self, seq: int) -> int:
-        """Return the seq here of one in the file; 0 means none."""
+        """Return the seq here of an event in the file; 0 means none."""
         if not seq:
             return 0
         first, here = self.runs[bisect_right(self.runs, seq, key=itemgetter(0)) - 1]
         return seq - first + here
 
     def until(self, seq: int) -> "SeqMap":
-        """Return where those of the events went that are at or before a seq here."""
+        """Return the map of those events that are at or before a seq here."""
         runs = [run for run in self.runs if run[1] <= seq]
         if not runs:
             return SeqMap()
@@ -126,9 +132,9 @@ def join(
     rename: Mapping[str, str],
     progress: Progress | None,
 ) -> Loaded:
-    """Append the events of a file that was checked; no other thread commits in this process meanwhile.
+    """Append the events of a checked file; the caller keeps other threads of this process from committing.
 
-    Raises ``InvalidInput``, naming them, if streams of the file are in the store already.
+    Raises ``InvalidInput`` if streams of the file are in the store already, and names them.
     """
     count, streams = _counted(_without_branches(read()))
     names = _renamed(streams, rename)
@@ -146,14 +152,14 @@ def join(
             if progress is not None:
                 progress(seq_map.events, count)
     except BaseException:
-        # Whatever cut this off, an interrupt included: what is durable is what the log says.
+        # Whatever ended this, an interrupt included, the log alone tells which events are durable.
         engine.reload()
         raise
     return Loaded(count - known, len(streams))
 
 
 def checked_rename(rename: object) -> dict[str, str]:
-    """Return the names that a caller gives streams; each stays of its kind."""
+    """Return the names that a caller gives to streams; each keeps the kind of its stream."""
     if rename is None:
         return {}
     if not isinstance(rename, Mapping):
@@ -174,7 +180,7 @@ def checked_rename(rename: object) -> dict[str, str]:
 
 
 def _without_branches(ready: Iterable[Ready]) -> Iterator[Ready]:
-    """Return the events; ``InvalidInput`` where one speaks of a whole memory, which here is another one."""
+    """Yield the events; ``InvalidInput`` if one is about a whole memory, because this memory is a different one."""
     for each in ready:
         line, event, _ = each
         is_whole = isinstance(event, SnapshotNamed) and not event.base_stream
@@ -195,7 +201,7 @@ def _counted(ready: Iterable[Ready]) -> tuple[int, list[str]]:
 
 
 def _renamed(streams: Sequence[str], rename: Mapping[str, str]) -> dict[str, str]:
-    """Return the name here of each stream in the file; ``InvalidInput`` if two would have the same one."""
+    """Return the name here of each stream in the file; ``InvalidInput`` if two would get the same one."""
     names: dict[str, str] = {}
     owners: dict[str, str] = {}
     for stream in streams:
@@ -206,13 +212,13 @@ def _renamed(streams: Sequence[str], rename: Mapping[str, str]) -> dict[str, str
 
 
 def _joined(log: Log) -> dict[bytes, SeqMap]:
-    """Return where the events of every file went that was loaded beside others."""
+    """Return where the events of each file went that was loaded beside others, by a hash of the file and the names."""
     row = log.row("meta", _JOINED_KEY)
     return {} if row is None else msgspec.msgpack.decode(row, type=dict[bytes, SeqMap])
 
 
 def joined_until(log: Log, seq: int) -> Row:
-    """Return the row that says where the events of loaded files went, of a log that ends at a seq."""
+    """Return the row that says where the events of loaded files went, for a log that ends at a seq."""
     kept = {key: seq_map.until(seq) for key, seq_map in _joined(log).items()}
     kept = {key: seq_map for key, seq_map in kept.items() if seq_map.events}
     return "meta", _JOINED_KEY, msgspec.msgpack.encode(kept) if kept else None
@@ -232,7 +238,7 @@ def _refuse_taken(engine: Engine, names: Mapping[str, str]) -> None:
 
 
 def _pages(ready: Iterable[Ready]) -> Iterator[list[Ready]]:
-    """Return the events in pages of whole commands: what was written together is written together."""
+    """Yield the events in pages of whole commands, so that each command is written in one transaction."""
     page: list[Ready] = []
     for _, command in groupby(ready, key=lambda each: each.line.command):
         page.extend(command)
@@ -244,7 +250,7 @@ def _pages(ready: Iterable[Ready]) -> Iterator[list[Ready]]:
 
 
 class _Join:
-    """A load on its way: what it writes is folded like what another process wrote."""
+    """A load in progress; its events are folded like those of another process."""
 
     def __init__(self, engine: Engine, names: Mapping[str, str], seq_map: SeqMap, key: bytes) -> None:
         self._engine = engine
@@ -302,13 +308,13 @@ class _Page:
         self._slots: dict[str, Stream] = {}
         self._born: list[Stream] = []
         self._heads: dict[int, tuple[int, int]] = {}
-        """Number of a stream -> version and seq of its last event, those of this page included."""
+        """Number of a stream -> version and seq of its last event, including those of this page."""
         self._tags = set(engine.reader.tags)
         self._rows: list[Row] = []
         self.pending = Pending(engine.reader.head + 1, engine.reader.link, seed)
 
     def _slot(self, stream: str) -> Stream:
-        """Return the slot, here, of a stream of the file; a stream that begins gets the next number."""
+        """Return the slot here of a stream in the file; a new stream gets the next number."""
         slot = self._slots.get(stream)
         if slot is None:
             name, streams = self._names[stream], self._engine.reader.streams
@@ -333,7 +339,7 @@ class _Page:
             event,
             StreamHead(number, version, prev_seq),
             time_ns=self._time_ns,
-            # When it happened is what its line says: only the time of writing is a new one.
+            # The time at which it happened is that of its line; only the time of writing is new.
             occurred_ns=line.time_ns if line.occurred_ns is None else line.occurred_ns,
             command=self._seqs.seq(line.command),
             cause=self._seqs.seq(line.cause),
@@ -342,7 +348,7 @@ class _Page:
         )
 
     def _moved(self, line: Line, event: Event) -> Event:
-        """Return the event with the seqs, the stream and the project that it names as they are here."""
+        """Return the event with the seqs, the stream and the project that it names translated to those here."""
         changed: dict[str, Any] = {}
         for field in event.__struct_fields__:
             value = getattr(event, field)
@@ -358,13 +364,13 @@ class _Page:
         return msgspec.structs.replace(event, **changed)
 
     def all_rows(self) -> list[Row]:
-        """Return the rows of what the page adds."""
+        """Return the rows for everything that the page adds."""
         tags = msgspec.msgpack.encode(sorted(self._tags))
         return [*self._rows, *rows_of(self._born), ("meta", TAGS_KEY, tags)]
 
 
 class Pending:
-    """Events of an export on their way into records: those of one time together."""
+    """Events of an export that wait to be packed into records; those of the same time go together."""
 
     def __init__(self, first_seq: int, link: bytes, seed: bytes) -> None:
         self.link = link
@@ -373,9 +379,9 @@ class Pending:
         self._records: list[Sealed] = []
         self._time_ns = self._command = 0
         self._heads: dict[int, StreamHead] = {}
-        """Number of a stream -> its head before the events that wait, in their order."""
+        """Number of a stream -> its head before the waiting events, in their order."""
         self._waiting: list[tuple[int, int, int, int, int, bytes]] = []
-        """Number of the stream, mark, actor, cause, time and array of each event of the record to come."""
+        """Number of the stream, mark, actor, cause, time and array of each event in the next record."""
         self._is_dated = False
 
     def add(
@@ -390,7 +396,7 @@ class Pending:
         actor: int,
         erased: bool,
     ) -> None:
-        """Add an event; ``head`` is that of its stream before it, ``occurred_ns`` when it happened, if known."""
+        """Add an event; ``head`` is its stream's head before it, ``occurred_ns`` the time it happened, if known."""
         if self._waiting and time_ns != self._time_ns:
             self._pack()
         if not self._waiting:
@@ -435,11 +441,14 @@ _READ_BYTES: Final = 1 << 20
 _DIGEST_BYTES: Final = 32
 
 
-def export(engine: Engine, path: str, at: int | None) -> int:
-    """Write the events up to ``at`` to a file, which appears whole or not at all; return how many there were."""
+def export(engine: Engine, path: str, at: int | None, *, store_path: str | None, overwrite: bool) -> int:
+    """Write the events up to ``at`` to a file, which appears whole or not at all, and return their number.
+
+    Raises ``InvalidInput`` if the path lies in the store, or if there is a file at it and not ``overwrite``.
+    """
     until = engine.reader.current_head() if at is None else at
     try:
-        with building_file(path, "an export") as file:
+        with building_file(path, "an export", outside=store_path, overwrite=overwrite) as file:
             file.writelines(lines(engine, until))
     except OSError as error:
         raise disk_error(error, f"exporting to {path}", "give a path in a directory that is writable") from error
@@ -447,25 +456,56 @@ def export(engine: Engine, path: str, at: int | None) -> int:
 
 
 def lines(engine: Engine, until: int) -> Iterator[bytes]:
-    """Return the export's lines: its head, then every event up to ``until``, read in short pages."""
+    """Return the export's lines: its head, every event up to ``until``, read in short pages, and their digest."""
+    digest = sha256()
+    for line in _head_and_events(engine, until):
+        digest.update(line)
+        yield line
+    yield msgspec.json.encode(Foot(digest.hexdigest())) + b"\n"
+
+
+def _head_and_events(engine: Engine, until: int) -> Iterator[bytes]:
     yield msgspec.json.encode(Head(JSONL_FORMAT, engine.reader.store_id.hex(), until)) + b"\n"
-    names = engine.reader.names()
+    names, proofs = engine.reader.names(), _Proofs(engine.reader)
     link, after = NO_LINK, 0
     while after < until:
         with engine.reader.state_lock:
             engine.reader.check_open()
-            page, link, after = _page_of_lines(engine, names, link, after, until)
+            page, link, after = _page_of_lines(engine, names, proofs, link, after, until)
         yield from page
 
 
+class _Proofs:
+    """The digests that erasures left of records, by the seq of the record's last event; read again after another one.
+
+    The erasures of a store share its stream with an event for each context shown, so one read serves all records.
+    """
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._erased_count = 0
+        self._digests: dict[int, bytes] = {}
+
+    def of(self, seq: int) -> bytes | None:
+        """Return the digest of the record that ends at a seq."""
+        count = erased_count(self._reader)
+        if count != self._erased_count:
+            found = events_with(self._reader, Sought((), (Erased,)), stream=STORE_STREAM)
+            self._digests = dict(proof for event, _ in found for proof in cast("Erased", event).digests)
+            self._erased_count = count
+        return self._digests.get(seq)
+
+
 @reports_damage
-def _page_of_lines(engine: Engine, names: Names, link: bytes, after: int, until: int) -> tuple[list[bytes], bytes, int]:
-    """Return the lines of some records, the link behind them, and how far they reach."""
+def _page_of_lines(
+    engine: Engine, names: Names, proofs: _Proofs, link: bytes, after: int, until: int
+) -> tuple[list[bytes], bytes, int]:
+    """Return the lines of some records, the link after them, and the seq that they reach."""
     page: list[bytes] = []
     for record in records_of(engine.reader.log, after, min(after + PAGE_EVENTS, until)):
         is_intact = link_after(link, record.covered()) == record.link
         if record.was_erased_from:
-            is_intact &= _proofs(engine).get(record.last_seq) == record.digest()
+            is_intact &= proofs.of(record.last_seq) == record.digest()
         if not is_intact:
             raise StoreCorrupt(
                 f"the record that ends at seq {record.last_seq} is not what was written; run `refold verify`, and "
@@ -474,12 +514,6 @@ def _page_of_lines(engine: Engine, names: Names, link: bytes, after: int, until:
         page += _lines_in(names, record, until)
         link, after = record.link, min(record.last_seq, until)
     return page, link, after
-
-
-def _proofs(engine: Engine) -> dict[int, bytes]:
-    """Return the digest after the erasure of each record that was erased from, by the seq of its last event."""
-    recorded = engine.reader.events(STORE_STREAM, 0)
-    return dict(proof for event, _ in recorded if isinstance(event, Erased) for proof in event.digests)
 
 
 def _lines_in(names: Names, record: Record, until: int) -> Iterator[bytes]:
@@ -511,7 +545,7 @@ def _lines_in(names: Names, record: Record, until: int) -> Iterator[bytes]:
 
 
 class _CheckedLine(NamedTuple):
-    """A line that was checked, with its event."""
+    """A checked line, with its event."""
 
     line: Line
     event: Event
@@ -523,9 +557,9 @@ class _CheckedLine(NamedTuple):
 def load(
     engine: Engine, path: str, progress: Callable[[int, int], None] | None, rename: Mapping[str, str] | None = None
 ) -> Loaded:
-    """Load an export into an empty store, or go on with a load of the same file that was cut off.
+    """Load an export into an empty store, or resume an interrupted load of the same file.
 
-    Into a store with events, or under other names, its events come as new ones: ``target`` says how.
+    Into a store with events, or with renamed streams, the events are appended as new ones: see ``join``.
     """
     with engine.exclusive():
         engine.reader.check_writable()
@@ -549,14 +583,14 @@ def load(
 
 
 def _part(digest: bytes, head: int) -> bytes:
-    """Return the marker of a load that was cut off; it goes on only where nothing was appended since."""
+    """Return the marker of an interrupted load, which can resume only if nothing was appended since."""
     return b"part" + digest + SEQ.pack(head)
 
 
 def loaded_until(log: Log, seq: int) -> Row:
-    """Return the marker of a load into an empty store, for a log that is cut off at a seq: it may go on from there.
+    """Return the marker of a load into an empty store for a log that ends at a seq, so that it can resume there.
 
-    Where the file had fewer events, going on finds nothing left of it.
+    If the file had fewer events, resuming finds nothing left of it.
     """
     marker = log.row("meta", _LOAD_KEY)
     if seq >= log.head():
@@ -570,20 +604,25 @@ def _read(path: str) -> Iterator[Ready]:
 
 
 def _lines_of(file: BinaryIO, state: ExportState, check: ExportCheck | None = None) -> Iterator[_CheckedLine]:
-    """Return the lines of an export behind its head; each is on the state when the next one is asked for.
+    """Yield the lines of an export after its head; each is recorded in ``state`` before the next one.
 
-    Of an export that ends before the event of an erasure whose gaps it has, the last one is such an event. Raises
-    ``InvalidInput`` with the number of a line that is no event, or that ``check`` finds wrong.
+    If the export has erased events but ends before the event of their erasure, the last line is such an event. Raises
+    ``InvalidInput`` with the number of a line that is no event, or that ``check`` rejects.
     """
-    head_of(file.readline(DOCUMENT_BYTES_MAX))
+    raw = file.readline(DOCUMENT_BYTES_MAX)
+    head_of(raw)
+    digest = sha256(raw)
     numbers = Numbers(state.number, state.branches)
     last: Line | None = None
     for number in count(2):
         raw = file.readline(DOCUMENT_BYTES_MAX + 1)
-        if not raw:
+        if not raw or is_foot(raw):
+            if raw:
+                _check_end(file, raw, digest.hexdigest(), number)
             if last is not None and state.unexplained:
                 yield _erasure_behind(last, state)
             return
+        digest.update(raw)
         if len(raw) > DOCUMENT_BYTES_MAX:
             raise LimitExceeded(
                 f"line {number} is longer than DOCUMENT_BYTES_MAX = {DOCUMENT_BYTES_MAX:,} bytes; export again, no "
@@ -598,6 +637,14 @@ def _lines_of(file: BinaryIO, state: ExportState, check: ExportCheck | None = No
             yield ready
             state.note(line, ready.event)
             last = line
+
+
+def _check_end(file: BinaryIO, foot: bytes, digest: str, number: int) -> None:
+    check_foot(foot, digest, number)
+    if file.read(1):
+        raise InvalidInput(
+            f"line {number + 1} is behind the digest with which an export ends; export again, the file was changed"
+        )
 
 
 def _erasure_behind(last: Line, state: ExportState) -> _CheckedLine:
@@ -620,7 +667,7 @@ def _checked_line(line: Line, state: ExportState, numbers: Numbers, check: Expor
 
 
 def _checked(path: str) -> tuple[bytes, int, int]:
-    """Read the whole file once: return its digest, its events and its streams; ``InvalidInput`` for a bad line."""
+    """Check a whole file; return its digest and its numbers of events and streams; ``InvalidInput`` for a bad line."""
     try:
         with Path(path).open("rb") as file:
             head = head_of(file.readline(DOCUMENT_BYTES_MAX))

@@ -59,7 +59,7 @@ def any_stored(log: Log) -> bool:
 
 
 def stored(log: Log, model: Model, keys: Sequence[tuple[int, int]], *, is_dense: bool) -> dict[tuple[int, int], bytes]:
-    """Return the stored vectors by a model of messages, which are given by seq and place, in order.
+    """Return the packed vectors that are stored for messages by a model; messages are given by seq and place, in order.
 
     ``is_dense`` means that these are most of the messages between the first and the last.
     """

@@ -180,7 +180,7 @@ class Page(NamedTuple):
 
 
 _READ_EVENTS: Final = 4 * PAGE_EVENTS
-"""Number of events to read at a time: records are large, and a read costs more than one page is worth."""
+"""Number of events to read at a time: a read has a fixed cost, and one page is only a few of the large records."""
 
 
 class Walk:

@@ -505,7 +505,7 @@ class Writer:
         sizes: Sequence[int],
         bases: dict[int, fold.State | None],
     ) -> bool:
-        """Fold the events of one stream, in runs between which nothing else has to be done.
+        """Fold the events of one stream in runs, each of events between which nothing else has to be done.
 
         Returns whether a row of its state was started in between.
         """

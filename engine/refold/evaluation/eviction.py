@@ -56,9 +56,9 @@ class Trace(Struct, frozen=True):
 class Policy(Struct, frozen=True, kw_only=True):
     """How a window makes room.
 
-    - ``order``: what is evicted first. ``"least recalled"``: the piece that has gone longest without being new or
-      recalled. ``"least important"``: like ``"oldest"``, but a message of importance 1 stays for one more budget of
-      tokens, others for less. In any order, the newest group is evicted last.
+    - ``order``: what is evicted first. ``"least recalled"``: the piece that arrived, or was recalled, longest ago.
+      ``"least important"``: like ``"oldest"``, but a message of importance 1 stays for one more budget of tokens,
+      others for less. In any order, the newest group is evicted last.
     - ``groups``: tool calls and their outputs are evicted together, and an output whose call is gone is not admitted.
     - ``keeps_pinned``: pinned messages are never evicted; one that does not fit with the other pinned ones is refused.
     - ``pinned_roles``: roles that count as pinned.
@@ -476,8 +476,8 @@ def recommendation(results: Sequence[Eviction]) -> Recommendation | None:
 
 def _reason(each: Eviction, fifo: Eviction) -> str:
     regret, others = round(100 * (each.regret or 0.0)), round(100 * (fifo.regret or 0.0))
-    told = f"in {each.budget:,} tokens, {regret} of 100 things that were needed later had left the window before"
-    return told if each.policy == "fifo" else f"{told}; with fifo, {others}"
+    told = f"in {each.budget:,} tokens, {regret} % of what was needed later had left the window before"
+    return told if each.policy == "fifo" else f"{told}; with fifo, {others} %"
 
 
 def _measured(traces: Sequence[Trace], policy: Policy, budget: int) -> Iterator[Eviction]:

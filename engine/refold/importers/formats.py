@@ -19,7 +19,6 @@ from msgspec import Struct
 from refold import Message, checks
 from refold.errors import EmbeddingMismatch, InvalidInput, LimitExceeded
 from refold.limits import DOCUMENT_BYTES_MAX
-from refold.memory.wires import openai
 from refold.message import INJECTED_KEY, ORIGINAL_KEY
 
 
@@ -618,7 +617,8 @@ def _take_date(fields: Fields) -> int | None:
 
 def rendered(message: Message) -> Fields:
     """Return a message as it was imported: absent fields are absent, and null fields are null."""
-    (fields,) = openai([message])
+    values = ((field, getattr(message, field)) for field in FIELDS)
+    fields = {field: value for field, value in values if value is not None or field == "content"}
     exceptions = (message.metadata or {}).get(EXCEPTIONS_KEY)
     if isinstance(exceptions, dict):
         fields |= dict.fromkeys(_names(cast("Fields", exceptions).get("null")))

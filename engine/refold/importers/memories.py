@@ -349,7 +349,7 @@ def import_memories(
     memories = read_memories(path, format=name)
     head = memory.head
     messages = import_file(memory, path, format=LOCOMO.name).messages if name == LOCOMO.name else 0
-    # Reading these inside the batch would make it depend on conversations that other threads may continue.
+    # Reading these inside the batch would make it depend on conversations that other writers may continue.
     turns = {one.project: _turn_seqs(memory, f"{name}/{path.stem}/{one.project}") for one in memories if one.turns}
     projects: dict[str, Project] = {}
     added = 0

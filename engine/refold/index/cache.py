@@ -60,23 +60,25 @@ class IndexCache(Generic[S]):
 
         Evicts the least recently used indexes until the rest fit, but never the one that it returns.
         """
-        index = self._find(key)
-        if index is not None:
-            return index
-        with self._lock:
-            lock = self._locks.setdefault(key, threading.Lock())
-        leaving: list[S] = []
-        with lock:
+        while True:
             index = self._find(key)
-            if index is None:
-                index = fill()
-                cached = _Cached(index)
-                with self._lock:
-                    self._cached[key] = cached
-                    self._locks.pop(key, None)
-                    leaving = self._evict()
-        _close(leaving)  # Outside the lock, because closing an index can take other locks.
-        return index
+            if index is not None:
+                return index
+            with self._lock:
+                lock = self._locks.setdefault(key, threading.Lock())
+            with lock:
+                if self._locks.get(key) is not lock:  # Another thread has filled the index meanwhile, or failed to.
+                    continue
+                try:
+                    cached = _Cached(fill())
+                    with self._lock:
+                        self._cached[key] = cached
+                        leaving = self._evict()
+                finally:
+                    with self._lock:
+                        self._locks.pop(key, None)
+            _close(leaving)  # Outside the lock, because closing an index can take other locks.
+            return cached.index
 
     def _find(self, key: Hashable) -> S | None:
         with self._lock:

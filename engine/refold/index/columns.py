@@ -118,14 +118,13 @@ def normalised(vectors: Any, dimensions: int, *, count: int | None = None) -> Ar
     """Scale vectors, one in each line, to length 1, each independently of the others.
 
     `vectors` are raw float32 bytes, an array, or sequences of numbers. Raises `InvalidInput` for a vector that is
-    unreadable, not finite or zero, and for several vectors if there are not `count` of them; `EmbeddingMismatch` for
-    another dimension.
+    unreadable, not finite or zero, and if there are not `count` vectors; `EmbeddingMismatch` for another dimension.
     """
     lines = _lines(vectors, dimensions)
-    if len(lines) == 1:
-        return _one(lines)
     if count is not None and len(lines) != count:
         raise InvalidInput(f"{len(lines)} vectors where {count} is asked for; give {count} of {dimensions} numbers")
+    if len(lines) == 1:
+        return _one(lines)
     lengths = np.sqrt(np.sum(lines * lines, axis=1))
     # The square of a single-precision number cannot overflow in double precision, so a length is infinite or NaN only
     # if a number is not finite.

@@ -140,9 +140,10 @@ _PRESETS: Final = (
 RANKINGS: Final[Mapping[str, Ranking]] = MappingProxyType({ranking.name: ranking for ranking in _PRESETS})
 """The named rankings.
 
-- `"hybrid"`: the default; the best on both chats and long messages.
+- `"hybrid"`: the default; the best on long messages and facts, and on chats with a model's vectors.
 - `"window"`: the same weights of cosine and coverage, with a lighter stemmer and the default shapes, without questions.
-- `"lexical"`: without vectors, for texts that share words.
+- `"lexical"`: without vectors, for texts that share words; on chats, a little better than `"hybrid"` with the built-in
+  embedder.
 - `"seed"`: gives the same results as other programs with this formula.
 - `"browse"`: for an empty query.
 """

@@ -107,7 +107,7 @@ class Words:
 
 _GROUP_LETTERS: Final = 2
 _CHANGED_LETTERS_MAX: Final = 2
-"""More than the letters at the end of any stem that differ from its word; the first letter is always the same."""
+"""More than the number of final letters in which any stem differs from its word; the first letter never differs."""
 _WORD_BYTES: Final = 250
 
 
@@ -137,7 +137,7 @@ _ENDINGS_4: Final = _endings("ement ance ence able ible ment ant ent ism ate iti
 
 @lru_cache(_STEMS_MAX)
 def light(word: str) -> str:
-    """Remove the most common English ending of a word."""
+    """Remove the most common English endings from a word."""
     if not word.isascii():
         return word
     for suffix, replacement in _LIGHT_ENDINGS:
@@ -249,22 +249,22 @@ def question_share(text: str) -> float:
 # Words of everyday talk, which say little about a text's subject, in addition to the words that `terms_of` drops.
 
 _TALK: Final = (
-    "again all also am any anyone anything around away back bad because bit both bring buy call came care "
-    "certainly chance change cheap check come coming cool couldn couple course day days dear didn different doesn "
-    "doing don done down each easy else end enjoy enough even ever every everyone everything exactly excited "
-    "explain feel feeling few file fine first fix folks forget forward friend friends fun get getting give given "
-    "glad go going gone gonna good got great guess guys happen happened happy hard hear hello help here hey hi "
-    "home hope hour hours however idea instead interesting isn job keep kind know known last later least let life "
-    "like little ll long look looking looks lot lots love loved made make makes making many maybe mean means "
-    "might mind minute moment month months more morning most much must myself name need needed needs never new "
-    "next nice night now nothing off often oh ok okay old once one only open other over own part people perfect "
-    "perhaps person place please point possible pretty problem put quick quite rather re ready real really right "
-    "run said same saw say second see seem seems seen set show since small somebody someone something sometimes "
-    "soon sorry sort sound sounds start still stop stuff sure take taken takes talk talking tell ten thank thanks "
-    "thing things think third thought three time times today together tomorrow tonight took total tried true try "
-    "trying turn two until use used using usually ve very wait want wanted wants wasn way week weekend weeks "
-    "welcome well went weren while whole without won wonder wonderful work worked working works world worry wow "
-    "wrong yeah year years yes yesterday yet"
+    "again all also am any anyone anything around away back bad because bit both bring buy call came care certainly "
+    "chance change cheap check come coming cool couldn couple course day days dear didn different doesn doing don done "
+    "down each easy else end enjoy enough even ever every everyone everything exactly excited explain feel feeling few "
+    "file fine first fix folks forget forward friend friends fun get getting give given glad go going gone gonna good "
+    "got great guess guys happen happened happy hard hear hello help here hey hi home hope hour hours however hows "
+    "idea instead interesting isn job keep kind know known last later least let life like little ll long look looking "
+    "looks lot lots love loved made make makes making many maybe mean means might mind minute moment month months more "
+    "morning most much must myself name need needed needs never new next nice night nothing now off often oh ok okay "
+    "old once one only open other over own part people perfect perhaps person place please point possible pretty "
+    "problem put quick quite rather re ready real really recall remember remind right run said same saw say second see "
+    "seem seems seen set show since small somebody someone something sometimes soon sorry sort sound sounds start "
+    "still stop stuff sure take taken takes talk talking tell ten thank thanks thing things think third thought three "
+    "time times today together tomorrow tonight took total tried true try trying turn two until use used using usually "
+    "ve very wait want wanted wants wasn way week weekend weeks welcome well went weren whats whens wheres while whole "
+    "whos without won wonder wonderful work worked working works world worry wow wrong yeah year years yes yesterday "
+    "yet"
 )
 
 
@@ -310,17 +310,56 @@ def forms_of(term: str, stemmer: str) -> tuple[str, ...]:
     return _irregular_terms(stemmer).get(term, (term,))
 
 
-_ASKING: Final = frozenset(("how", "what", "when", "where", "which", "who", "whom", "whose", "why"))
+_ASKING: Final = frozenset(
+    (
+        *("how", "what", "when", "where", "which", "who", "whom", "whose", "why"),
+        *("hows", "whats", "whens", "wheres", "whos"),  # Typed without the apostrophe.
+    )
+)
+
+# In a question of everyday talk alone, the words that say which fact about a person it is for: what the person has, as
+# in "my name", and what the person is or does, as in "where do I work". In "how does it work" they say nothing.
+_OWNERS: Final = frozenset(("her", "his", "my", "our", "their"))
+_OWNED: Final = ("friend", "home", "job", "name", "work")
+_SUBJECTS: Final = frozenset(("he", "i", "she", "they", "we"))
+_DONE: Final = ("buy", "enjoy", "like", "love", "need", "old", "own", "want", "work")
+
+_CONTRACTION: Final = re.compile(r"\b\w+n['\u2019]t\b|(?<=\w)['\u2019](?:d|ll|m|re|s|ve)\b", re.IGNORECASE)
+
+
+def without_contractions(text: str) -> str:
+    """Return a text without the s of possessives, contracted verbs and contracted negations.
+
+    >>> without_contractions("What's my dog's name, and why don't I know it?")
+    'What my dog name, and why  I know it?'
+    """
+    return _CONTRACTION.sub("", text)
 
 
 def subject_of(text: str) -> str:
     """Return the words of a text without those of everyday talk.
 
     >>> subject_of("Thank you! When do we paint the kitchen again?")
-    'you when we paint the kitchen'
+    'you we paint the kitchen'
     """
     talk = talk_terms()
     return " ".join(word for word in words(text) if porter(word) not in talk)
+
+
+def fact_words(question: str) -> list[str]:
+    """Return the words of everyday talk that say which fact about a person a question is for.
+
+    >>> fact_words("What is my name?"), fact_words("Where do we work?"), fact_words("How does it work?")
+    (['name'], ['work'], [])
+    """
+    found = words(question)
+    known = frozenset(found)
+    terms = set[str]()
+    if known & _OWNERS:
+        terms |= set(map(porter, _OWNED))
+    if known & _SUBJECTS and known & _ASKING:
+        terms |= set(map(porter, _DONE))
+    return [word for word in found if porter(word) in terms]
 
 
 def asks(text: str) -> bool:

@@ -104,7 +104,7 @@ def _put_some(rows: Iterator[tuple[str, tuple[bytes, bytes]]], names: list[str],
 def rewrite(environment: Environment, changes: Changes) -> None:
     """Replace the data file with a clean copy, with ``changes`` applied; the caller holds its turn and prevents reads.
 
-    On failure the old file stays intact. Raises ``StoreFull`` if the copy does not fit even in the ballast's space.
+    On failure the old file stays intact. Raises ``StoreFull`` if the copy does not fit even with the ballast's space.
     """
     environment.check_writing()
     while True:

@@ -99,6 +99,11 @@ class Check(NamedTuple):
     next_step: str = ""
 
 
+MISSING_LOG: Final = Check(
+    "log", "bad", "there is no log of this name", "open it once to write, or give the address of another log"
+)
+
+
 class Replacement(NamedTuple):
     """New bytes for a commit, with the bytes they replace."""
 

@@ -20,7 +20,7 @@ from refold.limits import DELAY_MS_MAX, LMDB_KEY_BYTES_MAX, TAIL_BYTES_MAX
 from refold.log.lmdb_log import LmdbLog
 from refold.log.protocol import TABLES, Row, Table, write
 from refold.log.record import EventBytes, Record, Sealed, events_in
-from refold.threads import NO_THREAD, Bell, Worker
+from refold.threads import FORKED, NO_THREAD, Bell, Worker
 
 # The tail is the end of a log that is not on disk yet: commands in the order they were written.
 
@@ -183,8 +183,10 @@ class DelayedLog:
         _open_logs.add(self)
 
     def _check_usable(self) -> None:
-        if self._is_closed or os.getpid() != self._owner:
-            raise Closed("the store is closed, or belongs to the process that this one forked from; open it again")
+        if os.getpid() != self._owner:
+            raise Closed(f"the store {FORKED}")
+        if self._is_closed:
+            raise Closed("the store is closed; open it again with Memory(path)")
         if self._is_stale:
             with self._flushing, self._state:
                 if self._is_stale:

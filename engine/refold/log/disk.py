@@ -105,11 +105,15 @@ def _check_free(target: str, what: str, *, outside: str | None, may_be_empty: bo
     parent = os.path.dirname(target)
     if not os.path.isdir(parent):
         raise NotFound(f"the parent directory {parent} of {what} does not exist; create it first")
+    _check_outside(target, outside)
+    if os.path.lexists(target) and not (may_be_empty and os.path.isdir(target) and not os.listdir(target)):
+        raise InvalidInput(_taken(target, what, may_be_empty=may_be_empty))
+
+
+def _check_outside(target: str, outside: str | None) -> None:
     outside = outside and os.path.realpath(outside)
     if outside and os.path.commonpath((outside, target)) == outside:
         raise InvalidInput(f"{target} lies in the store at {outside}; give a path outside of it")
-    if os.path.lexists(target) and not (may_be_empty and os.path.isdir(target) and not os.listdir(target)):
-        raise InvalidInput(_taken(target, what, may_be_empty=may_be_empty))
 
 
 def _taken(target: str, what: str, *, may_be_empty: bool = False) -> str:
@@ -138,15 +142,17 @@ def _take_site(target: str, what: str) -> tuple[str, int]:
 
 
 @contextmanager
-def building_file(path: str, what: str) -> Generator[BinaryIO]:
+def building_file(path: str, what: str, *, outside: str | None = None, overwrite: bool) -> Generator[BinaryIO]:
     """Yield a file to fill; flush it and move it to the path if the block succeeds, else leave nothing behind.
 
-    A crash leaves a file next to the path, which the next builder for the same path takes over. Raises ``StoreBusy`` if
-    another builder uses the same path, and ``OSError``: ``FileExistsError`` if the path holds anything but a file.
+    ``outside`` is a directory that must not contain the path. A crash leaves a file next to the path, which the next
+    builder for the same path takes over. Raises ``InvalidInput`` if there is a file at the path, unless ``overwrite``
+    allows its replacement, ``StoreBusy`` if another builder uses the same path, and ``OSError``: ``FileExistsError`` if
+    the path holds anything but a file.
     """
     target = os.path.realpath(path)
-    if os.path.lexists(target) and not os.path.isfile(target):
-        raise FileExistsError(errno.EEXIST, "something is there that is not replaced", target)
+    _check_outside(target, outside)
+    _check_replaceable(target, overwrite=overwrite)
     site = _beside(target, PART_SUFFIX)
     flags = os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(_take(site, lambda: os.open(site, flags, 0o600), what), "wb") as file:
@@ -155,12 +161,22 @@ def building_file(path: str, what: str) -> Generator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
+            _check_replaceable(target, overwrite=overwrite)  # Filling the file can take minutes.
             os.replace(site, target)
         except BaseException:
             with suppress(FileNotFoundError):
                 os.unlink(site)
             raise
     flush(os.path.dirname(target))
+
+
+def _check_replaceable(target: str, *, overwrite: bool) -> None:
+    if not os.path.lexists(target):
+        return
+    if not os.path.isfile(target):
+        raise FileExistsError(errno.EEXIST, "something is there that is not replaced", target)
+    if not overwrite:
+        raise InvalidInput(f"{target} is there already; give a path where nothing is, or overwrite=True to replace it")
 
 
 @contextmanager
@@ -190,7 +206,7 @@ def unfinished_file(directory: str, prefix: str) -> Generator[tuple[int, str]]:
 
 @contextmanager
 def second_name(path: str, beside: str) -> Generator[str]:
-    """Give the file at a path a second name while another file takes its first; the name is removed after the block.
+    """Give the file at a path a second name, removed after the block, while another file takes its first.
 
     Raises ``StoreBusy`` if another process is doing the same.
     """

@@ -53,7 +53,7 @@ from refold.log.lmdb_file import (
     txnids_of,
 )
 from refold.log.protocol import Displaced, TurnLost
-from refold.threads import free_lock, uninterrupted
+from refold.threads import FORKED, free_lock, uninterrupted
 
 # The turnstile: a lock in front of LMDB's own, which a writer holds during its turn.
 #
@@ -786,10 +786,7 @@ def identity_at(path: str) -> tuple[int, int]:
     """Return the identity of the data file; ``StoreBusy`` if the parent had it open when it forked this process."""
     identity = file_at(path)
     if identity in _of_parent:
-        raise StoreBusy(
-            f"the process that forked this one had the store at {path} open; fork before it is opened, or start "
-            f"processes with 'spawn'"
-        )
+        raise StoreBusy(f"the store at {path} {FORKED}")
     return identity
 
 

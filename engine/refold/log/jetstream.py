@@ -25,6 +25,7 @@ from nats.js import JetStreamContext, api, errors
 
 from refold.errors import Closed, InvalidInput, StoreCorrupt, StoreError, StoreUnreachable, StoreVersion, logger
 from refold.log.commits import (
+    MISSING_LOG,
     PAGE_BYTES,
     Check,
     Disconnected,
@@ -175,6 +176,8 @@ class JetStreamCommits:
         self._client: Any = None
         self._jetstream: JetStreamContext
         self._consumer: Any = None
+        self._is_missing = False
+        """Whether the log did not exist when it was opened read-only."""
         try:
             self._call(partial(self._connect, place, readonly=readonly))
         except BaseException:
@@ -248,6 +251,7 @@ class JetStreamCommits:
         with suppress(errors.NotFoundError):
             await self._jetstream.stream_info(self._stream)
             return
+        self._is_missing = readonly
         if not readonly:
             await self._create(place.replicas)
 
@@ -304,7 +308,7 @@ class JetStreamCommits:
 
     def read(self, after: int) -> list[Numbered]:
         """Return the first commits after a number."""
-        return self._call(partial(self._read, after))
+        return [] if self._is_missing else self._call(partial(self._read, after))
 
     async def _read(self, after: int) -> list[Numbered]:
         until = time.monotonic() + _SECONDS
@@ -577,7 +581,7 @@ class JetStreamCommits:
 
     def checks(self) -> list[Check]:
         """Check the server, the replicas of the stream, and its messages."""
-        return self._call(self._checks)
+        return [MISSING_LOG] if self._is_missing else self._call(self._checks)
 
     async def _checks(self) -> list[Check]:
         info = await self._jetstream.stream_info(self._stream)
@@ -587,18 +591,18 @@ class JetStreamCommits:
         peers = (info.cluster.replicas if info.cluster else None) or []
         behind = [f"{peer.name} ({peer.lag or 0:,} behind)" for peer in peers if peer.offline or not peer.current]
         if behind:
-            step = "see why: until it has caught up, one more that fails stops all writes"
+            step = "find out why: until it catches up, one more failure stops all writes"
             found.append(Check("replicas", "warn", f"not current: {', '.join(behind)}", step))
         elif count == 1:
-            step = "run three servers and open it with ?replicas=3, or know that the log is lost with this one's disk"
-            found.append(Check("replicas", "warn", "there is one", step))
+            step = "run three servers and open it with ?replicas=3; with one, the log is lost with its disk"
+            found.append(Check("replicas", "warn", "there is only one", step))
         else:
             found.append(Check("replicas", "ok", f"{count} are current"))
         # For the stream as a whole. If one replica has silently lost messages, the chain reveals that when it is read.
         state, replaced = info.state, (await self._jetstream.stream_info(self._replaced)).state
         missing = state.last_seq - state.messages
         if state.lost or (missing and not replaced.messages):
-            step = "give the lead to another replica (`nats stream cluster step-down`), and wipe the one that had it"
+            step = "make another replica the leader (`nats stream cluster step-down`), and wipe the previous leader"
             found.append(Check("commits", "bad", f"{missing:,} of {state.last_seq:,} messages are missing", step))
         else:
             erased = f", {missing:,} of them erased" if missing else ""

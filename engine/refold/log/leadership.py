@@ -14,8 +14,8 @@ LEASE_SECONDS: Final = 1.5
 """The longest time allowed since a replica was in touch with the leader, and since the leader was last asked; the sum
 of both stays below the time after which an election begins."""
 PAUSE_SECONDS: Final = 0.2
-"""The pause between the two answers. Of 24 replaced leaders on two busy cores, the last old answer came 75 ms after the
-leader resumed."""
+"""The pause between the first answer and the second question. Among 24 leaders that were replaced, on two busy cores,
+the latest old answer came 75 ms after its leader had resumed."""
 AGAIN_SECONDS: Final = 0.02
 """The pause before the next question if there is no leader."""
 

@@ -74,7 +74,7 @@ def _replicas(monitors: Sequence[str], stream: str) -> tuple[list[Check], list[R
         try:
             replica = look(monitor, stream)
         except (OSError, HTTPException, LookupError, msgspec.DecodeError) as error:
-            step = "see whether the server runs, and that `http` in its configuration names this port"
+            step = "check that the server runs, and that `http` in its configuration names this port"
             away.append(Check("monitor", "bad", f"{monitor} does not answer: {error}", step))
         else:
             if replica is not None:
@@ -89,20 +89,24 @@ def _compared(found: Sequence[Replica], copies: int) -> list[Check]:
     head, least = max(each.last for each in found), min(each.missing for each in found)
     checks = list[Check]()
     if len(found) < copies:
-        step = "see why: one that has just been started has its copy again in a moment"
+        step = "find out why; a server that has just started needs a moment to get its copy back"
         checks.append(Check("copies", "warn", f"{len(found)} of {copies} servers have a copy of the log", step))
     for each in found:
         if each.missing > least:
             step = (
-                f"stop {each.server}, remove its copy from its store_dir and start it again: it fetches all from the "
-                f"others; until then do not let it lead"
+                f"stop {each.server}, remove its copy from its store_dir and start it again: it fetches everything "
+                f"from the others; do not let it lead until then"
             )
             lost = f"{each.server} has lost {each.missing - least:,} messages that the others have"
             checks.append(Check("copies", "bad", lost, step))
         elif each.last < head:
-            step = "see why: until it has caught up, one more that fails stops all writes"
+            step = "find out why: until it catches up, one more failure stops all writes"
             checks.append(Check("copies", "warn", f"{each.server} is {head - each.last:,} messages behind", step))
         if not each.syncs:
-            step = "set `sync_interval: always` under `jetstream` in its configuration, or a power cut may lose writes"
-            checks.append(Check("durability", "warn", f"{each.server} acknowledges before its disk has it", step))
+            step = (
+                "set `sync_interval: always` under `jetstream` in its configuration: else a power cut can lose writes"
+            )
+            checks.append(
+                Check("durability", "warn", f"{each.server} acknowledges writes before they are on disk", step)
+            )
     return checks or [Check("copies", "ok", f"{len(found)} servers have the same {head - least:,} messages")]

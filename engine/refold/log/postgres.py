@@ -21,6 +21,7 @@ from psycopg.sql import SQL, Identifier, Literal
 from refold.errors import Closed, InvalidInput, RefoldError, StoreCorrupt, StoreError, StoreFull, StoreUnreachable
 from refold.limits import CLOCK_SECONDS_MAX
 from refold.log.commits import (
+    MISSING_LOG,
     PAGE_BYTES,
     Check,
     Disconnected,
@@ -165,6 +166,8 @@ class PostgresCommits:
         """Return the log's number in the database, 0 if it is missing; unless ``readonly``, create what is missing."""
         if not readonly:
             self._make_tables(connection)
+        elif connection.execute(_HAS_TABLES).fetchone() != (True,):
+            return 0
         if not readonly and connection.execute(_FIND, (name,)).fetchone() is None:
             connection.execute("INSERT INTO refold.log (name) VALUES (%s) ON CONFLICT DO NOTHING", (name,))
         found = connection.execute(_FIND, (name,)).fetchone()
@@ -260,6 +263,8 @@ class PostgresCommits:
 
     def read(self, after: int) -> list[Numbered]:
         """Return the first commits after a number, in order and without a gap."""
+        if not self._log:
+            return []
         bounds = (self._log, after, _PAGE_COUNT, PAGE_BYTES)
         rows = self._call(lambda connection: connection.execute(_READ, bounds, binary=True).fetchall())
         found = [Numbered(number, bytes(packed)) for number, packed in rows]
@@ -358,8 +363,7 @@ class PostgresCommits:
                 return dict(cursor.execute(_FACTS, {"log": self._log}).fetchone() or {})
 
         if not self._log:
-            step = "open it once to write, or give the name of another log with ?log="
-            return [Check("log", "bad", "there is no log of this name", step)]
+            return [MISSING_LOG]
         facts = self._call(ask)
         apart = abs(facts["now"] - time.time())  # noqa: TID251 - compared with the server's, and never recorded
         found = [Check("server", "ok", f"PostgreSQL {facts['version']}")]
@@ -369,23 +373,23 @@ class PostgresCommits:
                 Check(name, "bad", f"{name} is off", step) if facts[name] == "off" else Check(name, "ok", facts[name])
             )
         if facts["data_checksums"] == "off":
-            step = "stop the server and run pg_checksums --enable, or a flipped bit of its disk is not seen"
+            step = "stop the server and run pg_checksums --enable; without it, corruption on its disk goes unnoticed"
             found.append(Check("checksums", "warn", "data_checksums is off", step))
         else:
             found.append(Check("checksums", "ok", "on"))
         if facts["standbys"]:
             found.append(Check("standbys", "ok", f"{facts['standbys']} are synchronous"))
         else:
-            step = "set up a synchronous standby, or know that the log is lost with this server's disk"
+            step = "set up a synchronous standby; without one, the log is lost with this server's disk"
             found.append(Check("standbys", "warn", "no standby is synchronous", step))
         if (facts["commits"], facts["last"]) == (facts["head"], facts["head"]):
             found.append(Check("commits", "ok", f"all {facts['head']:,} are there"))
         else:
-            message = f"{facts['commits']:,} are there, the last of them {facts['last']:,}, of {facts['head']:,}"
+            message = f"{facts['commits']:,} of {facts['head']:,} are there, and the last is {facts['last']:,}"
             found.append(Check("commits", "bad", message, "restore the server from its backup"))
         if apart > CLOCK_SECONDS_MAX:
-            step = "let both clocks be set by NTP: times of events come from the machines that write"
-            found.append(Check("clock", "warn", f"the server's clock is {apart:,.1f} s away from this one", step))
+            step = "sync both clocks with NTP: the times of events come from the machines that write them"
+            found.append(Check("clock", "warn", f"the server's clock is {apart:,.1f} s off this machine's", step))
         else:
             found.append(Check("clock", "ok", f"within {CLOCK_SECONDS_MAX} s of this machine's"))
         return found

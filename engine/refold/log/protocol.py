@@ -40,8 +40,8 @@ class Found(NamedTuple):
 class TurnLost(StoreBusy):
     """The turn was lost to another writer, and nothing was written; take another turn.
 
-    For example, another process committed while this one made room or replaced the file in an erasure, or another
-    machine appended first.
+    For example, another process committed while this one made room, another process replaced the file in an erasure,
+    or another machine appended first.
     """
 
 

@@ -699,7 +699,7 @@ class ReplicaFiles:
                 for numbered in page:
                     after, commit = numbered.number, unpack(numbered, log.commits.name)
                     if after > log.position:
-                        # Another machine is erasing: the server already has less than this copy, which stays as it is.
+                        # Another machine erases: the server has less than this copy, which is not caught up here.
                         erased.update(last for last, _ in commit.erased)
                     elif unknown := {last for last, packed in commit.records if not _is_known(log, last, packed)}:
                         differing[after] = unknown

@@ -118,7 +118,7 @@ class Attribute(Generic[R]):
 
 
 async def _prepared(call: PreparedCall[R], ask: Callable[[], Awaitable[R]]) -> R:
-    """Call ``ask`` until ``call`` has the vectors it needs, which a thread embeds, and return the result."""
+    """Call ``ask`` until ``call`` has the vectors it needs, which a thread makes, and return the result."""
     while True:
         try:
             return await ask()
@@ -176,6 +176,7 @@ class AsyncFiles(AsyncHandle[Files]):
     insert = write_verb(Files.insert)
     delete = write_verb(Files.delete)
     rename = write_verb(Files.rename)
+    erase = thread_verb(Files.erase)
     blame = thread_verb(Files.blame)
     list = read_verb(Files.list)
     read = read_verb(Files.read)
@@ -302,12 +303,14 @@ class AsyncProject(AsyncHandle[Project]):
 
 
 class AsyncState(AsyncHandle[ScopedState]):
-    """The state of a conversation: reads return at once, ``set`` and ``delete`` are awaited."""
+    """The state of a conversation: reads return at once, mutations are awaited."""
 
     __slots__ = ()
 
     set = write_verb(ScopedState.set)
     delete = write_verb(ScopedState.delete)
+    pop = write_verb(ScopedState.pop)
+    setdefault = write_verb(ScopedState.setdefault)
     blame = thread_verb(ScopedState.blame)
     get = read_verb(ScopedState.get)
     keys = read_verb(ScopedState.keys)
@@ -331,9 +334,15 @@ class AsyncProfile(AsyncHandle[Profile]):
 
     set = write_verb(Profile.set)
     delete = write_verb(Profile.delete)
+    erase = thread_verb(Profile.erase)
     blame = thread_verb(Profile.blame)
     get = read_verb(Profile.get)
     items = read_verb(Profile.items)
+
+    @property
+    def name(self) -> str:
+        """The profile's name."""
+        return self.plain.name
 
 
 class AsyncJournal(AsyncHandle[Journal]):
@@ -342,8 +351,14 @@ class AsyncJournal(AsyncHandle[Journal]):
     __slots__ = ()
 
     append = write_verb(Journal.append)
+    erase = thread_verb(Journal.erase)
     day = read_verb(Journal.day)
     recent = read_verb(Journal.recent)
+
+    @property
+    def name(self) -> str:
+        """The journal's name."""
+        return self.plain.name
 
 
 class AsyncTable(AsyncHandle[Table]):
@@ -443,6 +458,7 @@ class AsyncConversation(AsyncHandle[Conversation]):
     embed = Attribute[bool](Conversation.embed)
     eviction = Attribute[str](Conversation.eviction)
     version = Attribute[int](Conversation.version)
+    place = Attribute[tuple[str, int]](Conversation.place)
 
     @property
     def scratchpad(self) -> AsyncScratchpad:
@@ -478,10 +494,15 @@ class AsyncConversation(AsyncHandle[Conversation]):
 
     @mutation
     async def fork(
-        self, new_id: str, *, at: "int | datetime.datetime | None" = None, **options: Unpack[MutationOptions]
+        self,
+        new_id: str,
+        *,
+        at: "int | datetime.datetime | None" = None,
+        replace: bool = False,
+        **options: Unpack[MutationOptions],
     ) -> "AsyncConversation":
         """Start another conversation from this one's state, as ``Conversation.fork`` does."""
-        return AsyncConversation(self.core, await self._fork(new_id, at=at, **options))
+        return AsyncConversation(self.core, await self._fork(new_id, at=at, replace=replace, **options))
 
 
 class AsyncBatch:

@@ -32,7 +32,7 @@ from refold.memory.board_parts import (
     scope_of,
     scoped,
 )
-from refold.memory.conversation import Conversation
+from refold.memory.conversation import Conversation, check_own
 from refold.memory.options import Core, MutationOptions, Options, chosen, mutation, paged, seq_at
 from refold.memory.plans import EventPlan, PlannedWrite
 from refold.message import Message
@@ -180,9 +180,7 @@ def _window_of(stream: BoardStream, conversation: object) -> tuple[str, Callable
     core = stream.core
     conversation = getattr(conversation, "plain", conversation)  # Unwrap an asyncio handle.
     if isinstance(conversation, Conversation):
-        other: Core | None = getattr(conversation, "_core", None)
-        if other is None or other.engine is not core.engine or other.branch != core.branch:
-            raise InvalidInput(f"{checks.shown(conversation)} belongs to another memory; take one of the board's own")
+        check_own(core, conversation)
         return conversation.id, conversation.window
     name = stream.scope.session if conversation is None else checks.name(conversation, "conversation")
     if name is None:
@@ -194,7 +192,7 @@ def _window_of(stream: BoardStream, conversation: object) -> tuple[str, Callable
 
 
 def hydrate(sources: tuple[int, ...], name: str, window: Callable[[], list[Message]], now_ns: int) -> BoardDecision:
-    """Return the decision to append the messages of a conversation that the board lacks and has space for.
+    """Return the decision to append the messages of a conversation that the board lacks and has room for.
 
     Only messages of the current node are appended: of the node that their metadata names, or else of the one the
     session was at. Each event cites the message it was made from as a source.
@@ -294,7 +292,7 @@ class BoardListener:
     """A listener of a board, with the last value that it was notified of.
 
     ``look`` takes a value from a board; ``notify`` gets the board's stream, frozen at the end of the command that
-    changed it, and the value there.
+    changed the value, and the value there.
     """
 
     def __init__(
@@ -309,7 +307,7 @@ class BoardListener:
         self._seen_until = 0  # The end of the last command looked at: no command is shown half done.
 
     def on_event(self, recorded: Recorded) -> None:
-        """Look at the board after an event that may have changed it, and notify of a difference."""
+        """Look at the board after an event that may have changed it, and call ``notify`` if the value differs."""
         is_related = recorded.stamp.stream in self._names or isinstance(recorded.event, Erased)
         if not is_related or recorded.stamp.seq <= self._seen_until:
             return

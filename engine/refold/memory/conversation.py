@@ -21,6 +21,7 @@ from refold.memory.options import (
     Handle,
     MutationOptions,
     chosen,
+    core_of,
     mutation,
     nanoseconds,
     seq_at,
@@ -65,7 +66,7 @@ _BY_ROLE: Final = dict.fromkeys(ROLES, BY_HOST) | {
 
 
 def fitting(event: MessageAppended, opening: ConversationOpened) -> Callable[[State], Event]:
-    """Return the decision to append a message that is pinned, or that answers into a group that may be pinned."""
+    """Return the decision to append a message that is pinned, or that joins a group that may be pinned."""
 
     def decide(state: State) -> Event:
         window = state.part(WINDOW)
@@ -270,10 +271,12 @@ class Conversation(Handle):
         self,
         format: Literal["openai", "openai-responses", "anthropic", "gemini", "ollama"] = "openai",  # noqa: A002 - the word callers expect
     ) -> list[dict[str, Any]]:
-        """Return the window as dicts for a provider's API; fields that were not given are absent.
+        """Return the window as dicts that a provider's API takes; fields that were not given are absent.
 
-        The ``"anthropic"`` and ``"gemini"`` formats leave out system and developer messages, which those APIs take
-        separately. Raises ``InvalidInput`` for a content block that a format cannot represent.
+        Results stand directly behind their calls, and messages without content are left out. The ``"anthropic"`` and
+        ``"gemini"`` formats leave out system and developer messages, which those APIs take separately, and begin with
+        the user. Raises ``InvalidInput``, with the message and what to do, for a content block that a format has no
+        place for, such as an image by its URL for Ollama.
 
         >>> chat.messages("anthropic")[-1]["role"]
         'user'
@@ -345,9 +348,10 @@ class Conversation(Handle):
 
         ``summarizer(previous, messages)`` gets the last summary, ``""`` at first, and the messages; the text it returns
         is recorded, and stays in the window as a pinned system message. It is called with no lock held. Returns
-        ``None`` if nothing has left, or if another summary was recorded first. Raises ``InvalidInput`` unless the
-        conversation was opened with ``eviction="summary"``, ``LimitExceeded`` if pinned messages would exceed the
-        budget, and what the function raises.
+        ``None`` if nothing has left, or if meanwhile another summary was recorded or a message came back. Erasing a
+        message erases the summaries that it is part of. Raises ``InvalidInput`` unless the conversation was opened with
+        ``eviction="summary"``, ``LimitExceeded`` if pinned messages would exceed the budget, and what the function
+        raises.
 
         >>> from refold import Memory
         >>> brief = Memory().conversation("chat-45", window_tokens=8, eviction="summary")
@@ -480,7 +484,7 @@ class Conversation(Handle):
         The message keeps its id, seq, place, role and pin, and a tool's answer keeps its call; all else that is not
         given is dropped. Groups are evicted if the message grew, and answers leave if it no longer makes their calls.
         Reads at an earlier seq show the old content. Takes a message, its id or its seq; raises ``NotFound`` if it has
-        left the window, ``InvalidInput`` for an answer to another call, and otherwise as ``append`` does.
+        left the window, ``InvalidInput`` for an answer to another call, and the errors of ``append``.
 
         >>> said = chat.append("user", "Helo!")
         >>> chat.replace(said, "Hello!").content
@@ -550,7 +554,7 @@ class Conversation(Handle):
         return self._alike(SessionMemory(self._core, self._stream, self._opening, self._at))
 
     def _alike(self, handle: H) -> H:
-        """Give a handle on a part of the conversation the age of this one, which a later drop is compared with."""
+        """Give a handle on a part of the conversation the ``_since`` of this one, and return it."""
         handle._since = self._since  # noqa: SLF001 - a handle too
         return handle
 
@@ -709,7 +713,7 @@ class Conversation(Handle):
         """Start another conversation from this one's state, now or at a seq; one event, nothing is copied.
 
         With ``replace``, an existing conversation of that id is dropped first, in the same commit; without, it raises
-        ``InvalidInput``.
+        ``InvalidInput``, as it does for a seq before this conversation began.
 
         >>> _ = chat.fork("chat-43").append("user", "Another way.")
         >>> len(chat.fork("chat-44").window()) == len(chat.window())
@@ -730,10 +734,10 @@ class Conversation(Handle):
 
     @mutation
     def drop(self, **options: Unpack[MutationOptions]) -> None:
-        """Close the conversation for good: it becomes empty and unlisted, and the board of its session empty.
+        """Close the conversation for good: it and the board of its session become empty, and it is not listed.
 
         Its past stays readable with ``at``. Writes through an older handle raise ``Closed``, in other processes once
-        they know of the drop; a new handle on the id begins the conversation anew, empty. If there is nothing to drop,
+        they know of the drop; a new handle on the id starts the conversation again, empty. If there is nothing to drop,
         nothing is written.
 
         >>> from refold import Memory
@@ -778,3 +782,10 @@ class Conversation(Handle):
         2
         """
         return bisect(self._core, self.at, predicate, after=after, until=until, at=self._at)
+
+
+def check_own(core: Core, chat: Conversation) -> None:
+    """Raise ``InvalidInput`` if a conversation belongs to another memory, or to another fork of it."""
+    other, _ = core_of(chat)
+    if (other.engine, other.branch) != (core.engine, core.branch):
+        checks.invalid(f"conversation {chat.id!r} belongs to another memory, or to a fork; use the memory it came from")

@@ -21,7 +21,7 @@ class Drops:
         self._erased_count = 0
 
     def names(self, core: Core, at: int | None) -> frozenset[str]:
-        """Return the ids of the conversations of a branch that are dropped at a seq: their last event is a drop."""
+        """Return the ids of a branch's conversations that are dropped as of a seq, that is, end with a drop by then."""
         streams = [stream for stream in self.seqs(core) if stream.startswith(_CONVERSATION)]
         return frozenset(each.removeprefix(_CONVERSATION) for each in streams if _is_dropped(core, each, at))
 

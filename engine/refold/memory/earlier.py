@@ -14,8 +14,10 @@ from refold.engine.streams import key_of
 from refold.engine.transaction import erased_count
 from refold.event import ConversationOpened, ForkDropped, Forked, Recorded, StateImported
 from refold.limits import EARLIER_EVENTS_COUNT
+from refold.memory.reasons import shortened
 from refold.memory.retractions import Retractions
 from refold.message import Message, MessageAppended, MessageReplaced, messages_of, text_of
+from refold.text import words
 from refold.views.session import SESSION
 
 if TYPE_CHECKING:
@@ -26,13 +28,19 @@ _ROLES: Final = ("user", "assistant")
 _QUERY_CHARS: Final = 500  # Characters used of the beginning and of the end of a long query: each word takes time.
 # A query is judged without the words of everyday talk. The relevance of the best message is the share that it has of
 # what is rare in the query, times the number of its words, divided by the number of words it needs: two words must be
-# 0.4 of what is rare, four words 0.2. Below that, nothing is found. If one word is left of a question, it must not be
-# in too many messages: at most this count, or this share of them. How the values were chosen: benchmarks/README.md.
+# 0.38 of what is rare, four words 0.19. Below that, nothing is found. If one word is left of a question, it must not be
+# in too many messages: at most this count, or this share of them. If none is left of a question for a fact about a
+# person ("What is my name?"), the same holds for each word that names the fact. How the values were chosen:
+# benchmarks/README.md.
+# If nothing answers a query that has a subject, it gets all that users said while that is little: a question in other
+# words than its answer must not fail where all that there is to know takes less than a page.
 _WORDS_MIN: Final = 2  # Words of the query that the best message itself must have.
-_RELEVANCE_MIN: Final = 0.4
+_RELEVANCE_MIN: Final = 0.38
 _RARE_COUNT: Final = 10
 _RARE_SHARE: Final = 0.02
 _ASKING_SHARE: Final = 0.5  # A message whose share of questions is larger answers nothing.
+_WHOLE_WORDS_MAX: Final = 500  # The most words of users that are shown whole to a query that nothing answers.
+_WHOLE: Final = "no message answers it, so that all messages of users are shown while they are few"
 _CONVERSATION: Final = "conversation/"
 _FACTS: Final = ("project/", "profile/")
 _LAST: Final = 2**62
@@ -55,6 +63,13 @@ def read(reader: Reader, places: Sequence[tuple[int, int]]) -> list[Earlier]:
         Earlier(list(messages_of(recorded))[place], place) for (_, place), recorded in zip(places, written, strict=True)
     )
     return [each for each in found if not each.message.erased]
+
+
+def query_of(query: str | None, window: Sequence[Message]) -> str:
+    """Return the query of a context, which is the newest message of the user if none was given."""
+    if query is not None:
+        return query
+    return next((text_of(message) for message in reversed(window) if message.role == "user"), "")
 
 
 class EarlierMessages:
@@ -88,6 +103,46 @@ class EarlierMessages:
         Messages that say only what was retracted are left out. Other conversations are included if they were opened
         with ``project`` and are not forks of the same origin. ``shown`` are the seqs of messages to leave out.
         """
+        newest, end, looks = self._looks(reader, branch, at, stream, project, shown)
+        if not looks:
+            return []
+        found = read(reader, [(match.seq, match.place) for match in matches(looks, query, top_k)[0]])
+        return [each for each in found if not newest.is_taken_back(each.message, end)]
+
+    def absence(
+        self,
+        reader: Reader,
+        branch: int,
+        at: int,
+        stream: str,
+        project: str,
+        query: str,
+        message: Earlier,
+        *,
+        shown: AbstractSet[int],
+        top_k: int,
+    ) -> str:
+        """Return why a search with the same arguments does not find a message; empty if it does."""
+        newest, end, looks = self._looks(reader, branch, at, stream, project, shown)
+        with self._lock:
+            outside = newest.outside(message, stream, project, end)
+        if outside:
+            return outside
+        own = newest.rows_of(message, end)
+        rows = [(look, mask & ~look.without(own)) for look, mask in looks]
+        if not any(mask.any() for _, mask in rows):
+            return "its content was replaced"
+        found, reason = matches(looks, query, top_k)
+        places = [(match.seq, match.place) for match in found if (match.seq, match.place) in own]
+        if not places:
+            return _mismatch(looks, rows, query, reason, top_k)
+        is_taken_back = all(newest.is_taken_back(each.message, end) for each in read(reader, places))
+        return "what it said was taken back" if is_taken_back else ""
+
+    def _looks(
+        self, reader: Reader, branch: int, at: int | None, stream: str, project: str, shown: AbstractSet[int]
+    ) -> "tuple[_Newest, int, list[tuple[Look, Any]]]":
+        """Return the newest messages, the seq that they are searched at, and the rows that a conversation searches."""
         with self._lock:
             count = erased_count(reader)
             if count != self._erased_count:
@@ -96,12 +151,7 @@ class EarlierMessages:
             end = reader.current_head() if at is None else at
             after = max(end - EARLIER_EVENTS_COUNT, 0)
             newest = self._reached(reader, branch, after, end)
-            looks = list(newest.looks(stream, project, after, end, shown))
-        if not looks:
-            return []
-        text = query if len(query) <= 2 * _QUERY_CHARS else f"{query[:_QUERY_CHARS]} {query[-_QUERY_CHARS:]}"
-        found = read(reader, [(match.seq, match.place) for match in matches(looks, text, top_k)])
-        return [each for each in found if not newest.is_taken_back(each.message, end)]
+            return newest, end, list(newest.looks(stream, project, after, end, shown))
 
     def _reached(self, reader: Reader, branch: int, after: int, end: int) -> "_Newest":
         """Return the messages of a branch after a seq and up to another one."""
@@ -114,27 +164,98 @@ class EarlierMessages:
         return newest
 
 
-def matches(looks: "Sequence[tuple[Look, Any]]", query: str, top_k: int) -> "list[Match]":
-    """Search rows, each with a mask of those that can be found; return no match if nothing answers the query."""
+class Criteria(NamedTuple):
+    """What a message must have for a query: ``words_min`` words of its subject; or why no message can have it."""
+
+    subject: str
+    words_min: int
+    query: str
+    """The words that rank messages once one of them answers."""
+    reason: str = ""
+    """Why no message can answer. With a subject, they are too common; without one, the query is everyday talk."""
+
+
+def criteria_of(looks: "Sequence[Look]", query: str) -> Criteria:
+    """Judge a query by the words that say what it is about, and by how rare they are among the rows."""
+    from refold.index.messages import RANKING  # noqa: PLC0415 - imported on first use
+    from refold.index.terms import STEMMERS, asks, fact_words, subject_of, without_contractions, words_of  # noqa: PLC0415
+
+    query = query if len(query) <= 2 * _QUERY_CHARS else f"{query[:_QUERY_CHARS]} {query[-_QUERY_CHARS:]}"
+    text, stem = without_contractions(query), STEMMERS[RANKING.stemmer]
+    subject = words_of(subject_of(text))[0]
+    if len(set(map(stem, subject))) >= _WORDS_MIN:
+        return Criteria(" ".join(subject), _WORDS_MIN, text)
+    if subject and not asks(query):
+        return Criteria("", 1, "", f"it is no question, and {subject[0]!r} alone says what it is about")
+    subject = subject or (fact_words(text) if asks(query) else [])
+    if not subject:
+        return Criteria("", 1, "", "all of its words are everyday talk")
+    rare = " ".join(word for word in subject if _is_rare(looks, stem(word)))
+    reason = "" if rare else f"too many messages have {' or '.join(map(repr, subject))}"
+    return Criteria(rare or " ".join(subject), 1, rare, reason)
+
+
+def matches(looks: "Sequence[tuple[Look, Any]]", query: str, top_k: int) -> "tuple[list[Match], str]":
+    """Search rows, each with a mask of those that can be found; return matches, or none and why nothing answers."""
     from refold.index import messages as index  # noqa: PLC0415 - imported on first use
-    from refold.index.terms import asks, subject_of, terms_of  # noqa: PLC0415
     from refold.memory.message_indexes import ROLE_NUMBERS  # noqa: PLC0415
 
-    subject = subject_of(query)
-    terms = set(terms_of(subject, index.RANKING.stemmer)[0])
-    words_min = min(_WORDS_MIN, len(terms))
     rows, masks = [look for look, _ in looks], [mask for _, mask in looks]
     roles = [ROLE_NUMBERS[role] for role in _ROLES]
-    if not terms or (words_min < _WORDS_MIN and not (asks(query) and _is_rare(rows, *terms))):
-        return []
+    criteria = criteria_of(rows, query)
+    if criteria.reason:
+        whole = _whole(looks, top_k) if criteria.subject else []
+        return whole, _WHOLE if whole else criteria.reason
 
     def best(text: str, count: int, words_min: int) -> "list[Match]":
         return index.search(rows, text, roles, count, words_min=words_min, among=masks)
 
-    found = best(subject, 1, words_min)
-    is_below = not found or found[0].score * found[0].words / words_min < _RELEVANCE_MIN
+    found = best(criteria.subject, 1, criteria.words_min)
+    relevance = found[0].score * found[0].words / criteria.words_min if found else 0.0
+    if relevance < _RELEVANCE_MIN:
+        whole = _whole(looks, top_k)
+        if whole:
+            return whole, _WHOLE
+        best_has = f"the best message has a relevance of {relevance:.2f}, under {_RELEVANCE_MIN}"
+        return [], best_has if found else f"no message has {criteria.words_min}"
     # Once one answers, one word is enough for the others: a long answer spreads its words over several messages.
-    return [] if is_below else best(query if words_min == _WORDS_MIN else subject, top_k, 1)
+    return best(criteria.query, top_k, 1), ""
+
+
+def _whole(looks: "Sequence[tuple[Look, Any]]", top_k: int) -> "list[Match]":
+    """Return all that users said, newest first, without questions; nothing if it is more than a query may bring."""
+    from refold.index.messages import Match  # noqa: PLC0415 - imported on first use
+    from refold.memory.message_indexes import ROLE_NUMBERS  # noqa: PLC0415
+
+    found, count = list[Match](), 0
+    for number, (look, mask) in enumerate(looks):
+        rows = (mask & (look.roles == ROLE_NUMBERS["user"]) & (look.questions <= _ASKING_SHARE)).nonzero()[0]
+        count += int(look.lengths[rows].sum())
+        if count > _WHOLE_WORDS_MAX or len(found) + len(rows) > top_k:
+            return []
+        found += [Match(number, int(look.seqs[row]), int(look.places[row]), 0.0, 0, {}) for row in rows]
+    return sorted(found, key=lambda match: (match.seq, match.place), reverse=True)
+
+
+def _mismatch(
+    looks: "Sequence[tuple[Look, Any]]", own: "Sequence[tuple[Look, Any]]", query: str, reason: str, top_k: int
+) -> str:
+    """Return why a query does not find the message that the masks of ``own`` mark, and which of its words count."""
+    from refold.index.messages import search  # noqa: PLC0415 - imported on first use
+    from refold.index.terms import without_contractions  # noqa: PLC0415
+
+    rows, masks = [look for look, _ in looks], [mask for _, mask in own]
+    criteria, name = criteria_of(rows, query), repr(shortened(query))
+    if criteria.reason:
+        return f"{name} brings {'this one not' if reason == _WHOLE else 'no messages'}: {reason or criteria.reason}"
+    if not reason and search(rows, criteria.query, None, 1, among=masks):
+        return f"other messages are better for {name}, and {top_k} at most are taken"
+    subject = dict.fromkeys(criteria.subject.split())
+    rest = [word for word in dict.fromkeys(words(without_contractions(query))) if word not in subject]
+    best = search(rows, criteria.subject, None, 1, among=masks)
+    count, listing = best[0].words if best else 0, shortened(", ".join(subject))
+    but = f", and {shortened(', '.join(rest))} do not" if rest else ""
+    return f"of the words of {name} {listing} count{but}; the message has {count}{reason and f', and {reason}'}"
 
 
 def _is_rare(looks: "Sequence[Look]", term: str) -> bool:
@@ -263,23 +384,54 @@ class _Newest:
         import numpy as np  # noqa: PLC0415 - imported on first use
 
         ends = np.full(len(numbers), _LAST if is_common else 0)
-        root = self._root(stream)
-        for relative in (root, *(fork for fork in self._bases if self._root(fork) == root)):
+        for relative, until in self._ends(stream).items():
             if relative in numbers:
-                ends[numbers[relative]] = 0  # Relatives took another path.
-        until = _LAST
-        while True:
-            if stream in numbers:
-                ends[numbers[stream]] = until
-            if stream not in self._bases:
-                break
-            stream, base_seq = self._bases[stream]
-            until = min(until, base_seq)
+                ends[numbers[relative]] = until
         mask = (look.seqs <= ends[look.streams]) & ~np.isin(look.seqs, list(shown))
         for dropped, seq in self._dropped.items():
             if seq <= end and dropped in numbers:
                 mask &= (look.streams != numbers[dropped]) | (look.seqs > seq)
         return mask & look.without(self._hidden(end, shown)) if self._replaced else mask
+
+    def _ends(self, stream: str) -> dict[str, int]:
+        """Return the seqs until which a conversation shares the past of its relatives, and of itself without end."""
+        root = self._root(stream)
+        ends = dict.fromkeys((root, *(fork for fork in self._bases if self._root(fork) == root)), 0)
+        until = _LAST
+        while True:
+            ends[stream] = until
+            if stream not in self._bases:
+                return ends
+            stream, base_seq = self._bases[stream]
+            until = min(until, base_seq)
+
+    def outside(self, earlier: Earlier, stream: str, project: str, end: int) -> str:
+        """Return why a message is not among those that a conversation searches at a seq; empty if it may be."""
+        message, home = earlier.message, earlier.message.stamp.stream
+        if message.role not in _ROLES:
+            return f"only messages of {' and '.join(_ROLES)} are searched"
+        if message.seq > end:
+            return f"it came after seq {end}, as of which the context was built"
+        if message.seq <= end - EARLIER_EVENTS_COUNT:
+            return f"only the newest {EARLIER_EVENTS_COUNT} events are searched for earlier messages"
+        if message.seq < self._dropped.get(home, 0) <= end:
+            return f"{home} was dropped at seq {self._dropped[home]}"
+        scope, common, ends = self._scope_name(home), f"project/{project}", self._ends(stream)
+        if message.seq > ends.get(home, _LAST):
+            return f"{home} and {stream} are forks of one conversation, and it was said after they parted"
+        if home not in ends and scope != common:
+            return f"it is one of {scope}, and messages of {common} and of {stream} are searched"
+        return ""
+
+    def rows_of(self, earlier: Earlier, end: int) -> set[tuple[int, int]]:
+        """Return seq and place of a message, and of the contents that replaced its own by a seq."""
+        message = earlier.message
+        replaced = (
+            (seq, 0)
+            for _, seq, event in self._replaced
+            if seq <= end and (event.origin, event.place, event.id) == (message.seq, earlier.place, message.id)
+        )
+        return {(message.seq, earlier.place), *replaced}
 
     def _hidden(self, end: int, shown: AbstractSet[int]) -> list[tuple[int, int]]:
         """Return seq and place of the messages whose content was replaced later, or is shown already."""

@@ -15,7 +15,7 @@ from refold.memory.blame import KEY_KINDS, revisions
 from refold.memory.options import Core, core_of
 from refold.memory.reasons import Exposure, Influence, sentence_of
 from refold.memory.subjects import Stay, Subject, messages_by, name_of, resolved, stays, stretches, subjects_of
-from refold.message import MessageAppended
+from refold.message import MessageAppended, MessageReplaced
 from refold.views.session import ContextShown
 from refold.views.skills import SkillLearned
 from refold.views.window import WINDOW, MessagesRecalled
@@ -43,11 +43,14 @@ PARTS: Final = {
 """The part of a context that shows each kind of subject."""
 
 _WORDS_COUNT: Final = 8
-"""Words of a note that are looked for in a part, which alters marks that could forge another part."""
+"""Leading words of a text that are looked for in a part, one by one: a part alters marks that could forge another."""
 
 _THEN_COUNT_MAX: Final = 64
 _PASS_COUNT_MIN: Final = 16
-"""Above this number of messages of one conversation, its windows are walked once for all of them."""
+"""Above this number of messages of one conversation, its windows are walked once for all of them.
+
+Above this number of subjects, it is enough that a context showed the part for their kind.
+"""
 
 
 class Display(NamedTuple):
@@ -56,6 +59,7 @@ class Display(NamedTuple):
     memory: "Memory"
     event: ContextShown
     seq: int
+    stream: str
     budget: dict[str, Any]
     plan: dict[str, Any]
     skills: list[tuple[str, str, float]]
@@ -68,7 +72,8 @@ class Display(NamedTuple):
         budget: dict[str, Any]
         plan: dict[str, Any]
         budget, plan = unpack_json(event.budget) if event.budget else ({}, {})
-        return cls(memory, event, stamp.seq, budget, plan, unpack_json(event.skills) if event.skills else [])
+        skills: list[tuple[str, str, float]] = unpack_json(event.skills) if event.skills else []
+        return cls(memory, event, stamp.seq, stamp.stream, budget, plan, skills)
 
     def rebuilt(self) -> Any:
         """Rebuild the context; return ``None`` if this installation cannot."""
@@ -95,6 +100,18 @@ class Display(NamedTuple):
         count = len(self.plan.get("places", ()))
         return count > 0 and seq in self.event.sources[-count:]
 
+    def replacement_of(self, core: Core, subject: Subject) -> int:
+        """Return the seq of the content that replaced a message's own, if that is what it quotes, else 0."""
+        for seq in self.event.sources[len(self.event.sources) - len(self.plan.get("places", ())) :]:
+            event = core.recorded(seq).event
+            if isinstance(event, MessageReplaced) and (event.id, event.origin) == (subject.key, subject.seq):
+                return seq
+        return 0
+
+    def asks(self, message_id: str) -> bool:
+        """Return whether a message is the question that it shows although the window had evicted it."""
+        return bool(message_id) and message_id == self.plan.get("question")
+
     def shows(self, core: Core, subject: Subject) -> bool:
         """Return whether it shows a subject."""
         event = self.event
@@ -106,7 +123,7 @@ class Display(NamedTuple):
             name = skill_name(core, subject)
             return name in [each for each, _, _ in self.skills] and name in self.skills_shown()
         if subject.kind == "message":
-            return self.quotes(subject.seq) or self._has_in_window(core, subject)
+            return self.quotes(subject.seq) or self.asks(subject.key) or self._has_in_window(core, subject)
         if not event.names:  # It was erased: it may have shown everything there was, so it counts.
             return subject.seq <= event.origin
         part = PARTS.get(subject.kind, "")
@@ -125,7 +142,7 @@ class Display(NamedTuple):
     def _has_in_window(self, core: Core, subject: Subject) -> bool:
         event = self.event
         is_held, count = core.read_written(
-            subject.stream,
+            self.stream,
             lambda state: (state.part(WINDOW).find(subject.key) is not None, state.part(WINDOW).tokens),
             event.origin,
         )
@@ -161,11 +178,8 @@ def exposures(
         shown = [each for span in spans for each in _contexts(core, subject.stream, *span) if shows(each)]
         known = {each.stamp.seq for each in shown}
         quoting = [each for each in _derived(core, subject.seq, at) if each.stamp.seq not in known]
-        shown += [
-            each
-            for each in quoting
-            if isinstance(each.event, ContextShown) and Display.of(memory, each).quotes(subject.seq)
-        ]
+        displays = [(each, Display.of(memory, each)) for each in quoting if isinstance(each.event, ContextShown)]
+        shown += [each for each, display in displays if display.quotes(subject.seq) or display.asks(subject.key)]
         recalls = core.events(Sought((), (MessagesRecalled,)), subject.stream, after=subject.seq, until=at)
         shown += [
             each for each in recalls if isinstance(each.event, MessagesRecalled) and subject.key in each.event.ids

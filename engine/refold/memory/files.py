@@ -27,6 +27,7 @@ from refold.views.files import (
 
 if TYPE_CHECKING:
     from refold.memory.reasons import Revision
+    from refold.results import Receipt
 
 T = TypeVar("T")
 
@@ -230,7 +231,7 @@ _FREE: Final = "delete what is no longer needed"
 
 
 class FileEntry(Struct, frozen=True):
-    """A file: its path, its bytes in UTF-8, and the seq of the event that last wrote it, below 0 in an open batch."""
+    """A file: its path, its size in UTF-8 bytes, and the seq of its last write, below 0 in an open batch."""
 
     path: str
     size_bytes: int
@@ -427,6 +428,15 @@ class Files(Handle):
 
         self._write(decide, ("rename", old, new), options)
         return f"Successfully renamed {old_path} to {new_path}"
+
+    def erase(self, *, derived: str = "erase", forks: str = "refuse") -> "Receipt":
+        """Erase the bytes of all its events, and its name; return what was reached, and what no store can reach.
+
+        Events derived from it are erased too, unless ``derived="keep"``.
+        """
+        from refold.memory import store  # noqa: PLC0415 - imported on first use
+
+        return store.erase_stream(self._core, self._stream, self._at, derived, forks)
 
 
 _MISSING: Final = "The path {} does not exist. Please provide a valid path."

@@ -9,7 +9,7 @@ import msgspec
 from refold import checks
 from refold.engine import batch as batches
 from refold.engine import reader
-from refold.engine.keys import KeyMap, deleting, setting
+from refold.engine.keys import KeyDecision, KeyMap, deleting, setting
 from refold.engine.origin import Origin
 from refold.engine.streams import STORE_STREAM
 from refold.engine.transaction import Decide
@@ -28,8 +28,10 @@ from refold.memory.options import (
     mutation,
     nanoseconds,
 )
+from refold.memory.turns import turn_of
 from refold.message import Message, MessageAppended, text_of
 from refold.results import SessionSummary
+from refold.views.base import Keyed
 from refold.views.profile import JOURNAL, PROFILE, JournalAppended, Note, ProfileDeleted, ProfileSet
 from refold.views.session import (
     WORK,
@@ -55,6 +57,7 @@ from refold.views.window import WINDOW
 
 if TYPE_CHECKING:
     from refold.memory.reasons import Revision
+    from refold.results import Receipt
 
 
 FACTS: Final[KeyMap[str]] = KeyMap(PROFILE)
@@ -111,6 +114,15 @@ class Profile(Handle):
         """Return the facts as (key, value), in the order in which the keys were first set."""
         return self._read(lambda state: list(state.part(PROFILE).entries.values.items()))
 
+    def erase(self, *, derived: str = "erase", forks: str = "refuse") -> "Receipt":
+        """Erase the bytes of all its events, and its name; return what was reached, and what no store can reach.
+
+        Events derived from it are erased too, unless ``derived="keep"``.
+        """
+        from refold.memory import store  # noqa: PLC0415 - imported on first use
+
+        return store.erase_stream(self._core, self._stream, self._at, derived, forks)
+
 
 class Journal(Handle):
     """A handle on one journal: append-only notes by day.
@@ -145,7 +157,7 @@ class Journal(Handle):
         occurred: "int | datetime.datetime | None" = None,
         **options: Unpack[MutationOptions],
     ) -> Note:
-        """Append a note to a day and return it; by default, the day it happened in the memory's time zone."""
+        """Append a note to a day and return the note; the default is the day it happened in the memory's time zone."""
         text = checks.text(text, "text")
         core = self._core
         occurred_ns = None if occurred is None else nanoseconds(occurred, "occurred")
@@ -177,6 +189,15 @@ class Journal(Handle):
         today = day_at(now_ns, self._core.timezone)
         first = days_before(today, days - 1)
         return self._read(lambda state: state.part(JOURNAL).between(first, today))
+
+    def erase(self, *, derived: str = "erase", forks: str = "refuse") -> "Receipt":
+        """Erase the bytes of all its events, and its name; return what was reached, and what no store can reach.
+
+        Events derived from it are erased too, unless ``derived="keep"``.
+        """
+        from refold.memory import store  # noqa: PLC0415 - imported on first use
+
+        return store.erase_stream(self._core, self._stream, self._at, derived, forks)
 
 
 # The state of a conversation as a mapping of JSON values, whose key prefixes determine their lifetimes.
@@ -221,6 +242,12 @@ class ScopedState(Handle):
             raise InvalidInput(f"{checks.shown(key)} needs a project; open the conversation with project=...")
         return f"project/{self._project}", key.removeprefix(PROJECT)
 
+    def _named_place(self, key: str) -> tuple[str, str]:
+        stream, name = self._place(key)
+        if not name:
+            raise InvalidInput(f"key {checks.shown(key)} is only a prefix; give it a name behind the colon")
+        return stream, name
+
     def _change(self, stream: str, decide: Decide, request: tuple[Any, ...], options: MutationOptions) -> bool:
         if stream == self._stream:
             return self._write(decide, request, options) is not None
@@ -231,9 +258,7 @@ class ScopedState(Handle):
     @mutation
     def set(self, key: str, value: Any, **options: Unpack[MutationOptions]) -> None:
         """Set a key to a JSON value; setting its current value appends nothing."""
-        stream, name = self._place(key)
-        if not name:
-            raise InvalidInput(f"key {checks.shown(key)} is only a prefix; give it a name behind the colon")
+        stream, name = self._named_place(key)
         packed, cited = checks.packed_json(value, "value"), self._cited(options)
         decide = setting(VALUES, name, packed, lambda prior, place: StateSet(cited, prior, place, name, packed))
         self._change(stream, decide, ("state.set", name, packed), options)
@@ -291,16 +316,40 @@ class ScopedState(Handle):
             raise KeyError(key)
 
     def pop(self, key: str, *default: Any) -> Any:
-        """Remove a key and return its value; if it is missing, return ``default`` or raise ``KeyError``."""
-        value = self.get(key, *default) if default else self[key]
-        self.delete(key)
-        return value
+        """Remove a key and return its value; if it is missing, return ``default`` or raise ``KeyError``.
+
+        Of several writers at once, only one gets the value.
+        """
+        if len(default) > 1:
+            raise TypeError(f"pop takes a key and at most one default, not {len(default)}")
+        stream, name = self._place(key)
+        found: list[bytes] = []
+
+        def take(keyed: Keyed[bytes]) -> Event | None:
+            prior, place = keyed.prior(name)
+            found[:] = [keyed.values[name]] if prior else []
+            return StateDeleted((), prior, place, name) if prior else None
+
+        if self._change(stream, KeyDecision(VALUES, name, take), ("state.pop", name), {}):
+            return unpack_json(found[0])
+        if not default:
+            raise KeyError(key)
+        return default[0]
 
     def setdefault(self, key: str, default: Any = None) -> Any:
-        """Return the value of a key, which is first set to ``default`` if it is missing."""
-        if key not in self:
-            self.set(key, default)
-        return self[key]
+        """Return the value of a key, which is first set to ``default`` if it is missing.
+
+        Several writers at once all get the same value.
+        """
+        stream, name = self._named_place(key)
+        packed, found = checks.packed_json(default, "default"), list[bytes]()
+
+        def put(keyed: Keyed[bytes]) -> Event | None:
+            found[:] = [keyed.values.get(name, packed)]
+            return None if name in keyed.values else StateSet((), *keyed.prior(name), name, packed)
+
+        self._change(stream, KeyDecision(VALUES, name, put), ("state.setdefault", name, packed), {})
+        return unpack_json(found[0])
 
     def update(self, *others: Mapping[str, Any], **values: Any) -> None:
         """Set every key of the other mappings, and every keyword argument."""
@@ -412,7 +461,7 @@ class SessionMemory(Handle):
     ) -> Stamp:
         """Record a tool call with its arguments and its result, both JSON values, and return the stamp of the event.
 
-        A message with the result should cite it, so that erasing the record also erases the message.
+        A message with the result should cite the record, so that erasing the record also erases the message.
         """
         fields = (
             checks.text(call_id, "call_id", NAME_BYTES_MAX, "NAME_BYTES_MAX"),
@@ -442,11 +491,11 @@ class SessionMemory(Handle):
         """Return the sources of a write for the conversation, so that erasing the conversation reaches that write.
 
         They are the newest user message and the newest tool calls of the model since. If neither is an event of this
-        conversation itself, its first event is added, which cannot be erased alone. With ``opens``, a conversation
-        without events is opened.
+        conversation itself, its first event is added, which is normally erased only with the whole conversation. With
+        ``opens``, a conversation without events is opened.
         """
         core, key = self._core, self._core.key(self._stream)
-        latest = tuple(_latest_turn(core.read_lightly(self._stream, lambda state: state.part(WINDOW).live(), None)))
+        latest = tuple(_latest_turn(turn_of(core, self._stream, None).messages))
         if any(message.stamp.stream == self._stream for message in latest):
             return latest
         batch = batches.active(core.engine)
@@ -580,7 +629,7 @@ class Settings(Handle):
         return dict(self.items()).get(name, default)
 
     def blame(self, name: str) -> "list[Revision]":
-        """Return every value that a setting ever had, oldest first, with its writer."""
+        """Return every value that a setting was set to, oldest first, with its writer."""
         from refold.memory.blame import revisions  # noqa: PLC0415 - imported on first use
 
         default_of(name)

@@ -46,9 +46,10 @@ from refold.limits import (
 from refold.memory.facts import FactInput, ProjectStream, Stale, fitting, refuse_twin
 from refold.memory.options import Core, Options, Progress, checked_embedder
 from refold.memory.plans import EventPlan, PlannedWrite
+from refold.memory.references import check_results
 from refold.memory.search import look, pending_events
 from refold.results import Outcome, Reembedded, Upserted
-from refold.text import contradiction
+from refold.text import contains, contradiction
 from refold.views.episodes import EPISODES, Episodes, text_of
 from refold.views.facts import FACTS, Facts, merged, unmerged, updated
 
@@ -62,8 +63,10 @@ _NOWHERE: Final = Stamp(0, "", 0, 0, 0)
 
 
 def join_texts(text: str, other: str) -> str:
-    """Return the first text if it contains the other, else both."""
-    return text if other in text else f"{text} | {other}"
+    """Return the text that contains the other, the first if both do, else both."""
+    if contains(text, other):
+        return text
+    return other if contains(other, text) else f"{text} | {other}"
 
 
 def join_words(words: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
@@ -133,6 +136,8 @@ class _Upsert:
         if change is None:
             return _Vectors(own)
         text, model, vector = change
+        if text == self.given.content:
+            return _Vectors(own, text, own)
         return _Vectors(own, text, joined_vectors(embedding, [text], model, [(vector, own.packed)])[0])
 
     def _nearest(self, vector: Vector) -> Neighbour | None:
@@ -262,6 +267,7 @@ def unmerge(stream: ProjectStream, seq: object, options: Options) -> list[Entry]
     given = getattr(seq, "seq", seq)
     if not isinstance(given, int) or isinstance(given, bool) or given < 1:
         checks.invalid(f"{checks.shown(seq)} is no seq of a merge; give the seq of a merged result, from history(id)")
+    check_results(stream.core.engine, (seq.entry if isinstance(seq, Upserted) else seq,), (given,))
     return stream.retry(lambda: _unmerge_once(stream, given, options))
 
 
@@ -534,14 +540,18 @@ class _Compaction:
 
         The next round compares the vectors of the last merges. Returns the ids whose vector changed.
         """
-        places = [place for place, event in enumerate(self._events) if place >= begin and event.content != event.text]
-        events = [self._events[place] for place in places]
-        pairs = [(self._vectors[event.id].tobytes(), self._vectors[event.other].tobytes()) for event in events]
-        vectors = joined_vectors(self._embedding, [event.content for event in events], self._model, pairs)
-        for place, event, vector in zip(places, events, vectors, strict=True):
-            self._events[place] = replace(event, vector=vector.packed)
-            self._vectors[event.id] = unit(vector.packed)
-        return {event.id for event in events}
+        new = ((place, event) for place, event in enumerate(self._events) if place >= begin)
+        events = {place: event for place, event in new if event.content != event.text}
+        joined = {place: event for place, event in events.items() if event.content != event.other_text}
+        pairs = [(self._vectors[event.id].tobytes(), self._vectors[event.other].tobytes()) for event in joined.values()]
+        texts = [event.content for event in joined.values()]
+        made = joined_vectors(self._embedding, texts, self._model, pairs)
+        vectors = {place: self._vectors[event.other].tobytes() for place, event in events.items()}
+        vectors |= zip(joined, (vector.packed for vector in made), strict=True)
+        for place, event in events.items():
+            self._events[place] = replace(event, vector=vectors[place])
+            self._vectors[event.id] = unit(vectors[place])
+        return {event.id for event in events.values()}
 
 
 def _maintain(

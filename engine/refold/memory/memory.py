@@ -4,7 +4,6 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, Self, TypeVar, Unpack
 
 from refold import checks
@@ -20,6 +19,7 @@ from refold.memory.claims import Claims
 from refold.memory.conversation import Conversation
 from refold.memory.extensions import call_extension
 from refold.memory.options import Core, MutationOptions, Progress, chosen, mutation, seq_at, zone
+from refold.memory.references import cause_of
 from refold.memory.share import Terms, open_core
 from refold.memory.snapshot import Snapshot
 from refold.results import Backup, Change, Hits, Loaded, Receipt, Report, Stats
@@ -88,7 +88,8 @@ class Memory:
 
     Raises ``NotFound`` if the parent directory does not exist, ``StoreVersion`` if the path is not a store,
     ``StoreBusy`` if another process has exclusive use of the store, or if this process has it open with other options,
-    such as another ``durability`` or ``embedder``, and ``StoreCorrupt`` if the ``witness`` recorded another log.
+    such as another ``durability``, or an ``embedder`` with another ``id``, and ``StoreCorrupt`` if the ``witness``
+    recorded another log.
 
     >>> with Memory() as memory:
     ...     chat = memory.conversation("chat-42")
@@ -290,7 +291,7 @@ class Memory:
     ) -> list[str]:
         """Return the ids of the conversations, sorted: those with ``prefix``, after ``after``, at most ``limit``.
 
-        Dropped conversations are left out; with ``dropped``, only those are returned, until they are begun anew. An
+        Dropped conversations are left out; with ``dropped``, only those are returned, until they are started again. An
         erased conversation is listed as ``erased-`` followed by a seq.
         """
         return store.conversations(self._core, self._at, prefix, after, limit, dropped)
@@ -354,7 +355,7 @@ class Memory:
 
     @property
     def skills(self) -> Any:
-        """A ``refold.skills.Skills``: skills learned, switched, selected, used; ``below(roots)`` also reads files."""
+        """A ``refold.skills.Skills``: learned skills, switches, selections and uses; ``below(roots)`` adds files."""
         return self._extension("skills")
 
     def context(
@@ -371,11 +372,12 @@ class Memory:
     ) -> Any:
         """Build the ``Context`` of a conversation for a model, without writing anything.
 
-        It shows the memories, earlier sessions and earlier messages that answer ``query``, usually the user's last
-        message; without a query, it shows the most important memories. ``project`` defaults to that of the
-        conversation. ``budget`` bounds the whole context: a number of tokens, or a ``refold.agent.ContextBudget``.
-        ``skills`` are matches from ``skills.select``, or pairs of a name and a text. ``tools`` are the names of the
-        tools that the model gets, by default all of ``memory.tools``; the instructions mention no others.
+        It shows the window, with the user's message that has no answer yet even if it was evicted, and the memories,
+        earlier sessions and earlier messages that answer ``query``, usually that message; without a query, it shows the
+        most important memories. ``project`` defaults to that of the conversation. ``budget`` bounds the whole context:
+        a number of tokens, or a ``refold.agent.ContextBudget``. ``skills`` are matches from ``skills.select``, or pairs
+        of a name and a text. ``tools`` are the names of the tools that the model gets, by default all of
+        ``memory.tools``; the instructions mention no others.
 
         >>> memory = Memory()
         >>> memory.profile().set("allergy", "nuts")
@@ -422,7 +424,7 @@ class Memory:
         The directory is created if need be. With ``edits="leave"``, an edited file is reported and left alone; with
         ``writes=False``, the mirror does nothing but ``check``. ``on_report`` is called with every non-empty
         ``MirrorReport``. Raises ``NotFound`` for a missing parent directory, ``StoreBusy`` while another mirror uses
-        it, ``InvalidInput`` if it is a store or another memory's, ``StoreError`` if it cannot be written.
+        the directory, ``InvalidInput`` if it is a store or another memory's, ``StoreError`` if it cannot be written.
         """
         self._refuse_frozen("mirror")
         named = {"profile": profile, "journal": journal, "edits": edits, "writes": writes, "on_report": on_report}
@@ -502,7 +504,7 @@ class Memory:
     def sweep(self, scenarios: "Sequence[Scenario]") -> "list[Scenario]":
         """Compare scenarios with the log in one pass, so that their ``diff``, ``regret`` and ``state_hash`` are ready.
 
-        Each ``until`` takes a pass of its own. Raises ``InvalidInput`` if the scenarios are of different memories.
+        Each ``until`` takes a pass of its own. Raises ``InvalidInput`` for a scenario of another memory.
 
         >>> memory = Memory()
         >>> _ = memory.conversation("chat-42").append("user", "Hello!")
@@ -511,7 +513,7 @@ class Memory:
         """
         from refold.memory.scenario import sweep_all
 
-        return sweep_all(scenarios)
+        return sweep_all(self._core, scenarios)
 
     @mutation
     def snapshot(self, name: str | None = None, **options: Unpack[MutationOptions]) -> Snapshot:
@@ -631,9 +633,7 @@ class Memory:
         >>> [recorded.stamp.actor for recorded in memory.events()]
         ['host', 'tool:search']
         """
-        check, seq = partial(checks.cause, cause), None
-        if cause is not None:
-            seq = self._core.engine.known(check) if self._at is None else check(self._at)
+        seq = None if cause is None else cause_of(self._core, cause, self._at)
         return Acting(self._core.engine.reader, checks.actor(actor), seq)
 
     def subscribe(self, fn: "Subscriber", after: int | None = None) -> "Subscription":
@@ -652,9 +652,9 @@ class Memory:
         """Call ``fn(departure)`` before a message for which ``predicate(message)`` is true leaves a window.
 
         ``fn`` runs on the thread of the conversation method that would evict the message, before anything is written
-        and with no lock held; it can pin the message or save its content. If it raises, nothing is written. With
-        ``after=True``, it is called like a subscriber once the message has left, whoever caused that. Messages leave by
-        a budget, and by ``clear_window``, ``remove`` and ``restore``. In a batch, the check counts as a read of the
+        and with no lock held; it can pin the message or save its text. If it raises, nothing is written. With
+        ``after=True``, it is called like a subscriber once the message has left for any reason. Messages leave by a
+        budget, and by ``clear_window``, ``remove`` and ``restore``. In a batch, the check counts as a read of the
         conversation. Without ``after``, only this process's conversation methods are watched. Close the watch to end
         it.
 
@@ -694,8 +694,8 @@ class Memory:
         one given when the memory was opened. Raises ``NotFound`` if that file does not exist, ``StoreUnreachable`` if
         the server of a shared log does not answer.
 
-        ``jobs`` new Python processes (``sys.executable``) share the work, each with its part of ``memory_bytes``; the
-        report is the same. One process does the whole check if they cannot confirm that all is sound: the store is
+        With ``jobs`` above 1, that many new Python processes (``sys.executable``) share the work and ``memory_bytes``;
+        the report is the same. One process does the whole check if they cannot confirm that all is sound: the store is
         damaged, another process writes to it, or it is in RAM or delays its writes.
 
         >>> Memory().verify().ok
@@ -719,14 +719,13 @@ class Memory:
         self._refuse_frozen("back up")
         return store.backup(self._core, path, progress)
 
-    def export(self, path: "str | os.PathLike[str]") -> int:
+    def export(self, path: "str | os.PathLike[str]", *, overwrite: bool = False) -> int:
         """Write every event with its stamp to a JSONL file, atomically, and return the number of events.
 
-        An export covers the whole store, whichever fork it is called on. Raises ``StoreCorrupt`` if a body is damaged.
+        An export covers the whole store, whichever fork it is called on. Raises ``InvalidInput`` for a path in the
+        store, or of an existing file unless ``overwrite`` is set, and ``StoreCorrupt`` if a body is damaged.
         """
-        from refold.engine import transfer
-
-        return transfer.export(self._core.engine, options.checked_path(path), self._at)
+        return store.export(self._core, self._at, path, overwrite)
 
     def load(
         self, path: "str | os.PathLike[str]", progress: Progress = None, *, rename: Mapping[str, str] | None = None
@@ -750,11 +749,13 @@ class Memory:
     def erase(self, seqs: Iterable[Any] = (), *, text: str | None = None, derived: str = "erase") -> Receipt:
         """Erase the bytes of events, given as seqs or results; return what was reached, and what no store can reach.
 
-        ``text`` adds all events that contain it, as is or escaped in JSON, also in forks: a secret is usually in
-        several. ``receipt.named`` lists the streams whose names contain it, which stay. A message keeps its place, role
-        and tokens, so that no window changes. What was derived from the events (``sources``) is erased too, with the
-        hashes of contexts that may have shown them, unless ``derived="keep"``. Raises ``InvalidInput`` for an unknown
-        seq or a text under 4 characters, ``StoreFull`` if there is no room for a clean copy; then nothing was erased.
+        ``text`` adds all events that contain it, in the same case and Unicode normal form, as is or in any escapes of
+        JSON, also in forks: a secret is often in several. ``receipt.named`` are the streams whose names contain it,
+        which stay. An erased message keeps its place, role and tokens, so that no window changes. What was derived from
+        the events (``sources``) is erased too, with summaries of the messages and the hashes of contexts that may have
+        shown them, unless ``derived="keep"``. Raises ``InvalidInput`` for an unknown seq, a result of another memory, a
+        message of an imported state without the others, or a text under 4 characters, ``StoreFull`` if there is no room
+        for a clean copy; then nothing was erased.
         """
         return store.erase(self._core, self._at, seqs, text, derived)
 
@@ -778,7 +779,7 @@ class Memory:
     def refresh(self) -> int:
         """Take in everything that other machines have written to a log on a server, and return the head.
 
-        Without it, reads see such events moments later. Reads of a directory see the writes of other processes at once.
+        Without it, reads see them moments later. Reads of a directory see the writes of other processes at once.
         """
         if self._at is None:
             self._core.engine.refresh()

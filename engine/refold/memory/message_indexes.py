@@ -86,7 +86,7 @@ class _Filled:
         return look if self.model is None or streams is None else look.of(streams)
 
     def begin(self, until: int | None) -> int:
-        """Return the seq of the conversation's last drop by a seq, 0 for none; earlier rows no longer belong to it."""
+        """Return the seq of the conversation's last drop up to ``until``, or 0; earlier rows no longer belong to it."""
         if self.embedded is not None:
             return 0  # In the index of a branch, each conversation has its own.
         return max((seq for seq, _ in self.drops if until is None or seq <= until), default=0)
@@ -95,7 +95,7 @@ class _Filled:
         """Return the mask of the rows that came after the last drop of their conversation, ``None`` for all rows.
 
         No row of a conversation in ``gone`` is included. In the index of one conversation, ``begin`` is the seq of its
-        drop.
+        last drop.
         """
         if self.embedded is None:
             return look.seqs > begin if begin else None

@@ -333,14 +333,19 @@ def summarize(
     left = [each for each in history(core, stream, None, before.summarized, None, None) if each.id not in live]
     if not left:
         return None
-    previous = live[before.summary].content if before.summary in live else None
-    text = checks.text(summarizer(previous if isinstance(previous, str) else "", left), "the summary")
+    previous = live.get(before.summary)
+    last = None if previous is None else previous.content  # It has none if it was erased.
+    text = checks.text(summarizer(last if isinstance(last, str) else "", left), "the summary")
     tokens, cited = checks.tokens(core.counter.count(text)), core.sources(options.sources)
+    if previous is not None:
+        cited = tuple(dict.fromkeys((*cited, previous.seq)))  # Erasing the last summary reaches the one made of it.
     event = WindowSummarized(cited, core.engine.reader.new_id(), tokens, left[-1].seq, text)
+    gone = {message.id for message in left}
 
     def decide(state: State) -> Event | None:
         window = state.part(WINDOW)
-        if window.summarized != before.summarized:
+        # An erasure knows what a summary is made of by what had left the window before it.
+        if window.summarized != before.summarized or any(message.id in gone for message in window.live()):
             return None
         old = window.find(window.summary) if window.summary else None
         pinned = window.pinned_tokens + tokens - (old.tokens if old is not None and old.pinned else 0)

@@ -6,7 +6,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeAlias, TypedDict, TypeVar, cast
 
 from refold import checks, fold
@@ -27,6 +26,7 @@ from refold.fold import State
 from refold.limits import NAME_BYTES_MAX, TIME_NS_MAX, VECTOR_DIMENSIONS_MAX
 from refold.log.commits import is_address
 from refold.log.protocol import Log
+from refold.memory.references import sources_of
 from refold.message import Message
 from refold.text import TokenCounter
 from refold.views.base import V
@@ -335,6 +335,13 @@ class Core:
         self._main = self if main is None else main
         self.share: Share | None = None  # On a memory's core: what it shares with other memories of the same path.
         self.subscriptions: list[Subscription] = []
+
+    def __reduce_ex__(self, _protocol: object) -> NoReturn:
+        # Every handle holds a core, so that this is what pickling or copying any of them comes to.
+        raise TypeError(
+            "a memory and its handles cannot be pickled or deep-copied, because they belong to a store that is open in "
+            "this process; pass the path and the id, and open them there: Memory(path).conversation(id)"
+        )
 
     @property
     def async_writer(self) -> "AsyncWriter":
@@ -685,28 +692,7 @@ class Core:
         """Resolve sources to seqs."""
         if isinstance(sources, tuple) and not sources:
             return ()
-        seqs = self.engine.known(partial(checks.sources, sources))
-        if any(seq < 0 for seq in seqs):
-            self._check_provisional(sources)
-        return seqs
-
-    def _check_provisional(self, sources: Sequence[Any]) -> None:
-        """Refuse results of any batch except this context's open one: they never got a seq."""
-        batch = batches.active(self.engine)
-        events, stamps = ([], []) if batch is None else (batch.transaction.events, batch.transaction.stamps)
-        for source in sources:
-            stamp = getattr(source, "stamp", None)
-            if stamp is not None and stamp.seq < 0:
-                place = place_of(stamp.seq)
-                if place >= len(events) or not (stamps[place] is stamp or _is_of(events[place], source)):
-                    raise InvalidInput(
-                        f"source {checks.shown(source)} is of a batch that was not committed; leave it out"
-                    )
-
-
-def _is_of(event: Event, result: Any) -> bool:
-    """Return whether a result was made from an event: it holds that very event, or has the same id."""
-    return event is getattr(result, "event", None) or getattr(event, "id", "") == getattr(result, "id", None)
+        return sources_of(self, sources)
 
 
 def _checked_expected(expected: object) -> object:

@@ -74,7 +74,7 @@ def _with_source(sources: tuple[int, ...], seq: int) -> tuple[int, ...]:
 
 
 def views_of(views: Any) -> tuple[str, ...]:
-    """Return the views to restore, in a fixed order; raise ``InvalidInput`` for an unknown view or an empty list."""
+    """Return the views to restore, in a fixed order; raise ``InvalidInput`` for an unknown view or none at all."""
     if isinstance(views, str) or not isinstance(views, Collection):
         checks.invalid(f"views must be a collection of names, not {type(views).__name__} ({checks.shown(views)})")
     given: list[Any] = [*views]

@@ -112,10 +112,12 @@ class Project:
     ) -> Upserted:
         """Merge a memory into the most similar active one if their cosine exceeds ``threshold``, else add it.
 
-        A merge keeps the existing content if it contains the new one, else joins both with ``" | "``. It takes the
-        higher importance and all keywords, and keeps category and metadata. A statement that contradicts the existing
-        one, in a number, a name or a negation, is added instead of merged. If the content is empty or nothing would
-        change, the upsert is skipped. ``threshold=None`` uses the embedder's threshold, 0.85 for the built-in one.
+        A merge keeps the content that contains the words of the other one, regardless of case, spaces and punctuation,
+        and the existing one if each contains the other; otherwise it joins both with ``" | "``. It takes the higher
+        importance and all keywords, and keeps category and metadata. A statement that contradicts the existing one, in
+        a number, a sign, a name, a negation or the order of its words, is added instead of merged. If the content is
+        empty or nothing would change, the upsert is skipped. ``threshold=None`` uses the embedder's threshold, 0.85 for
+        the built-in one.
 
         >>> project.upsert("Deploys happen on Fridays.").outcome
         'inserted'

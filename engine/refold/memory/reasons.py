@@ -75,7 +75,7 @@ def rows_of(answer: Why, *, full: bool = False) -> Iterator[str | Reason]:
         chains.setdefault(step.subject, []).append(step)
     subjects = [subject for subject in chains if subject]
     if len(subjects) > 1:
-        yield f"{answer.about}: found in {len(subjects)} places, and there in {len(answer.present)} of them now"
+        yield f"{answer.about}: found in {len(subjects)} places, now present in {len(answer.present)} of them"
         yield from (f"  {_verdict(answer, subject, chains[subject])}" for subject in subjects)
     else:
         subject = subjects[0] if subjects else ""
@@ -90,12 +90,12 @@ def rows_of(answer: Why, *, full: bool = False) -> Iterator[str | Reason]:
         left_out = 0 if full else max(len(shown) - _LISTED_COUNT, 0)
         for step in steps:
             if left_out and step is shown[0]:
-                yield Reason("shown", f"{left_out} earlier not printed; to_json() and --full have them")
+                yield Reason("shown", f"{left_out} earlier ones not printed; to_json() and --full have them")
             if step not in shown[:left_out]:
                 yield step
     if len(subjects) > len(detailed):
         count = len(subjects) - len(detailed)
-        yield f"the steps of {count} more are not printed: ask for one of their seqs; to_json() and --full have all"
+        yield f"the steps of {count} more are not printed; ask about one of their seqs, or use to_json() or --full"
 
 
 def _verdict(answer: Why, subject: str, steps: list[Reason]) -> str:
@@ -103,7 +103,8 @@ def _verdict(answer: Why, subject: str, steps: list[Reason]) -> str:
     is_there = subject in answer.present
     turns = ("came", "returned", "changed") if is_there else ("left", "erased")
     last = next((step for step in reversed(steps) if step.seq and step.relation in turns), None)
-    text = f"{subject or answer.about}: {'it is there' if is_there else 'it is not there'}"
+    state = "present" if is_there else "not present" if last is None else "gone"
+    text = f"{subject or answer.about}: {state}"
     if last is not None:
         text += f" since seq {last.seq}, {time_text(last.time_ns)}, by {last.actor}"
         text += "" if is_there else f": {last.text}"

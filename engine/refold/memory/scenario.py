@@ -154,7 +154,7 @@ class Scenario:
 
     def _pair(self) -> tuple[Track, Track]:
         if self._swept is None:
-            sweep_all([self])
+            sweep_all(self._core, [self])
         assert self._swept is not None, "a sweep sets it"
         return self._swept
 
@@ -237,8 +237,8 @@ class Scenario:
         return self._core, self._changes, self._until, track
 
 
-def sweep_all(scenarios: Sequence[object]) -> list[Scenario]:
-    """Compare scenarios of one memory with its log; those that end at the same seq share a pass over the log."""
+def sweep_all(core: Core, scenarios: Sequence[object]) -> list[Scenario]:
+    """Compare scenarios of a memory with its log; those that end at the same seq share a pass over the log."""
     given: list[Scenario] = []
     for scenario in scenarios:
         if not isinstance(scenario, Scenario):
@@ -246,12 +246,9 @@ def sweep_all(scenarios: Sequence[object]) -> list[Scenario]:
                 f"scenarios must be those of what_if, not {type(scenario).__name__} ({checks.shown(scenario)})"
             )
         given.append(scenario)
-    if not given:
-        return given
     begun = [scenario.begin() for scenario in given]
-    core = begun[0][0]
     if any(other.engine is not core.engine or other.branch != core.branch for other, *_ in begun):
-        raise InvalidInput("the scenarios are of different memories; sweep those of one at a time")
+        raise InvalidInput("a scenario is of another memory; sweep it with the memory whose what_if made it")
     for until in sorted({until for _, _, until, _ in begun}):
         own = Track(None, lambda: core.engine.reader, until)
         firsts = {Changes(): own}

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from weakref import WeakSet
 
+from refold import checks
 from refold.engine.engine import Engine, open_engine
 from refold.errors import StoreBusy
 from refold.limits import MEMORY_BYTES_DEFAULT, OPEN_WAIT_SECONDS_MAX
@@ -27,6 +28,19 @@ class Terms(NamedTuple):
     witness: str | None = None
     clock_ns: Callable[[], int] = time.time_ns  # noqa: TID251 - compared here, and called only by the engine
     random_bytes: Callable[[int], bytes] = os.urandom
+
+
+_EMBEDDER: Final = ("id", "dim", "merge_threshold", "compact_threshold", "floor_rate")
+"""The attributes that two embedders must share to be the same one. Each run of a notebook cell makes a new object."""
+
+
+def _options(terms: Terms) -> dict[str, object]:
+    """Return the options of ``Memory`` that terms stand for, as they are compared and shown."""
+    options = terms._asdict()
+    is_delayed, embedder = options.pop("delayed"), options.pop("embedder")
+    described = {name: getattr(embedder, name) for name in _EMBEDDER if hasattr(embedder, name)}
+    durability = "delayed" if is_delayed else "durable"
+    return {"durability": durability, "embedder": described or "built-in", **options}
 
 
 _opening: Final = threading.RLock()
@@ -74,12 +88,12 @@ class Share:
 
     def check(self, terms: Terms, path: str) -> None:
         """Raise ``StoreBusy`` if a memory wants the store on other terms."""
-        for name, wanted, default, known in zip(Terms._fields, terms, Terms(), self._terms, strict=True):
-            if wanted != known and (name == "delayed" or wanted != default):
-                option = "durability" if name == "delayed" else name
+        default = _options(Terms())
+        for (option, wanted), known in zip(_options(terms).items(), _options(self._terms).values(), strict=True):
+            if wanted != known and (option == "durability" or wanted != default[option]):
                 raise StoreBusy(
-                    f"this process has the store at {path} open with another {option}; give the same one, or close the "
-                    f"memories that have it"
+                    f"this process has the store at {path} open with another {option}: {checks.shown(known)}, not "
+                    f"{checks.shown(wanted)}; give the same one, or close the memories that have it"
                 )
 
     def leave(self, core: Core) -> None:

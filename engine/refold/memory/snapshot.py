@@ -376,7 +376,10 @@ def restoration(
 
 
 def board_restoration(core: Core, stream: str, snapshot: Snapshot) -> Callable[[State], Event | None] | None:
-    """Return the decision to restore a session's board with its conversation; ``None`` if there is none to restore."""
+    """Return the decision to restore a session's board with its conversation.
+
+    Returns ``None`` if there is no board now and none in the snapshot, and for the bytes of another store.
+    """
     branch = branch_here(core, snapshot)
     if branch is None:
         return None
@@ -467,13 +470,15 @@ def fork(
         if known and not replaces:
             raise InvalidInput(f"{stream} already exists; fork to an id that is new, or give replace=True")
         base = pointer(core, parent, seq)
-        # The project belongs to the conversation, not to its state at a seq: even a fork at 0 is in it.
+        # The project belongs to the conversation, not to its state at a seq: a fork at an early seq is in it too.
         project = core.read_written(parent, lambda state: project_of(state, opening))
         depth = _depth_at(core, parent, base[1]) if base[1] else 0
         return (Restored if known else Forked)(sources, *base, depth + 1, project)
 
     request, (expected, request_id, _) = ("fork", parent, seq, *(["replace"] if replaces else [])), options
     batches.refuse(engine, "a fork")
+    if seq is not None:
+        _check_begun(core, parent, seq)
     is_answered = request_id is not None and core.answered(request_id, stream, request) is not None
     # Another machine may have begun the board; the batch then finds that its read is out of date.
     has_board = engine.shared is not None or board_pointer(core, parent, seq)[1]
@@ -483,7 +488,7 @@ def fork(
 
     def write() -> None:
         engine.refresh()
-        core.version(board_of(parent))  # Read first, so that board events that come with later events conflict.
+        core.version(board_of(parent))  # Read first: a board event committed with the parent's next events conflicts.
         if replaces:
             core.write(stream, drop(()), at=None, call=(), expected=expected)
         core.write(stream, decide, at=None, call=request, expected=ANY if replaces else expected, request_id=request_id)
@@ -494,6 +499,17 @@ def fork(
             core.write(board_of(stream), dropped_board, at=None, call=())
 
     write_whole(core, write, expected)
+
+
+def _check_begun(core: Core, stream: str, seq: int) -> None:
+    """Raise ``InvalidInput`` if a conversation had no event at a seq, and so no state, project or budget to fork."""
+    if pointer(core, stream, seq)[1]:
+        return
+    first = next(core.engine.reader.events(core.key(stream), 0, first_page=1), None)
+    if first is None:
+        raise InvalidInput(f"{stream} has no events; append something first, or leave out at")
+    began = first.stamp.seq
+    raise InvalidInput(f"{stream} began at seq {began}, after seq {seq}; give a seq from {began} on")
 
 
 def write_whole(core: Core, write: Callable[[], None], expected: object) -> None:

@@ -4,9 +4,9 @@ import datetime as dates
 import os
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from msgspec.structs import replace
 
@@ -18,7 +18,7 @@ from refold.engine.reader import Request, Side
 from refold.engine.streams import STORE_STREAM
 from refold.engine.transaction import Transaction
 from refold.errors import InvalidInput, LimitExceeded, NotFound, ReadOnly, StoreBusy, WrongVersion
-from refold.event import BranchForked, Event, ForkDropped, Recorded, Restored, SnapshotNamed
+from refold.event import BranchForked, Event, ForkDropped, Recorded, Restored, SnapshotNamed, StateImported
 from refold.fold import State
 from refold.limits import (
     BASE_DEPTH_MAX,
@@ -41,10 +41,12 @@ from refold.memory.options import (
     seq_at,
     seq_in,
 )
+from refold.memory.references import check_results
 from refold.memory.scratchpad import Scratchpad
 from refold.memory.snapshot import Snapshot
+from refold.message import Message
 from refold.results import Backup, Moved, Receipt, Recovered, Stats
-from refold.text import TokenCounter
+from refold.text import TokenCounter, counted
 from refold.views.scratchpad import SCRATCH
 from refold.views.session import SESSION
 from refold.views.store import SETTINGS, is_reserved
@@ -93,7 +95,6 @@ def checked_counter(counter: object) -> TokenCounter:
 
 _DERIVED: Final = {"erase": True, "keep": False}
 _FORKS: Final = {"erase": True, "refuse": False}
-_JSON_DEPTH: Final = 2  # The arguments of a call are a JSON text, which can contain another one.
 
 
 def erase(core: Core, at: int | None, seqs: object, text: object, derived: object) -> Receipt:
@@ -116,35 +117,61 @@ def erase(core: Core, at: int | None, seqs: object, text: object, derived: objec
 def _sought(core: Core, seqs: object, text: object) -> set[int]:
     """Return the seqs that an erasure was asked for, including those of the events that contain the text."""
     from refold.engine import scan  # noqa: PLC0415 - loaded only for erasures
+    from refold.engine.spellings import Spelling  # noqa: PLC0415 - as above
 
     if not isinstance(seqs, Iterable) or isinstance(seqs, (str, bytes)):
         checks.invalid(f"seqs must be a list of seqs or results, not {type(seqs).__name__} ({checks.shown(seqs)})")
-    checked = {_seq(item) for item in cast("Iterable[object]", seqs)}
+    given = list(cast("Iterable[object]", seqs))
+    numbers = [_seq(item) for item in given]
+    check_results(core.engine, given, numbers)
+    _check_whole(core, given)
+    checked = set(numbers)
     if text is not None:
         if len(checks.text(text, "text").strip()) < ERASED_CHARS_MIN:
             checks.invalid(
                 f"text is {checks.shown(text)}; give at least ERASED_CHARS_MIN = {ERASED_CHARS_MIN} characters, or "
                 f"much is erased that only happens to hold it"
             )
-        checked.update(scan.seqs_with(core.engine.reader, scan.Sought(_spellings(cast("str", text)))))
+        checked.update(scan.seqs_spelling(core.engine.reader, Spelling(cast("str", text))))
     return checked
 
 
-def _spellings(text: str) -> list[bytes]:
-    """Return the distinct spellings of a text: as it is, in a JSON text, and in a JSON text inside another one."""
-    import json  # noqa: PLC0415 - loaded only for erasures
+def _check_whole(core: Core, given: Sequence[object]) -> None:
+    """Raise ``InvalidInput`` for messages of an imported state: its event brought all of them, and more."""
+    if StateImported not in core.engine.reader.types_written:
+        return
+    whole = {item for item in given if isinstance(item, int)}
+    messages: dict[int, set[str]] = {}
+    for item in given:
+        if isinstance(item, Message) and item.seq not in whole:
+            messages.setdefault(item.seq, set()).add(item.id)
+    for seq, ids in messages.items():
+        event, stamp = core.recorded(seq)
+        if stamp.erased or not isinstance(event, StateImported):
+            continue
+        others = sum(message.id not in ids for message in event.messages)
+        more = [counted(others, "other message")] if others else []
+        if event.entries or event.notes or event.state:
+            more.append("its scratchpad and state")
+        if more:
+            raise InvalidInput(
+                f"message {min(ids)} came with a whole state at seq {seq}, which is erased as one, with "
+                f"{' and '.join(more)}; give the seq {seq} itself to erase them all"
+            )
 
-    found = [text]
-    for _ in range(_JSON_DEPTH):
-        found += [json.dumps(each, ensure_ascii=ascii_only)[1:-1] for each in found for ascii_only in (False, True)]
-    return [each.encode() for each in dict.fromkeys(found)]
 
+class Extent(NamedTuple):
+    """The events that an erasure would erase: the seqs that it was asked for, and the events derived from them.
 
-def derived_of(core: Core, conversation: str | None, seqs: object, text: object, *, forks: bool) -> list[Recorded]:
-    """Return the events that an erasure would also erase, because they were derived from those it was asked for.
-
-    Events of streams other than conversations come first. Raises the same errors as the erasure.
+    Derived events of streams other than conversations come first.
     """
+
+    seqs: list[int]
+    derived: list[Recorded]
+
+
+def extent_of(core: Core, conversation: str | None, seqs: object, text: object, *, forks: bool) -> Extent:
+    """Return the events that an erasure would erase; raise the same errors as the erasure."""
     from refold.engine import erasure  # noqa: PLC0415 - loaded only for erasures
 
     engine = core.engine
@@ -155,8 +182,8 @@ def derived_of(core: Core, conversation: str | None, seqs: object, text: object,
         else:
             known, stream = erasure.bases(engine), f"conversation/{conversation}"
             plan = erasure.plan_of_stream(engine, core.branch, stream, known, derived=True, forks=forks)
-    found = [core.recorded(seq) for seq in plan.derived]
-    return sorted(found, key=lambda recorded: recorded.stamp.stream.startswith("conversation/"))
+    derived = [core.recorded(seq) for seq in plan.derived]
+    return Extent(plan.seqs, sorted(derived, key=lambda recorded: recorded.stamp.stream.startswith("conversation/")))
 
 
 def erase_stream(core: Core, stream: str, at: int | None, derived: object, forks: object) -> Receipt:
@@ -201,7 +228,15 @@ def _seq(item: object) -> int:
     return seq
 
 
-# Backups and recoveries.
+# Exports, backups and recoveries.
+
+
+def export(core: Core, at: int | None, path: object, overwrite: object) -> int:
+    """Write the log up to ``at`` as JSONL to a file outside of the store, and return the number of events."""
+    from refold.engine import transfer  # noqa: PLC0415 - loaded only for exports
+
+    place, overwrites = checked_path(path), checks.flag(overwrite, "overwrite")
+    return transfer.export(core.engine, place, at, store_path=core.path, overwrite=overwrites)
 
 
 def backup(core: Core, path: object, progress: Progress) -> Backup:
@@ -295,6 +330,7 @@ def _seq_of(to: "int | dates.datetime", log: Log) -> int:
 
 def side_of(core: Core, head: int, side: Any) -> Side:
     """Resolve one side of a diff to its branch, seq and stream (``None``: all streams)."""
+    side = getattr(side, "plain", side)  # A handle for asyncio stands for the plain one that it wraps.
     if isinstance(side, Snapshot):
         _check_own(core, side.origin, side)
         return Side(side.branch, side.seq, side.stream or None)

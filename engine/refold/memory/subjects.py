@@ -13,8 +13,9 @@ from refold.event import Recorded, Stamp, StateImported, unpack_json
 from refold.memory.blame import KEY_KINDS, origins
 from refold.memory.options import Core
 from refold.memory.reasons import shortened
+from refold.memory.references import check_results
 from refold.message import Message, MessageAppended, MessageReplaced, messages_of, text_of
-from refold.results import Hit
+from refold.results import Hit, Upserted
 from refold.views.board import BoardChanged, BoardMessageAppended
 from refold.views.profile import JournalAppended, Note
 from refold.views.session import SESSION, ContextShown
@@ -73,20 +74,21 @@ def name_of(conversation: object) -> str | None:
 
 def resolved(core: Core, x: object, conversation: str | None, at: int) -> list[Subject]:
     """Return the subjects that a result, a seq, or a text refers to; a text can be an id or a key."""
-    if isinstance(x, Hit):
+    if isinstance(x, (Hit, Upserted)):
         x = x.entry
     if isinstance(x, str):
         return _named(core, checks.text(x, "x"), conversation, at)
     if isinstance(x, Note):
         return [_note(core, x, at)]
     stream = None if conversation is None else f"conversation/{conversation}"
-    if isinstance(x, Entry):
-        return _first_of(core, x.id, at)
     seq = x if isinstance(x, int) and not isinstance(x, bool) else getattr(getattr(x, "stamp", x), "seq", None)
     if not isinstance(seq, int) or isinstance(seq, bool):
         checks.invalid(
             f"x is {checks.shown(x)}; give a message, a memory, a note, a hit, a seq, a key or a text of the log"
         )
+    check_results(core.engine, (x,), (seq,))
+    if isinstance(x, Entry):
+        return _first_of(core, x.id, at)
     recorded = event_at(core, seq, at)
     if isinstance(x, Message):
         return [Subject("message", stream or recorded.stamp.stream, x.id, seq)]
@@ -285,21 +287,21 @@ def eviction_text(recorded: Recorded, message_id: str, room: Fill | None) -> str
     by = f"eviction policy {room.policy}"
     if isinstance(event, MessageReplaced):
         return (
-            f"it left the window: {event.role} message {event.id} became one of {event.tokens} tokens, and the window "
-            f"held {room.tokens} of {room.budget} ({by})"
+            f"it left the window: {event.role} message {event.id} was replaced by one of {event.tokens} tokens when "
+            f"{room.tokens} of {room.budget} were in use ({by})"
         )
     if isinstance(event, WindowResized):
         return (
-            f"it left the window: the budget became {event.window_tokens} tokens, and the window held {room.tokens} "
-            f"of {room.budget} ({by})"
+            f"it left the window: the budget was set to {event.window_tokens} tokens when {room.tokens} of "
+            f"{room.budget} were in use ({by})"
         )
     if event.id == message_id:
         if event.answers is not None and event.tokens <= room.budget:
-            return "it never was in the window: the call that it answers had left, or left with it"
-        return f"it never was in the window: with its group it has more tokens than the {room.budget} of the budget"
+            return "it was never in the window: the call that it answers had left, or left with it"
+        return f"it was never in the window: with its group it has more tokens than the budget of {room.budget}"
     return (
-        f"it left the window: {event.role} {_name(event, stamp)} came with {event.tokens} tokens to the {room.tokens} "
-        f"of {room.budget} that were taken ({by})"
+        f"it left the window: {event.role} {_name(event, stamp)} arrived with {event.tokens} tokens when {room.tokens} "
+        f"of {room.budget} were in use ({by})"
     )
 
 

@@ -249,7 +249,8 @@ class Table(Handle):
         Events derived from it are erased too, unless ``derived="keep"``. With a prefix, items that a restore brought
         from another table, for example on another branch, are erased there as well. So are events of tables that
         continue from this one, if they say that its items were deleted or expire at another time. Without a prefix, all
-        of these stay. ``forks`` applies only to a whole table.
+        of these stay. ``forks`` applies only to a whole table: by default, it raises ``InvalidInput`` if live tables
+        continue from this one, and ``forks="erase"`` also erases its forks.
         """
         if not prefix:
             return store.erase_stream(self._core, self._stream, self._at, derived, forks)

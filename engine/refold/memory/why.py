@@ -20,9 +20,10 @@ from refold.memory.exposure import PARTS, Display, exposures, skill_name
 from refold.memory.options import Core, core_of
 from refold.memory.reasons import Reason, Why, reason_of, shortened
 from refold.memory.search import DEFAULTS
-from refold.memory.subjects import Stay, Subject, event_at, eviction_text, holds, name_of, resolved, stays
+from refold.memory.subjects import Stay, Subject, event_at, eviction_text, holds, messages_by, name_of, resolved, stays
 from refold.message import MessageReplaced
 from refold.results import Hits
+from refold.text import counted
 from refold.views.board import BOARD, MESSAGES_KEPT, BoardChanged, BoardMessageAppended
 from refold.views.episodes import EPISODES
 from refold.views.facts import FACTS
@@ -430,14 +431,13 @@ def _unshown(memory: "Memory", core: Core, subject: Subject, recorded: Recorded)
     if part and display.shows(core, subject):
         rank = _rank_text(memory, subject, display) if subject.kind == "memory" and display.event.query else ""
         return reason_of("shown", recorded, text=f"{where} shows it in its part {_part_of(subject, display)}{rank}")
+    if subject.kind == "message" and (seq := display.replacement_of(core, subject)):
+        return reason_of("shown", recorded, text=f"{where} shows the content of seq {seq} in its place")
     room = display.plan.get("tokens", {}).get(part, 0)
     if subject.kind == "memory":
         text = _memory_absence(memory, subject, display, room)
-    elif subject.kind == "message" and holds(core, subject.stream, subject.key, display.event.origin):
-        text = f"the part window has room for {room} tokens, and the oldest messages were left out"
     elif subject.kind == "message":
-        at = display.event.origin
-        text = f"it was not in the window at seq {at}, and not among the earlier messages that were found"
+        text = _message_absence(memory, core, subject, display, room)
     elif subject.kind == "skill":
         text = _skill_absence(memory, core, subject, display, room)
     else:
@@ -445,6 +445,57 @@ def _unshown(memory: "Memory", core: Core, subject: Subject, recorded: Recorded)
         text = f"its part {part} has room for {room} tokens" if is_there else f"it has no part {part}"
         text = text if part else f"contexts have no part for {_a(subject.kind)}"
     return reason_of("hidden", recorded, text=f"{where} lacks it: {text}")
+
+
+def _message_absence(memory: "Memory", core: Core, subject: Subject, display: Display, room: int) -> str:
+    """Return why a message is not in a context: no room in the window, or no place among the earlier messages."""
+    at = display.event.origin
+    if holds(core, display.stream, subject.key, at):
+        return f"the part window has room for {room} tokens, and the oldest messages were left out"
+    is_own = subject.stream == display.stream
+    place = f"it was not in the window at seq {at}" if is_own else f"it is a message of {subject.stream}"
+    return f"{place}; {_earlier_absence(memory.at(at), core, subject, display)}"
+
+
+def _earlier_absence(past: "Memory", core: Core, subject: Subject, display: Display) -> str:
+    """Return why a message is not among the earlier messages of a context; ``past`` is what the context was made of."""
+    from refold.memory.earlier import Earlier, query_of  # noqa: PLC0415 - loaded only for contexts
+    from refold.memory.turns import turn_of  # noqa: PLC0415 - as above
+
+    window = turn_of(core, display.stream, display.event.origin).messages
+    most = display.budget.get("messages_count")
+    query = query_of(display.event.query, window)
+    if not past.settings.get("memory_enabled"):
+        return "the setting memory_enabled was off"
+    if not most:
+        return "the budget of earlier messages, messages_count, was 0"
+    if not query.strip():
+        return "the context had no query"
+    own = enumerate(messages_by(core.recorded(subject.seq)))
+    earlier = next((Earlier(message, place) for place, message in own if message.id == subject.key), None)
+    if earlier is None or earlier.message.erased:
+        return "its content was erased, so what would have found it is unknown"
+    reason = core.earlier_messages.absence(
+        core.engine.reader,
+        core.branch,
+        display.event.origin,
+        display.stream,
+        display.event.project,
+        query,
+        earlier,
+        shown={message.seq for message in window},
+        top_k=most,
+    )
+    if reason:
+        return reason
+    left_out = display.plan.get("messages_left_out", 0)
+    if not left_out:
+        return "a search finds it, but texts that another message or memory says already, and secrets, are not shown"
+    room = display.plan.get("tokens", {}).get(PARTS["memory"], 0)
+    return (
+        f"a search finds it, but memories and earlier messages have room for {room} tokens together, and "
+        f"{counted(left_out, 'earlier message')} did not fit"
+    )
 
 
 def _a(noun: str) -> str:

@@ -1,4 +1,14 @@
-"""Messages in the formats of providers' APIs: OpenAI (chat and responses), Anthropic, Gemini, Ollama. Pure."""
+"""Messages in the formats of providers' APIs: OpenAI (chat and responses), Anthropic, Gemini, Ollama. Pure.
+
+What every format promises is that its API takes the request:
+
+- Blank texts are left out, and so are messages that say nothing else.
+- The results of a message's calls stand directly behind it, in the order of the calls; what was said in between comes
+  after them. Of two results for one call, the later one counts, and a result whose call is not there is left out.
+- A call without a result gets ``NO_RESULT``, unless nothing follows but other results: then its tool is still running.
+- A block belongs to one format, and is passed on unchanged there. In the others it is written anew, and refused where
+  they have no place for it; only the thoughts of a model are left out there.
+"""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,36 +19,362 @@ import msgspec
 
 from refold import checks
 from refold.errors import InvalidInput
-from refold.message import PROMPT_ROLES, TOOL_ROLES, Message
+from refold.limits import VALUE_BYTES_MAX
+from refold.memory.blocks import (
+    ANTHROPIC,
+    GEMINI,
+    OLLAMA,
+    OPENAI,
+    RESPONSES,
+    Block,
+    Call,
+    Mark,
+    Media,
+    Part,
+    Result,
+    Text,
+    Turn,
+    media_type_of,
+    part_of,
+    turns_of,
+)
+from refold.message import PROMPT_ROLES, Message
 
 Rendered: TypeAlias = list[dict[str, Any]]
+
+NO_RESULT: Final = "Error: there is no result of this call"
+"""The result of a call that has none, for example because it was erased."""
+
+OPENING: Final = "(The conversation goes on.)"
+"""The user's message at the front of a window that does not begin with one, for APIs that require it."""
+
+_TOOL: Final = "tool"
+"""The role that stands for results among the roles whose messages take media."""
+
+
+APART: Final = frozenset((ANTHROPIC, GEMINI))
+"""The formats without system messages, whose APIs take them separately."""
+
+
+# The calls of a turn, each with its id in the request and its result.
+
+
+class _Answer(NamedTuple):
+    id: str
+    call: Call
+    result: Part | None
+
+
+class _Exchange(NamedTuple):
+    turn: Turn
+    ids: list[str]
+    answers: list[_Answer]
+
+
+_NO_WORD: Final = re.compile(r"[^a-zA-Z0-9_-]")
+
+# An id from another provider, or one that a model gives to each of its calls, is changed in call and result alike.
+_IDS: Final[Mapping[str, tuple[re.Pattern[str] | None, int]]] = MappingProxyType(
+    {ANTHROPIC: (_NO_WORD, 64), OPENAI: (None, VALUE_BYTES_MAX), RESPONSES: (_NO_WORD, 64)}
+)
+"""What APIs refuse in the id of a call: the characters, and a greater length."""
+
+
+def _exchanges(messages: Sequence[Message], form: str) -> Iterator[_Exchange]:
+    """Yield the turns that a format has a place for, with the results that stand behind each of them."""
+    turns = [turn for turn in turns_of(messages) if form not in APART or turn.role not in PROMPT_ROLES]
+    uses: dict[str, int] = {}
+    for turn in turns:
+        ids = [_own_id(call.id, form, uses) for call in turn.calls]
+        answers = map(_Answer, ids, turn.calls, turn.results)
+        is_open = turn is turns[-1]
+        yield _Exchange(turn, ids, [answer for answer in answers if answer.result is not None or not is_open])
+
+
+def _own_id(given: str, form: str, uses: dict[str, int]) -> str:
+    """Return the id of a call as an API takes it, different from those of the calls before."""
+    if form not in _IDS:
+        return given
+    unfit, length = _IDS[form]
+    fit = (given if unfit is None else unfit.sub("_", given))[:length] or "call"
+    made = fit
+    while made in uses:
+        uses[fit] += 1
+        suffix = f"_{uses[fit]}"
+        made = fit[: length - len(suffix)] + suffix
+    uses[made] = 1
+    return made
+
+
+# Blocks in each format.
+
+
+def _openai_text(text: str, _: str) -> Block:
+    return {"type": "text", "text": text}
+
+
+def _responses_text(text: str, role: str) -> Block:
+    return {"type": "output_text" if role == "assistant" else "input_text", "text": text}
+
+
+def _gemini_text(text: str, _: str) -> Block:
+    return {"text": text}
+
+
+_TEXTS: Final[Mapping[str, Callable[[str, str], Block]]] = MappingProxyType(
+    {OPENAI: _openai_text, RESPONSES: _responses_text, ANTHROPIC: _openai_text, GEMINI: _gemini_text}
+)
+
+_SOUNDS: Final[Mapping[str, str]] = MappingProxyType(
+    {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mp3": "mp3", "audio/mpeg": "mp3"}
+)
+_PDF: Final = "application/pdf"
+
+
+def _url_of(media: Media) -> str:
+    return media.url or f"data:{media.media_type};base64,{media.data}"
+
+
+def _openai_media(media: Media) -> Block | None:
+    match media:
+        case Media(kind="image"):
+            return {"type": "image_url", "image_url": {"url": _url_of(media)}}
+        case Media(kind="audio", data=str(data), media_type=str(media_type)) if media_type in _SOUNDS:
+            return {"type": "input_audio", "input_audio": {"data": data, "format": _SOUNDS[media_type]}}
+        case Media(kind="document", data=str()):
+            return {"type": "file", "file": {"filename": media.name or "document.pdf", "file_data": _url_of(media)}}
+        case _:
+            return None
+
+
+def _responses_media(media: Media) -> Block | None:
+    match media:
+        case Media(kind="image"):
+            return {"type": "input_image", "image_url": _url_of(media)}
+        case Media(kind="document", url=str(url)):
+            return {"type": "input_file", "file_url": url}
+        case Media(kind="document"):
+            return {"type": "input_file", "filename": media.name or "document.pdf", "file_data": _url_of(media)}
+        case _:
+            return None
+
+
+def _anthropic_media(media: Media) -> Block | None:
+    source: Block
+    match media:
+        case Media(kind="image" | "document", url=str(url)) if url.startswith("https://"):
+            source = {"type": "url", "url": url}
+        case Media(kind="image" | "document", data=str(data)) if media.kind == "image" or media.media_type == _PDF:
+            source = {"type": "base64", "media_type": media.media_type, "data": data}
+        case _:
+            return None
+    title = {"title": media.name} if media.kind == "document" and media.name else {}
+    return {"type": media.kind, "source": source, **title}
+
+
+def _gemini_media(media: Media) -> Block | None:
+    if media.url is None:
+        return {"inlineData": {"mimeType": media.media_type, "data": media.data}}
+    media_type = media.media_type or media_type_of(media.url)
+    is_taken = media_type is not None and media.url.startswith("https://")
+    return {"fileData": {"mimeType": media_type, "fileUri": media.url}} if is_taken else None
+
+
+def _ollama_media(media: Media) -> Block | None:
+    return {"data": media.data} if media.kind == "image" and media.url is None else None
+
+
+_MEDIA: Final[Mapping[str, Callable[[Media], Block | None]]] = MappingProxyType(
+    {
+        OPENAI: _openai_media,
+        RESPONSES: _responses_media,
+        ANTHROPIC: _anthropic_media,
+        GEMINI: _gemini_media,
+        OLLAMA: _ollama_media,
+    }
+)
+
+_MEDIA_ROLES: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
+    {
+        OPENAI: frozenset(("user",)),
+        RESPONSES: frozenset(("user", "system", "developer", _TOOL)),
+        ANTHROPIC: frozenset(("user", _TOOL)),
+        GEMINI: frozenset(("user", "assistant", _TOOL)),
+        OLLAMA: frozenset(("user", "assistant", "system", "developer", _TOOL)),
+    }
+)
+"""The roles whose messages take media, in each format."""
+
+
+def _media_block(media: Media, form: str, role: str) -> Block | None:
+    """Return media as a block of a format, ``None`` if that has no place for it."""
+    if role not in _MEDIA_ROLES[form]:
+        return None
+    made = _MEDIA[form](media)
+    # Gemini's results take data alone.
+    return None if form == GEMINI and role == _TOOL and media.url is not None else made
+
+
+def _block(part: Part, form: str, role: str) -> Block | None:
+    """Return a part as a block of a format, ``None`` for a thought; raise ``InvalidInput`` if there is no place."""
+    value = part.value
+    is_own = part.own == form
+    if isinstance(value, Media):
+        made = part.block if is_own and role in _MEDIA_ROLES[form] else _media_block(value, form, role)
+        if made is not None:
+            return made
+    elif isinstance(value, (Text, Mark)) and is_own:
+        return part.block
+    elif isinstance(value, Text):
+        return _TEXTS[form](value.text, role)
+    elif value is Mark.THOUGHT:
+        return None
+    raise _unplaced(part, form, role)
+
+
+def _blocks(parts: Sequence[Part], form: str, role: str) -> list[Block]:
+    blocks = (_block(part, form, role) for part in parts)
+    return [block for block in blocks if block is not None]
+
+
+_SAMPLES: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
+    {
+        "image": ("an image", "image/png"),
+        "document": ("a document", _PDF),
+        "audio": ("audio", "audio/wav"),
+        "video": ("a video", "video/mp4"),
+    }
+)
+"""The kinds of media: what an error calls each, and a media type that every format with a place for it takes."""
+
+
+def _unplaced(part: Part, form: str, role: str) -> InvalidInput:
+    value, message = part.value, part.message
+    advice = "give it a text instead with replace(), or take it out of the window with remove()"
+    about = ""
+    if isinstance(value, Media):
+        name, sample = _SAMPLES[value.kind]
+        about = f" ({name} {'by URL' if value.url is not None else f'of type {value.media_type}'})"
+        if value.url is not None and _media_block(Media(value.kind, None, sample, ""), form, role) is not None:
+            advice = "give it the data in base64 instead with replace(), or take it out of the window with remove()"
+    where = {"user": "", _TOOL: " in the result of a tool"}.get(role, f" in a message of role {role}")
+    kind = part.block.get("type", next(iter(part.block), None))
+    return InvalidInput(
+        f"message {message.seq or message.id} has a block of type {checks.shown(kind)}{about} as part {part.number}, "
+        f"for which {form} has no place{where}; {advice}"
+    )
+
+
+def _content(result: Part | None) -> str | list[Part]:
+    """Return what a result says: a text, or parts without blank texts."""
+    if result is None:
+        return NO_RESULT
+    assert isinstance(result.value, Result), "turns give calls results"
+    content = result.value.content
+    if content is None or isinstance(content, str):
+        return content or ""
+    blocks = cast("list[object]", content) if isinstance(content, list) else [content]
+    parts = [part_of(block, result.message, number) for number, block in enumerate(blocks, 1)]
+    return [part for part in parts if not isinstance(part.value, Text) or part.value.text.strip()]
+
+
+def _split(parts: str | Sequence[Part], form: str, role: str) -> tuple[str, list[Block]]:
+    """Return the texts of parts as one, and the other blocks, for formats that keep them apart."""
+    if isinstance(parts, str):
+        return parts, []
+    texts = [part.value.text for part in parts if isinstance(part.value, Text)]
+    return "\n".join(texts), _blocks([part for part in parts if not isinstance(part.value, Text)], form, role)
+
+
+# The formats.
 
 
 def openai(messages: Sequence[Message]) -> Rendered:
     """Return messages as OpenAI chat messages; a field that was not given is absent, not null."""
     rendered: Rendered = []
-    for message in messages:
-        optional = ((field, getattr(message, field)) for field in ("name", "tool_calls", "tool_call_id"))
-        given = {field: value for field, value in optional if value is not None}
-        rendered.append({"role": message.role, "content": message.content, **given})
+    for turn, ids, answers in _exchanges(messages, OPENAI):
+        blocks = _blocks(turn.content, OPENAI, turn.role)
+        content = blocks[0]["text"] if blocks and isinstance(turn.message.content, str) else blocks or None
+        entries = [_openai_call(call, call_id) for call, call_id in zip(turn.calls, ids, strict=True)]
+        calls = {"tool_calls": entries} if entries else {}
+        rendered.append({"role": turn.role, "content": content} | _name_field(turn.message.name) | calls)
+        for call_id, _, result in answers:
+            parts = _content(result)
+            output = parts if isinstance(parts, str) else _blocks(parts, OPENAI, _TOOL) or ""
+            name = result.value.name if result is not None and isinstance(result.value, Result) else None
+            rendered.append({"role": "tool", "content": output, "tool_call_id": call_id} | _name_field(name))
     return rendered
+
+
+_UNNAMABLE: Final = re.compile(r"[\s<|\\/>]")
+_NAME_CHARS: Final = 64
+
+
+def _name_field(given: str | None) -> dict[str, str]:
+    """Return the field for the name of a speaker or tool, without the characters that OpenAI refuses in it."""
+    name = _UNNAMABLE.sub("_", given or "")[:_NAME_CHARS]
+    return {"name": name} if name else {}
+
+
+def _openai_call(call: Call, call_id: str) -> Block:
+    """Return a call as an entry of ``tool_calls``; one that has OpenAI's form keeps all of its fields."""
+    entry = call.entry or {}
+    match entry:
+        case {"type": "function", "function": {"name": str(), "arguments": str()}}:
+            return entry | {"id": call_id}
+        case {"type": "custom", "custom": dict()}:
+            return entry | {"id": call_id}
+        case _:
+            function = {"name": call.name, "arguments": msgspec.json.encode(call.arguments).decode()}
+            return {"id": call_id, "type": "function", "function": function}
+
+
+def openai_responses(messages: Sequence[Message]) -> Rendered:
+    """Return messages as input items for OpenAI's Responses API; calls and their outputs are separate items."""
+    items: Rendered = []
+    for turn, ids, answers in _exchanges(messages, RESPONSES):
+        content = _blocks(turn.content, RESPONSES, turn.role)
+        if content:
+            items.append({"type": "message", "role": turn.role, "content": content})
+        for call_id, call in zip(ids, turn.calls, strict=True):
+            arguments = msgspec.json.encode(call.arguments).decode()
+            items.append({"type": "function_call", "call_id": call_id, "name": call.name, "arguments": arguments})
+        for call_id, _, result in answers:
+            parts = _content(result)
+            text, media = _split(parts, RESPONSES, _TOOL)
+            output = text if isinstance(parts, str) or not media else _blocks(parts, RESPONSES, _TOOL)
+            items.append({"type": "function_call_output", "call_id": call_id, "output": output})
+    return items
 
 
 def anthropic(messages: Sequence[Message]) -> Rendered:
     """Return messages as Anthropic messages: calls and results as content blocks, adjacent ones of one role joined.
 
-    System and developer messages are left out; that API takes them as ``system=``. Messages without content, which it
-    rejects, are left out too.
+    System and developer messages are left out; that API takes them as ``system=``. The first message is the user's.
     """
     rendered: Rendered = []
-    for message in messages:
-        if message.role not in PROMPT_ROLES:
-            role = "assistant" if message.role == "assistant" else "user"
-            _join(rendered, role, "content", _blocks(message))
-    return rendered
+    for turn, ids, answers in _exchanges(messages, ANTHROPIC):
+        left = iter(ids)
+        blocks: list[Block] = []
+        for part in turn.parts:
+            if isinstance(part.value, Call):
+                call = {"type": "tool_use", "id": next(left), "name": part.value.name, "input": part.value.arguments}
+                blocks.append((part.block if part.own == ANTHROPIC else {}) | call)
+            else:
+                blocks += _blocks([part], ANTHROPIC, turn.role)
+        _join(rendered, turn.role, "content", blocks)
+        _join(rendered, "user", "content", [_tool_result(answer) for answer in answers])
+    return _with_opening(rendered, {"content": [{"type": "text", "text": OPENING}]})
 
 
-def _join(rendered: Rendered, role: str, field: str, parts: list[dict[str, Any]]) -> None:
+def _tool_result(answer: _Answer) -> Block:
+    result, parts = answer.result, _content(answer.result)
+    block = result.block if result is not None and result.own == ANTHROPIC else {}
+    content = parts if isinstance(parts, str) else _blocks(parts, ANTHROPIC, _TOOL) or ""
+    return block | {"type": "tool_result", "tool_use_id": answer.id, "content": content}
+
+
+def _join(rendered: Rendered, role: str, field: str, parts: list[Block]) -> None:
     """Add parts, if there are any, to the last message if it has the same role, else as a new message."""
     if parts and rendered and rendered[-1]["role"] == role:
         rendered[-1][field].extend(parts)
@@ -46,209 +382,77 @@ def _join(rendered: Rendered, role: str, field: str, parts: list[dict[str, Any]]
         rendered.append({"role": role, field: parts})
 
 
-def _blocks(message: Message) -> list[dict[str, Any]]:
-    content = message.content
-    if message.role in TOOL_ROLES:
-        result = "" if content is None else content
-        return [{"type": "tool_result", "tool_use_id": message.tool_call_id or "", "content": result}]
-    blocks: list[dict[str, Any]] = (
-        [{"type": "text", "text": content}] if isinstance(content, str) and content else list(content or [])
-    )
-    for call in message.tool_calls or ():
-        made = _call(call)
-        blocks.append({"type": "tool_use", "id": made.id, "name": made.name, "input": made.arguments})
-    return blocks
-
-
-# The parts of a message, in whichever API's format it was given.
-
-
-class _Text(NamedTuple):
-    text: str
-
-
-class _Image(NamedTuple):
-    kind: str
-    data: str
-    """Base64."""
-
-
-class _Call(NamedTuple):
-    id: str
-    name: str
-    arguments: dict[str, Any]
-
-
-class _Result(NamedTuple):
-    id: str
-    text: str
-    name: str | None
-
-
-_Part: TypeAlias = _Text | _Image | _Call | _Result
-_DATA_URL: Final = re.compile(r"data:([\w./+-]+);base64,(.*)\Z", re.DOTALL)
-
-
-def _parts(message: Message, form: str) -> Iterator[_Part]:
-    """Yield the parts of a message; raise ``InvalidInput`` for a block that the format has no place for."""
-    content = message.content
-    if message.role in TOOL_ROLES:
-        yield _Result(message.tool_call_id or "", _text(content or "", form, message), message.name)
-        return
-    if isinstance(content, str):
-        if content:
-            yield _Text(content)
-    else:
-        for block in content or ():
-            yield _part(block, form, message)
-    yield from map(_call, message.tool_calls or ())
-
-
-def _part(block: Any, form: str, message: Message) -> _Part:
-    match block:
-        case {"type": "text" | "input_text" | "output_text", "text": str(text)}:
-            return _Text(text)
-        case {"type": "tool_use", "name": str(name)}:
-            return _Call(_id(block.get("id")), name, _parsed(block.get("input", {})))
-        case {"type": "tool_result"}:
-            return _Result(_id(block.get("tool_use_id")), _text(block.get("content") or "", form, message), None)
-        case {"type": "image", "source": {"type": "base64", "media_type": str(kind), "data": str(data)}}:
-            return _Image(kind, data)
-        case {"type": "image_url", "image_url": {"url": str(url)}} if found := _DATA_URL.match(url):
-            return _Image(found[1], found[2])
-        case _:
-            raise _unplaced(block, form, message)
-
-
-def _unplaced(block: object, form: str, message: Message) -> InvalidInput:
-    kind = cast("dict[str, Any]", block).get("type") if isinstance(block, dict) else block
-    return InvalidInput(
-        f"message {message.seq} has a block of type {checks.shown(kind)}, for which {form} has no place; "
-        f"render that message yourself, or remove it from the window"
-    )
-
-
-def _text(content: object, form: str, message: Message) -> str:
-    """Return the text of a tool's answer; raise ``InvalidInput`` for blocks that are not text."""
-    if isinstance(content, str):
-        return content
-    texts: list[str] = []
-    for block in cast("list[object]", content) if isinstance(content, list) else [content]:
-        part = _part(block, form, message)
-        if not isinstance(part, _Text):
-            raise _unplaced(block, form, message)
-        texts.append(part.text)
-    return "\n".join(texts)
-
-
-def _call(call: dict[str, Any]) -> _Call:
-    given = call.get("function", call)
-    function = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
-    return _Call(_id(call.get("id")), _id(function.get("name")), _parsed(function.get("arguments", {})))
-
-
-def _id(given: object) -> str:
-    """Return the id or name of a call as a text: a recorded one can be any JSON value."""
-    return given if isinstance(given, str) else "" if given is None else str(given)
-
-
-def _parsed(arguments: Any) -> dict[str, Any]:
-    """Return a call's arguments as an object; anything that is not a JSON object is passed on under ``arguments``."""
-    if isinstance(arguments, str):
-        try:
-            arguments = msgspec.json.decode(arguments or "{}")
-        except checks.UNDECODABLE:
-            return {"arguments": arguments}
-    return cast("dict[str, Any]", arguments) if isinstance(arguments, dict) else {"arguments": arguments}
-
-
-def openai_responses(messages: Sequence[Message]) -> Rendered:
-    """Return messages as input items for OpenAI's Responses API; calls and their outputs are separate items."""
-    items: Rendered = []
-    for message in messages:
-        kind = "output_text" if message.role == "assistant" else "input_text"
-        role = "user" if message.role in TOOL_ROLES else message.role
-        blocks: list[dict[str, Any]] = []
-        for part in _parts(message, "openai-responses"):
-            match part:
-                case _Text(text):
-                    blocks.append({"type": kind, "text": text})
-                case _Image(mime, data):
-                    blocks.append({"type": "input_image", "image_url": f"data:{mime};base64,{data}"})
-                case _Call(call_id, name, arguments):
-                    text = msgspec.json.encode(arguments).decode()
-                    blocks = _flushed(items, role, blocks)
-                    items.append({"type": "function_call", "call_id": call_id, "name": name, "arguments": text})
-                case _Result(call_id, text, _):
-                    blocks = _flushed(items, role, blocks)
-                    items.append({"type": "function_call_output", "call_id": call_id, "output": text})
-        _flushed(items, role, blocks)
-    return items
-
-
-def _flushed(items: Rendered, role: str, blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Add the collected blocks as a message, if there are any, and return an empty list for the next ones."""
-    if blocks:
-        items.append({"type": "message", "role": role, "content": blocks})
-    return []
+def _with_opening(rendered: Rendered, opening: Block) -> Rendered:
+    """Put the user's message at the front if another comes first, as after an eviction."""
+    if rendered and rendered[0]["role"] != "user":
+        rendered.insert(0, {"role": "user"} | opening)
+    return rendered
 
 
 def gemini(messages: Sequence[Message]) -> Rendered:
-    """Return messages as Gemini contents: adjacent ones of one role joined, answers under the names of their tools.
+    """Return messages as Gemini contents: adjacent ones of one role joined, results under the names of their tools.
 
-    System and developer messages are left out; that API takes them as ``system_instruction``.
+    System and developer messages are left out; that API takes them as ``system_instruction``. The first content is the
+    user's. Results have a content of their own, with nothing else in it.
     """
     contents: Rendered = []
-    names: dict[str, str] = {}
-    for message in messages:
-        if message.role in PROMPT_ROLES:
-            continue
-        role = "model" if message.role == "assistant" else "user"
-        for part in _parts(message, "gemini"):
-            match part:
-                case _Text(text):
-                    shown: dict[str, Any] = {"text": text}
-                case _Image(mime, data):
-                    shown = {"inlineData": {"mimeType": mime, "data": data}}
-                case _Call(call_id, name, arguments):
-                    names[call_id] = name
-                    shown = {"functionCall": {"name": name, "args": arguments} | ({"id": call_id} if call_id else {})}
-                case _Result(call_id, text, name):
-                    answer = {"name": name or names.get(call_id, ""), "response": {"result": text}}
-                    shown = {"functionResponse": answer | ({"id": call_id} if call_id else {})}
-            _join(contents, role, "parts", [shown])
-    return contents
+    is_answered = False
+    for turn, ids, answers in _exchanges(messages, GEMINI):
+        left = iter(ids)
+        parts: list[Block] = []
+        for part in turn.parts:
+            if isinstance(part.value, Call):
+                parts.append(_function_call(part, part.value, next(left)))
+            else:
+                parts += _blocks([part], GEMINI, turn.role)
+        role = "model" if turn.role == "assistant" else "user"
+        if is_answered:
+            contents.append({"role": role, "parts": parts})
+        else:
+            _join(contents, role, "parts", parts)
+        is_answered = bool(answers)
+        if answers:
+            contents.append({"role": "user", "parts": [_function_response(answer) for answer in answers]})
+    return _with_opening(contents, {"parts": [{"text": OPENING}]})
+
+
+def _function_call(part: Part, call: Call, call_id: str) -> Block:
+    if part.own == GEMINI:
+        return part.block  # With the signature of the thought that led to it.
+    return {"functionCall": {"name": call.name, "args": call.arguments} | ({"id": call_id} if call_id else {})}
+
+
+def _function_response(answer: _Answer) -> Block:
+    if answer.result is not None and answer.result.own == GEMINI:
+        return answer.result.block
+    text, media = _split(_content(answer.result), GEMINI, _TOOL)
+    response: Block = {"name": answer.call.name, "response": {"result": text}}
+    return {
+        "functionResponse": response | ({"id": answer.id} if answer.id else {}) | ({"parts": media} if media else {})
+    }
 
 
 def ollama(messages: Sequence[Message]) -> Rendered:
     """Return messages in Ollama's format: content is text, images are a field, arguments are objects."""
     chat: Rendered = []
-    names: dict[str, str] = {}
-    for message in messages:
-        role = "system" if message.role in PROMPT_ROLES else message.role
-        parts = list(_parts(message, "ollama"))
-        for result in (part for part in parts if isinstance(part, _Result)):
-            name = result.name or names.get(result.id)
-            chat.append({"role": "tool", "content": result.text} | ({"tool_name": name} if name else {}))
-        texts = [part.text for part in parts if isinstance(part, _Text)]
-        images = [part.data for part in parts if isinstance(part, _Image)]
-        calls = [part for part in parts if isinstance(part, _Call)]
-        names |= {call.id: call.name for call in calls}
-        if texts or images or calls:
-            made = [{"function": {"name": call.name, "arguments": call.arguments}} for call in calls]
-            beside = {"images": images} if images else {}
-            chat.append({"role": role, "content": "\n".join(texts)} | beside | ({"tool_calls": made} if made else {}))
+    for turn, _, answers in _exchanges(messages, OLLAMA):
+        text, images = _split(turn.content, OLLAMA, turn.role)
+        calls = [{"function": {"name": call.name, "arguments": call.arguments}} for call in turn.calls]
+        role = "system" if turn.role in PROMPT_ROLES else turn.role
+        chat.append({"role": role, "content": text} | _images(images) | ({"tool_calls": calls} if calls else {}))
+        for _, call, result in answers:
+            text, images = _split(_content(result), OLLAMA, _TOOL)
+            name = {"tool_name": call.name} if call.name else {}
+            chat.append({"role": "tool", "content": text} | name | _images(images))
     return chat
 
 
+def _images(blocks: Sequence[Block]) -> dict[str, Any]:
+    return {"images": [block["data"] for block in blocks]} if blocks else {}
+
+
 FORMATS: Final[Mapping[str, Callable[[Sequence[Message]], Rendered]]] = MappingProxyType(
-    {
-        "anthropic": anthropic,
-        "gemini": gemini,
-        "ollama": ollama,
-        "openai": openai,
-        "openai-responses": openai_responses,
-    }
+    {ANTHROPIC: anthropic, GEMINI: gemini, OLLAMA: ollama, OPENAI: openai, RESPONSES: openai_responses}
 )
 """The formats by name."""
 

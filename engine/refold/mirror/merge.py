@@ -288,7 +288,7 @@ def outdated(
     recent: Sequence[ProfileChange],
     taken: AbstractSet[str] = frozenset(),
 ) -> set[str]:
-    """Return the edited keys in which a profile lacks all log writes since some moment, if other keys are new.
+    """Return the edited keys in which a profile lacks all log writes since some moment, if it has other, new edits.
 
     An editor that read its copy at that moment saves such a profile, because it has not seen the log's later writes.
     ``taken`` are the digests of keys that were new as well, and that a round took before it was interrupted.

@@ -71,7 +71,7 @@ class SkillHooks(Struct, frozen=True):
 
 
 class Detection(Struct, frozen=True):
-    """The condition for a skill to apply to a project: a file exists and contains a pattern, if there are any."""
+    """The condition for a skill to apply: one of its files exists, and contains one of its patterns if it has any."""
 
     files: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()

@@ -30,6 +30,7 @@ from refold.engine import batch as batches
 from refold.errors import InvalidInput, LimitExceeded, NotFound
 from refold.limits import SKILL_DESCRIPTION_CHARS_MAX, SKILL_NAME_CHARS_MAX, SOURCES_COUNT_MAX
 from refold.memory.options import Core, MutationOptions, Options, chosen, core_of, mutation
+from refold.memory.turns import is_question, turn_of
 from refold.message import MessageAppended
 from refold.message import text_of as text_of_message
 from refold.results import SessionSummary
@@ -87,8 +88,8 @@ GENERATED_PRIORITY: Final = 201  # The priority of learned skills: above the use
 _GROUP: Final = "skills"  # The group of the skill hooks; registering it again replaces the earlier registration.
 # The key under which hooks share the registry that the active skills restrict.
 _TOOLS: Final = "tools of the active skills"
-# The parts of a session that a model sees to make a skill of it: so many characters of a call's arguments, so many of a
-# message, and so many messages.
+# How much of a session a model sees when it makes a skill from it: characters of a call's arguments and of a message,
+# and the number of messages.
 _ARGUMENTS_CHARS_MAX: Final = 200
 _MESSAGE_CHARS_MAX: Final = 1_000
 _MESSAGES_COUNT_MAX: Final = 24
@@ -579,7 +580,9 @@ class Skills:
     def _refuse(self, context: HookContext, name: str, _: dict[str, Any]) -> BeforeToolResult | None:
         """Refuse a tool that the skills of the newest message do not allow, even if another loop selected them."""
         if _TOOLS not in context.shared:
-            newest = next((each for each in reversed(context.conversation.window()) if each.role == "user"), None)
+            core, at = core_of(context.conversation)
+            turn = turn_of(core, f"conversation/{context.session_id}", at)
+            newest = next((each for each in reversed(turn.messages) if is_question(each)), None)
             last = self.selected(context.session_id)
             allowed = None
             if newest is not None and last is not None and newest.seq < last.seq and AUTO_DETECTED not in last.reasons:

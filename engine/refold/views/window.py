@@ -117,7 +117,7 @@ class MessageRated(Event, frozen=True, tag=89):
 
 
 class WindowSummarized(Event, frozen=True, tag=90):
-    """A summary of the messages that had left the window up to the event at ``origin`` replaced an earlier summary."""
+    """A summary of the messages that had left the window up to the event at ``origin`` replaced any earlier one."""
 
     sentence: ClassVar[str] = "a summary of what had left came into the window: {text}"
     subject: ClassVar[tuple[str, str]] = ("message", "id")
@@ -150,7 +150,7 @@ class Ranks:
         """
         self.weights: dict[str, int] = {}  # Id -> the importance that was set, in thousandths, if it is not 0.
         self.heap: list[tuple[int, int, str]] = []
-        """Key, seq and id of each group once any group has an importance, among entries whose key is outdated."""
+        """Key, seq and id of each group once any group has an importance, mixed with entries whose key is outdated."""
 
     copy = copy_slots
 
@@ -203,7 +203,7 @@ class Window:
         self.policy = 0
         self.ranks: Ranks | None = None  # For policies that do not go by age alone.
         self.summary = ""  # The id of the last summary.
-        self.summarized = 0  # The seq up to which a summary covers the messages that have left, or none is needed.
+        self.summarized = 0  # The seq up to which messages that have left are in the summary, or need none.
         self.origin = 0  # The seq of the imported state whose messages may still be live; those carry this seq.
         self.calls: dict[str, tuple[str, ...]] = {}
         """Call id -> ids of the live messages that made a call with this id; an answer belongs to the last of them."""

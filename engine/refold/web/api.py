@@ -14,7 +14,20 @@ from refold.errors import InvalidInput, NotFound
 from refold.importers.values import KIND_NAMES, entry_json, event_json, event_name, message_json
 from refold.memory.options import core_of
 from refold.web import comparison, projects, reasons, views
-from refold.web.parameters import answer, fields, flag, happened, limit, moment, name_in, number, options, text, then
+from refold.web.parameters import (
+    answer,
+    fields,
+    flag,
+    happened,
+    limit,
+    moment,
+    name_in,
+    name_of,
+    number,
+    options,
+    text,
+    then,
+)
 from refold.web.problems import problem
 from refold.web.site import ACTOR, Site
 
@@ -36,7 +49,7 @@ def get_root(site: Site, request: Request, _: Body) -> Response:
 def list_sessions(site: Site, request: Request, _: Body) -> Response:
     """List sessions by id."""
     memory, count = then(site.memory, moment(request, site.memory)), limit(request)
-    ids = memory.conversations(after=text(request, "after"), limit=count)
+    ids = memory.conversations(after=name_of(request, "after"), limit=count)
     rows = [views.session_row(memory, session) for session in ids]
     following = ids[-1] if len(ids) == count else None
     return answer(request, {"sessions": rows, "next": following}, seq=memory.head)
@@ -196,20 +209,20 @@ def search(site: Site, request: Request, _: Body) -> Response:
     if query is None:
         checks.invalid("q is missing; give what to look for")
     top_k = max(number(request, "top_k", 10, 100), 1)
-    kind, session = text(request, "in", "memories"), text(request, "session")
+    kind, session = text(request, "in", "memories"), name_of(request, "session")
+    project = projects.project_to_search(memory, request) if kind == "memories" else None
     if kind == "messages":
         hits = (
             memory.search_messages(query, top_k=top_k, explain=True)
             if session is None
             else views.known_session(memory, session).search(query, top_k=top_k, explain=True)
         )
-    elif kind == "memories":
-        ranking = text(request, "ranking", "hybrid")
-        project = memory.project(text(request, "project", "default") or "default")
-        hits = project.search(query, top_k=top_k, ranking=ranking or "hybrid", explain=True)
+    elif project is not None:
+        ranking = text(request, "ranking", "hybrid") or "hybrid"
+        hits = memory.project(project).search(query, top_k=top_k, ranking=ranking, explain=True)
     else:
         checks.invalid(f"in is {checks.shown(kind)}; give memories or messages")
-    return answer(request, views.hits_json(hits), seq=memory.head)
+    return answer(request, {"project": project, **views.hits_json(hits)}, seq=memory.head)
 
 
 # Projects and their memories.
@@ -218,7 +231,7 @@ def search(site: Site, request: Request, _: Body) -> Response:
 def list_projects(site: Site, request: Request, _: Body) -> Response:
     """List projects by name."""
     count = limit(request)
-    names = site.memory.projects(after=text(request, "after"), limit=count)
+    names = site.memory.projects(after=name_of(request, "after"), limit=count)
     rows = [{"id": name, "memories": site.memory.project(name).count()} for name in names]
     return answer(request, {"projects": rows, "next": names[-1] if len(names) == count else None}, seq=site.memory.head)
 

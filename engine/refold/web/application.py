@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Scope
 from refold.errors import RefoldError
 from refold.web.guard import BODY_BYTES_MAX, HEALTH_PATH, BodyTooLarge, Guard
 from refold.web.openapi import OPERATIONS, Operation, document
-from refold.web.parameters import fields, json_body
+from refold.web.parameters import check_parameters, fields, json_body
 from refold.web.problems import problem, refold_problem
 from refold.web.site import Site
 
@@ -78,6 +78,10 @@ def _operations(site: Site) -> list[Route]:
     def endpoint(operations: dict[str, Operation]) -> Callable[[Request], Any]:
         async def run(request: Request) -> Response:
             operation = operations["GET" if request.method == "HEAD" else request.method]
+            if operation.other in request.path_params.values():
+                others = by_path[operation.path.format_map(request.path_params)]
+                raise HTTPException(405, headers={"allow": ", ".join(others)})
+            check_parameters(request, *operation.query)
             body = {} if operation.body is None else fields(await json_body(request), *operation.body)
             return await run_in_threadpool(operation.handler, site, request, body)
 

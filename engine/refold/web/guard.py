@@ -1,4 +1,4 @@
-"""The guard before every handler: it checks origins and the size of bodies, and restricts the resources of pages.
+"""The guard before every handler: it checks origins and body sizes, and limits what a browser loads for a page.
 
 A page of another site can reach a server on loopback under its own host name (DNS rebinding) or by a form (CSRF). So
 only this machine's own names are answered, only the server's own origin may write, JSON must be declared as JSON, which

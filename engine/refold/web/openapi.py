@@ -24,7 +24,8 @@ Schema = dict[str, Any]
 Handler = Callable[[Site, Request, dict[str, Any]], Response]
 
 _TEXT: Final[Schema] = {"type": "string"}
-_NAME: Final[Schema] = {"type": "string", "minLength": 1, "pattern": r"\S"}
+_NAME: Final[Schema] = {"type": "string", "minLength": 1}
+_WORDS: Final[Schema] = _NAME | {"pattern": r"\S"}
 _NUMBER: Final[Schema] = {"type": "integer", "minimum": 0, "maximum": NUMBER_MAX}
 _SEQ: Final[Schema] = _NUMBER | {"minimum": 1}
 _ETAG: Final[Schema] = {"type": "string", "pattern": r'^(W/)?"?(\*|[0-9]{1,18})(-[0-9]{1,18})?"?$'}
@@ -57,15 +58,15 @@ _QUERY: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "full": (_FLAG, "With the numbers of vectors."),
     "a": (_NUMBER, "The seq of the first state."),
     "b": (_NUMBER, "The seq of the second state; the head by default."),
-    "q": (_NAME, "What to look for."),
+    "q": (_WORDS, "What to look for."),
     "in": (_any_of("memories", "messages"), "Where to look."),
-    "project": (_TEXT, "The project whose memories are searched."),
+    "project": (_TEXT, "The project whose memories are searched; by default `default`, else the first by name."),
     "session": (_TEXT, "The session whose messages are searched; all by default."),
     "ranking": (_any_of(*RANKINGS), "The name of a ranking."),
     "top_k": (_NUMBER, "How many hits, at most 100."),
     "window_tokens": ({"type": "integer", "minimum": 1, "maximum": WINDOW_TOKENS_MAX}, "Another budget."),
     "eviction": (_any_of(*comparison.EVICTIONS), "Another eviction policy."),
-    "x": (_NAME, "A seq, an id, a key, or words that something holds."),
+    "x": (_WORDS, "A seq, an id, a key, or words that something holds."),
     "missing_from": (_TEXT, "Also why a search for this, or the recall or context at this seq, does not show it."),
     "key": (_NAME, "A key, a part of a board, or the path of a file."),
     "of": (_any_of(*reasons.BLAMED), "What the key is one of; else the first that has it."),
@@ -79,14 +80,14 @@ _QUERY: Final[dict[str, tuple[dict[str, Any], str]]] = {
 }
 
 _MEMORY: Final[dict[str, Schema]] = {
-    "content": _NAME,
+    "content": _WORDS,
     "category": _one_of(*_CATEGORIES),
-    "keywords": {"type": "array", "items": _NAME},
+    "keywords": {"type": "array", "items": _WORDS},
     "importance": _IMPORTANCE,
     "metadata": {"type": "object", "additionalProperties": _JSON},
 }
 _SKILL: Final[dict[str, Schema]] = {
-    "description": _NAME | {"maxLength": SKILL_DESCRIPTION_CHARS_MAX},
+    "description": _WORDS | {"maxLength": SKILL_DESCRIPTION_CHARS_MAX},
     "body": _TEXT,
     "tags": {"type": "array", "items": {"type": "string", "pattern": "^[A-Za-z0-9]+$"}},
 }
@@ -113,6 +114,8 @@ class Operation(NamedTuple):
     rules: Schema = {}  # noqa: RUF012 - never changed
     is_conditional: bool = True
     """Whether a write takes `If-Match` and `Idempotency-Key`."""
+    other: str = ""
+    """A value of its path's parameter that makes the path of another operation, without this method."""
 
     @property
     def name(self) -> str:
@@ -163,10 +166,12 @@ OPERATIONS: Final = (
         "PATCH",
         "/api/working-memory/{part}",
         working_memory.patch_part,
+        _SCOPE,
         body={**dict.fromkeys(_SCOPE, _NAME), "value": _ANY, "options": _OBJECT},
         answer={"part": _TEXT, "value": _ANY, "changed": _FLAG},
         required=("value",),
         rules={"anyOf": [{"required": ["session_id"]}, {"required": ["project_id", "node_id"]}]},
+        other="context",
     ),
     Operation("GET", "/api/sessions", api.list_sessions, ("after", "limit", "at"), answer=_list("sessions")),
     Operation("GET", "/api/sessions/{session}", api.get_session, ("at",), answer={**_ID, "scratchpad": _OBJECT}),
@@ -245,7 +250,7 @@ OPERATIONS: Final = (
         "/api/search",
         api.search,
         ("q", "in", "project", "session", "ranking", "top_k", "at"),
-        answer=_list("hits"),
+        answer={"project": {"type": ["string", "null"]}, **_list("hits")},
         required=("q",),
     ),
     Operation("GET", "/api/projects", api.list_projects, ("after", "limit"), answer=_list("projects")),
@@ -352,7 +357,7 @@ def _parameters(operation: Operation) -> list[dict[str, Any]]:
             }
             for name, schema, description in (
                 ("If-Match", _ETAG, "The ETag of what is to be changed; 412 where it has changed meanwhile."),
-                ("Idempotency-Key", _NAME, "The same key and the same request are answered with the first result."),
+                ("Idempotency-Key", _WORDS, "The same key and the same request are answered with the first result."),
             )
         ]
     return shown

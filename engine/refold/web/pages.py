@@ -17,7 +17,7 @@ from refold import RANKINGS, Memory, checks
 from refold.web import projects, views
 from refold.web.access import COOKIE, LOGIN_PATH
 from refold.web.comparison import EVICTIONS, show_sides, show_what_if
-from refold.web.parameters import form_body, happened, limit, moment, name_in, number, text, then
+from refold.web.parameters import form_body, happened, limit, moment, name_in, name_of, number, text, then
 from refold.web.problems import problem, status_of
 from refold.web.reasons import show_blame, show_why
 from refold.web.render import message_row, page, pretty, url
@@ -27,6 +27,7 @@ from refold.web.site import ACTOR, Site
 Fields = dict[str, str]
 _SHOWN_MESSAGES: Final = 60
 _GROWTH_DAYS: Final = 60
+_PROJECTS_COUNT: Final = 1_000
 _TOGGLES: Final = ("include_project_structure", "include_context", "include_working_history")
 
 
@@ -42,7 +43,7 @@ def error_page(site: Site, request: Request, error: Exception) -> Response:
 
 def _sessions(site: Site, request: Request) -> Response:
     memory, count = then(site.memory, moment(request, site.memory)), limit(request)
-    after = text(request, "after")
+    after = name_of(request, "after")
     ids = memory.conversations(after=after, limit=count)
     return page(
         site,
@@ -65,9 +66,8 @@ def _moment(site: Site, request: Request) -> dict[str, Any]:
     last = views.last_seq(live)
     given = moment(request, memory)
     at = last if given is None else min(given, last)
-    frozen = memory.at(
-        memory.head if given is None else given
-    )  # Boards have their own events, some of them after the session's last.
+    # Not at the session's last event: boards have their own events, some of them after it.
+    frozen = memory.at(memory.head if given is None else given)
     chat = frozen.conversation(session)
     step = views.step_at(memory, session, at) if chat.version else views.NO_STEP
     messages: list[dict[str, Any]] = views.window_json(frozen, session)["messages"] if chat.version else []
@@ -177,8 +177,8 @@ def _whole(given: Fields, key: str) -> int:
 def _search(site: Site, request: Request) -> Response:
     query, where = text(request, "q"), text(request, "in", "memories")
     ranking = text(request, "ranking", "hybrid") or "hybrid"
-    names = site.memory.projects(limit=1_000) or ["default"]
-    project = text(request, "project") or names[0]
+    project = projects.project_to_search(site.memory, request)
+    names = sorted({*site.memory.projects(limit=_PROJECTS_COUNT), project})
     found = None
     if query is not None:
         if where == "messages":
@@ -207,7 +207,7 @@ def _search(site: Site, request: Request) -> Response:
 
 def _scope(request: Request) -> dict[str, str]:
     names = ("session_id", "project_id", "node_id")
-    return {name: value for name in names if (value := text(request, name)) is not None}
+    return {name: value for name in names if (value := name_of(request, name)) is not None}
 
 
 def _board_of(memory: Memory, scope: dict[str, str]) -> Any:

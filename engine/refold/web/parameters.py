@@ -23,9 +23,22 @@ def name_in(request: Request, key: str) -> str:
     return str(request.path_params[key]).replace(SLASH, "/")
 
 
+def name_of(request: Request, key: str) -> str | None:
+    """Return a query parameter that is a name, with the spaces that belong to it; `None` if it is missing or empty."""
+    return request.query_params.get(key) or None
+
+
 def text(request: Request, key: str, default: str | None = None) -> str | None:
     """Return a query parameter without the spaces around it; `default` if it is missing or blank."""
     return request.query_params.get(key, "").strip() or default
+
+
+def check_parameters(request: Request, *known: str) -> None:
+    """Raise `InvalidInput` for a query parameter that is not one of `known`."""
+    unknown = next((each for each in request.query_params if each not in known), None)
+    if unknown is not None:
+        there_are = f"there are {', '.join(known)}" if known else "there are none here"
+        checks.invalid(f"there is no parameter {checks.shown(unknown)}; {there_are}")
 
 
 def number(request: Request, key: str, default: int, most: int | None = None) -> int:

@@ -9,11 +9,12 @@ from starlette.responses import Response
 
 from refold import Memory, checks
 from refold.errors import InvalidInput, NotFound, RefoldError
-from refold.web.parameters import limit, name_in, number, text
+from refold.web.parameters import limit, name_in, name_of, number, text
 from refold.web.render import page, url
 from refold.web.site import Site
 
 Fields = dict[str, str]
+_DEFAULT: Final = "default"
 _PRUNE_BOUND: Final = 0.2
 _PREVIEW_COUNT: Final = 20
 _PANEL_COUNT: Final = 5
@@ -24,10 +25,19 @@ _OWN: Final = frozenset(("project", "generated"))
 def show_projects(site: Site, request: Request) -> Response:
     """List the projects with their numbers of memories."""
     count = limit(request)
-    names = site.memory.projects(after=text(request, "after"), limit=count)
+    names = site.memory.projects(after=name_of(request, "after"), limit=count)
     rows = [{"id": name, "memories": site.memory.project(name).count()} for name in names]
     following = names[-1] if len(names) == count else None
     return page(site, request, "projects.html", here="projects", rows=rows, following=following)
+
+
+def project_to_search(memory: Memory, request: Request) -> str:
+    """Return the project that a request searches: by default `default`, or the first by name if that was never used."""
+    given = name_of(request, "project")
+    if given is not None:
+        return given
+    names = [*memory.projects(prefix=_DEFAULT, limit=1), *memory.projects(limit=1)]
+    return _DEFAULT if not names or _DEFAULT in names else names[-1]
 
 
 def show_project(site: Site, request: Request) -> Response:
@@ -65,7 +75,7 @@ def _memories(site: Site, request: Request, name: str) -> dict[str, Any]:
         entries = [hit.entry for hit in hits]
     else:
         entries = project.list(category=category, offset=offset, limit=count)
-    wanted = text(request, "memory")
+    wanted = name_of(request, "memory")
     selected = project.get(wanted) if wanted is not None else entries[0] if entries else None
     source = None if selected is None else selected.source
     return {
@@ -111,7 +121,7 @@ def _groups(skills: Any, found: list[Any]) -> tuple[tuple[str, str, list[Any]], 
 
 
 def _skills(skills: Any, request: Request) -> dict[str, Any]:
-    query, source, wanted = text(request, "q"), text(request, "source"), text(request, "skill")
+    query, source, wanted = text(request, "q"), text(request, "source"), name_of(request, "skill")
     found = skills.list(source=source)
     if query is not None:
         names = {each.name for each in found}
@@ -174,7 +184,7 @@ def show_panel(site: Site, request: Request) -> Response:
 def show_file(site: Site, request: Request) -> Response:
     """Show the file of a skill as it is, or a learned skill as the file that it would be."""
     with site.skills() as skills:
-        skill = skills.find(text(request, "skill") or "")
+        skill = skills.find(name_of(request, "skill") or "")
         try:
             content: bytes = skills.read_resource(skill.name, skill.path.rpartition("/")[2])
         except NotFound:

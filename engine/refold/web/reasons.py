@@ -9,7 +9,7 @@ from starlette.responses import Response
 from refold import checks
 from refold.memory.reasons import Reason, Revision, Why
 from refold.web import views
-from refold.web.parameters import happened, moment, seq_or_text, text, then
+from refold.web.parameters import happened, moment, name_of, seq_or_text, text, then
 from refold.web.render import page, url
 from refold.web.site import Site
 
@@ -19,7 +19,7 @@ BLAMED: Final = ("scratchpad", "state", "board", "profile", "setting", "file")
 
 def why_of(site: Site, request: Request) -> Why:
     """Answer `why` for the subject of a request, in one session or anywhere."""
-    memory, session = then(site.memory, moment(request, site.memory)), text(request, "session")
+    memory, session = then(site.memory, moment(request, site.memory)), name_of(request, "session")
     x = seq_or_text(request, "x")
     if session is not None:
         views.known_session(memory, session)
@@ -33,21 +33,21 @@ def why_of(site: Site, request: Request) -> Why:
 
 def revisions_of(site: Site, request: Request) -> list[Revision]:
     """Return every value of the key in a request."""
-    memory, session = then(site.memory, moment(request, site.memory)), text(request, "session")
-    key, of = text(request, "key"), text(request, "of")
+    memory, session = then(site.memory, moment(request, site.memory)), name_of(request, "session")
+    key, of = name_of(request, "key"), text(request, "of")
     if key is None:
         checks.invalid("key is missing; give a key of a scratchpad, a state, a profile, or a part of a board")
     if session is not None:
         views.known_session(memory, session)
-    node = {"project": text(request, "project_id"), "node": text(request, "node_id")}
+    node = {"project": name_of(request, "project_id"), "node": name_of(request, "node_id")}
     if of == "board" and session is None and all(node.values()):
         return memory.board(**node).blame(key)
-    return memory.blame(key, conversation=session, of=of, name=text(request, "name", "default") or "default")
+    return memory.blame(key, conversation=session, of=of, name=name_of(request, "name") or "default")
 
 
 def show_why(site: Site, request: Request) -> Response:
     """Show how something came, when and by which event it left, and what showed it to a model."""
-    x, session, at = text(request, "x"), text(request, "session"), moment(request, site.memory)
+    x, session, at = text(request, "x"), name_of(request, "session"), moment(request, site.memory)
     missing_from = text(request, "missing_from")
     answer = None if x is None else why_of(site, request)
     return page(
@@ -66,7 +66,7 @@ def show_why(site: Site, request: Request) -> Response:
 
 def show_blame(site: Site, request: Request) -> Response:
     """Show every value that a key had, with its writer and the turn that led to it."""
-    session = text(request, "session")
+    session = name_of(request, "session")
     found = revisions_of(site, request)
     rows = [
         {
@@ -82,7 +82,7 @@ def show_blame(site: Site, request: Request) -> Response:
         }
         for each in found
     ]
-    shown: dict[str, Any] = {name: text(request, name) or "" for name in ("key", "of", "project_id", "node_id")}
+    shown: dict[str, Any] = {name: name_of(request, name) or "" for name in ("key", "of", "project_id", "node_id")}
     return page(
         site, request, "blame.html", here="why", session=session, at=moment(request, site.memory), rows=rows, **shown
     )

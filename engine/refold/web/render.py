@@ -83,6 +83,11 @@ def url(*names: object) -> str:
     return "".join(f"/{quote(str(name), safe='')}" for name in names)
 
 
+def visible(name: str) -> str:
+    """Return a name as it is shown: with quotes and escapes if blanks at its ends, or all of it, would not be seen."""
+    return name if name == name.strip() and any(map(str.isprintable, name)) else repr(name)
+
+
 def _asked(**about: Any) -> list[tuple[str, Any]]:
     """Return the pairs of a query that have a value."""
     return [(name, value) for name, value in about.items() if value is not None]
@@ -173,6 +178,7 @@ def _environment() -> Any:
     )
     functions: dict[str, Callable[..., Any]] = {
         "url": url,
+        "visible": visible,
         "asked": _asked,
         "when": when,
         "value_text": value_text,

@@ -121,11 +121,14 @@ class Hub:
             piece, self._lines = b"".join(self._lines), []
         self._spread(piece)
 
-    def _spread(self, piece: bytes | None) -> None:
+    def _spread(self, piece: bytes) -> None:
         for queue in list(self._watchers):
             with suppress(asyncio.QueueFull):  # A watcher so far behind sees a gap in the ids, and looks again.
                 queue.put_nowait(piece)
 
     def end(self) -> None:
         """End all streams, so that the server can stop."""
-        self._spread(None)
+        for queue in list(self._watchers):
+            if queue.full():  # A stream that nothing reads must still end.
+                queue.get_nowait()
+            queue.put_nowait(None)

@@ -2,13 +2,12 @@
 
 from typing import Any, cast
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from refold import Board, checks
 from refold.memory.board_parts import part_of
-from refold.web.parameters import answer, fields, moment, options, text, then
+from refold.web.parameters import answer, fields, moment, name_of, options, then
 from refold.web.site import ACTOR, Site
 
 _SCOPE = ("session_id", "project_id", "node_id")
@@ -26,11 +25,11 @@ def _id(given: dict[str, Any], name: str) -> str | None:
     value = given.get(name)
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)  # From a database that numbers its rows.
-    return None if value is None else checks.text(value, name).strip() or None
+    return None if value is None else checks.text(value, name) or None
 
 
 def _scope_of(request: Request) -> dict[str, Any]:
-    return {name: text(request, name) for name in _SCOPE}
+    return {name: name_of(request, name) for name in _SCOPE}
 
 
 def get_working_memory(site: Site, request: Request, _: dict[str, Any]) -> Response:
@@ -52,13 +51,11 @@ def get_context(site: Site, request: Request, _: dict[str, Any]) -> Response:
 
 def patch_part(site: Site, request: Request, body: dict[str, Any]) -> Response:
     """Set one part, and return it as it is shown now; setting the value that it has changes nothing."""
-    if request.path_params["part"] == "context":  # It is not a part, and is read-only.
-        raise HTTPException(405, headers={"allow": "GET, HEAD"})
     part = part_of(str(request.path_params["part"]))
     given = fields(body, *_SCOPE, "value", "options")
     extra: Any = given.get("options")
     inner = cast("dict[str, Any]", extra) if isinstance(extra, dict) else {}  # Where older clients put the node.
-    scope = {name: given.get(name) or inner.get(name) or text(request, name) for name in _SCOPE}
+    scope = {name: given.get(name) or inner.get(name) or name_of(request, name) for name in _SCOPE}
     if "value" not in given:
         checks.invalid("value is missing; give the value of the part, null for none")
     with site.memory.acting(ACTOR):

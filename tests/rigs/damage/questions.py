@@ -96,9 +96,9 @@ def _of_chat(memory: Memory, chat_id: str) -> Mapping[str, Any]:
 
 
 def _exported(memory: Memory, path: Path) -> list[bytes]:
-    """Return the lines of an export but for the id of the store, which no check covers."""
-    memory.export(path)
-    lines = path.read_bytes().splitlines()
+    """Return the lines of an export but for the id of the store, which no check covers, and the digest with it."""
+    memory.export(path, overwrite=True)
+    *lines, _ = path.read_bytes().splitlines()
     head = msgspec.json.decode(lines[0])
     del head["store"]
     return [msgspec.json.encode(head), *lines[1:]]

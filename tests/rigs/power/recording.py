@@ -125,7 +125,7 @@ def _expected(path: Path, export: Path, originals: dict[int, bytes]) -> Expected
         events = list(memory.events())
         memory.export(export)
     with export.open(encoding="utf-8") as lines:
-        commands = [json.loads(line)["command"] for line in list(lines)[1:]]
+        commands = [json.loads(line)["command"] for line in list(lines)[1:-1]]
     assert len(commands) == len(events), (len(commands), len(events))
     pairs = zip(commands, [*commands[1:], 0], strict=True)
     ends = [seq for seq, (command, following) in enumerate(pairs, 1) if command != following]

@@ -1,0 +1,137 @@
+"""What people ask about themselves is answered by what they said in another session, and small talk by nothing."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from refold import Memory
+from tests.support.memories import assert_sound
+
+pytestmark = pytest.mark.usefixtures("ranked")
+
+ANSWERS = {
+    "What is my name?": "My name is Alice.",
+    "what is my name": "My name is Alice.",
+    "And what's my name?": "My name is Alice.",
+    "Whats my name?": "My name is Alice.",
+    "Do you know my name?": "My name is Alice.",
+    "Do you remember my name?": "My name is Alice.",
+    "Can you tell me what my name is?": "My name is Alice.",
+    "What\u2019s my last name?": "My last name is Larsen.",
+    "What is my job?": "My job is nurse.",
+    "What's my job again?": "My job is nurse.",
+    "Where do I work?": "I work at Siemens.",
+    "Where did I work last year?": "I worked at Bosch.",
+    "What do I love?": "I love opera.",
+    "What do I like?": "I like rowing.",
+    "What don't I like?": "I do not like rain.",
+    "What do I want?": "I want a sailing boat.",
+    "What do we need to buy?": "We need milk.",
+    "What did I buy?": "Yesterday I bought a tent.",
+    "What do I enjoy most?": "I enjoy baking.",
+    "How old am I?": "I am 34 years old.",
+    "Who are my friends?": "My friends are Tom and Ida.",
+    "Where is our home?": "Our home is near the harbour.",
+    "What's her job?": "Her job is judge.",
+    "Where do I live?": "I live in Bergen with my two kids.",
+    "What's my dog's name?": "My dog is called Rex.",
+    "What\u2019s my dog\u2019s name?": "My dog is called Rex.",
+    "What is the name of my dog?": "My dog is called Rex.",
+    "What do I call my dog?": "My dog is called Rex.",
+    "Where does my wife work?": "My wife is a surgeon.",
+    "What doesn't my wife eat?": "My wife is a vegetarian and eats no fish.",
+    "What mustn't I eat?": "I mustn't eat nuts.",
+    "What am I allergic to?": "I'm allergic to penicillin.",
+    "When's my birthday?": "My birthday is on 3 May.",
+    "Which car do we have?": "Our car is a red Volvo.",
+    "Wie hei\u00dfe ich?": "Ich hei\u00dfe Alice.",
+    "Wie hei\u00dft mein Hund?": "Mein Hund hei\u00dft Rex.",
+    "Wo arbeite ich?": "Ich arbeite bei Siemens.",
+    "Was ist mein Beruf?": "Mein Beruf ist Krankenschwester.",
+    "Wo wohne ich?": "Ich wohne in Bergen.",
+    "Was mag mein Sohn?": "Mein Sohn mag Autos.",
+}
+SMALL_TALK = [
+    "How are you?",
+    "Thanks!",
+    "What do you think?",
+    "Tell me more",
+    "What is your name?",
+    "What do you need?",
+    "How does it work?",
+    "Does it work now?",
+    "Why doesn't it work?",
+    "Did you like it?",
+    "Do we need this?",
+    "What time is it?",
+    "What happened?",
+    "How was your day?",
+    "Why did you do that?",
+    "What did we talk about yesterday?",
+    "What should I do next?",
+    "Where were we?",
+    "Can you help me?",
+    "Shall we go home?",
+    "I'd love that, let's do it!",
+    "My name is Alice.",
+    "Don't you remember?",
+    "Wie geht es dir?",
+    "Danke!",
+]
+
+
+@pytest.fixture(scope="module")
+def memory() -> Iterator[Memory]:
+    """A memory in which everything was said once, some words of it in questions and small talk, too."""
+    with Memory() as memory:
+        told = memory.conversation("told", project="home")
+        for text in dict.fromkeys(ANSWERS.values()):
+            told.append("user", text)
+            told.append("assistant", "Good to know, thank you! Is there anything else?")
+        talk = memory.conversation("talk", project="home")
+        for number in range(20):
+            talk.append("user", "Thanks, let's go on. What do you think, how does that work?")
+            talk.append("assistant", f"I think that helps, let us talk about it tomorrow, as you said. {number}")
+        yield memory
+        assert_sound(memory)
+
+
+def earlier(memory: Memory, question: str) -> str:
+    """Ask a question in a session of its own; return the earlier messages that it brings."""
+    chat = memory.conversation(question.replace("?", ""), project="home")
+    part = memory.context(chat, query=question).part("messages")
+    return "" if part is None else part.text
+
+
+@pytest.mark.parametrize("question", ANSWERS)
+def test_a_question_brings_what_was_said_in_another_session(memory: Memory, question: str) -> None:
+    assert ANSWERS[question] in earlier(memory, question)
+
+
+@pytest.mark.parametrize("text", SMALL_TALK)
+def test_small_talk_brings_nothing(memory: Memory, text: str) -> None:
+    assert earlier(memory, text) == ""
+
+
+def test_a_statement_comes_before_what_only_asks() -> None:
+    with Memory() as memory:
+        for number in range(12):
+            memory.conversation(f"asked {number}", project="home").append("user", f"What is my name, take {number}?")
+        memory.conversation("told", project="home").append("user", "My name is Alice.")
+        chat = memory.conversation("now", project="home")
+        memory.settings.set("messages_max_injected", 1)
+        part = memory.context(chat, query="What is my name?").part("messages")
+        assert part is not None
+        assert "Alice" in part.text
+
+
+def test_a_word_that_many_messages_have_answers_no_question() -> None:
+    with Memory() as memory:
+        told = memory.conversation("told", project="home")
+        for number in range(11):
+            told.append("user", f"My name for host {number} is n{number}.")
+        chat = memory.conversation("now", project="home")
+        assert memory.context(chat, query="What is my name?").part("messages") is None
+        for number in range(600):
+            told.append("assistant", f"Host {number} is up.")
+        assert memory.context(chat, query="What is my name?").part("messages") is not None

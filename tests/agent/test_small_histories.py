@@ -1,0 +1,95 @@
+"""While users have said little, a question in other words than its answer brings all of it."""
+
+import pytest
+
+from refold import Memory
+from tests.support.memories import assert_sound
+
+SESSIONS = {
+    "move": (
+        "Hi, I'm Jonas and I just moved to Utrecht.",
+        "I start at the city library next month, as an archivist.",
+        "My partner Mira is expecting a baby in June.",
+        "By the way I can't stand coriander.",
+    ),
+    "week": (
+        "We bought a used Skoda last weekend for 7,400 euros.",
+        "I play the cello in an amateur orchestra on Wednesdays.",
+        "The plumber comes between 8 and 10.",
+        "I have a cat named Pixel who needs insulin twice a day.",
+    ),
+}
+ANSWERS = {
+    "In which town is our home?": "Utrecht",
+    "When is the kid due?": "June",
+    "Which herb should you leave out of my food?": "coriander",
+    "Plan a dinner without things I dislike.": "coriander",
+    "What car do we have?": "Skoda",
+    "What instrument do I practise?": "cello",
+    "When does the craftsman arrive for the pipes?": "plumber",
+    "Which medicine does my pet get?": "insulin",
+}
+TALK = ("Thanks!", "How are you?", "Tell me more", "What do you think?", "Great, let's do that.")
+
+
+@pytest.fixture
+def told(memory: Memory) -> Memory:
+    for name, texts in SESSIONS.items():
+        chat = memory.conversation(name, project="home")
+        for text in texts:
+            chat.append("user", text)
+            chat.append("assistant", "Good to know. Which of these matters most?")
+        chat.append("user", "Which of these did I ask about?")
+    return memory
+
+
+def earlier(memory: Memory, query: str) -> str:
+    part = memory.context(memory.conversation("now", project="home"), query=query).part("messages")
+    return "" if part is None else part.text
+
+
+def test_a_question_in_other_words_brings_all_that_users_said(told: Memory) -> None:
+    for question, answer in ANSWERS.items():
+        text = earlier(told, question)
+        assert answer in text, question
+        assert "matters most" not in text
+        assert "did I ask about" not in text
+    assert_sound(told)
+
+
+def test_small_talk_brings_nothing(told: Memory) -> None:
+    assert [earlier(told, text) for text in TALK] == [""] * len(TALK)
+
+
+def test_a_question_that_a_message_answers_brings_that_alone(told: Memory) -> None:
+    text = earlier(told, "How much was the used Skoda?")
+    assert "7,400" in text
+    assert "coriander" not in text
+
+
+def test_it_ends_with_the_room_and_with_the_number_of_messages(told: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    count = sum(map(len, SESSIONS.values()))
+    told.settings.set("messages_max_injected", count - 1)
+    assert earlier(told, "What car do we have?") == ""
+    told.settings.set("messages_max_injected", count)
+    assert "Skoda" in earlier(told, "What car do we have?")
+    monkeypatch.setattr("refold.memory.earlier._WHOLE_WORDS_MAX", 30)
+    assert earlier(told, "What car do we have?") == ""
+
+
+def test_what_was_taken_back_and_other_projects_stay_out(told: Memory) -> None:
+    told.conversation("work", project="office").append("user", "Our van is a blue Ford.")
+    told.erase([told.conversation("week").window()[0]])
+    text = earlier(told, "What car do we have?")
+    assert "cello" in text
+    assert "Ford" not in text
+    assert "Skoda" not in text
+
+
+def test_why_says_so_of_what_it_leaves_out(told: Memory) -> None:
+    reply = told.conversation("week").window()[1]
+    seq = told.show(told.context(told.conversation("now", project="home"), query="What car do we have?"))
+    shown = told.conversation("week").window()[0]
+    assert "shows it in its part messages" in told.why(shown, missing_from=seq).steps[-1].text
+    hidden = told.why(reply, missing_from=seq).steps[-1].text
+    assert hidden.endswith("no message answers it, so that all messages of users are shown while they are few")

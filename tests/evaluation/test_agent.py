@@ -88,6 +88,14 @@ def test_a_memory_that_a_command_made_is_evidence_of_its_message(tmp_path: Path)
     assert shares(path, 1_000)["memories"] == [1.0], "remembered without the full stop"
 
 
+def test_a_message_of_several_lines_is_learned_from(tmp_path: Path) -> None:
+    path = beam(tmp_path / "beam.jsonl")
+    line = path.read_text(encoding="utf-8")
+    text = json.dumps("The server:\n\nits port is 5432.\n    Its name is not known.")
+    path.write_text(line.replace('"The port of the server is 5432."', text), encoding="utf-8")
+    assert shares(path, 1_000)["memories"] == [1.0]
+
+
 def test_no_system_sends_more_than_its_budget(tmp_path: Path) -> None:
     for path, budget in product((locomo(tmp_path / "locomo.json"), beam(tmp_path / "beam.jsonl")), (200, 1_000)):
         assert all(each.tokens <= budget for each in sent(recordings_of(path), [budget]))

@@ -134,7 +134,8 @@ class _Record:
         self.answer = ""
         self.sent = ""
         items = recording.case.items
-        self._facts = [(fact, items[max(fact.places)].text) for fact in recording.facts]
+        # As the prompt of an extraction quotes a message: its lines after the first are indented.
+        self._facts = [(fact, quoted(items[max(fact.places)].text, _INDENT)) for fact in recording.facts]
 
     def reply(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Reply:  # noqa: ARG002 - protocol
         self.sent = "\n\n".join(message["content"] for message in messages)

@@ -299,7 +299,7 @@ _DENIALS: Final = {
     "arent wasnt wont shouldnt stop stops stopped avoid avoids avoided forbid forbids forbidden refuse refuses "
     "refused dislike dislikes disliked hate hates hated",
     "German": "nicht nichts nie niemals niemand nirgends weder ohne kein keine keinem keinen keiner keines keinerlei",
-    "French": "n ne pas jamais aucun aucune rien non sans",
+    "French": "ne pas jamais aucun aucune rien non sans",
     "Spanish": "no nunca jamás ningún ninguno ninguna nadie nada tampoco sin",
     "Portuguese": "não nunca jamais nenhum nenhuma ninguém nada nem sem",
     "Italian": "non no mai nessun nessuno nessuna niente nulla né neanche senza",
@@ -429,15 +429,20 @@ def _difference(text: str, other: str, *, denials: bool) -> str | None:
     own, foreign = {name.lower(): name for name in _names(text)}, {name.lower(): name for name in _names(other)}
     return _differing(
         "names",
-        {name: None for word, name in own.items() if word not in second},
-        {name: None for word, name in foreign.items() if word not in first},
-    ) or _reordered(text, other, {name for name in (*own, *foreign) if name in first & second})
+        {name: None for word, name in own.items() if not _has_form(second, word)},
+        {name: None for word, name in foreign.items() if not _has_form(first, word)},
+    ) or _reordered(text, other, (own.keys() | foreign.keys()) & first & second)
 
 
 def _differing(what: str, one: dict[str, None], other: dict[str, None]) -> str | None:
     """Name the difference if both texts have something that the other lacks."""
     first, second = [each for each in one if each not in other], [each for each in other if each not in one]
     return f"the {what} differ ({first[0]}, {second[0]})" if first and second else None
+
+
+def _has_form(words: AbstractSet[str], word: str) -> bool:
+    """Return whether a word is among others, in the singular or plural."""
+    return word in words or f"{word}s" in words or (word.endswith("s") and word[:-1] in words)
 
 
 def _is_akin(word: str, other: str) -> bool:

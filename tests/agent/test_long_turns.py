@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from refold import Conversation, InvalidInput, LimitExceeded, Memory, NotFound
 from refold.agent import AgentLoop, FunctionTool, Reply, UserMessageResult, default_hooks, rerun
 from refold.memory.wires import FORMATS
+from refold.message import messages_of
 from refold.views.session import ContextShown
 from refold.views.window import POLICIES
 from tests.agent.test_loop import Script, call, described, ids
@@ -40,7 +41,8 @@ class Fetching:
 
 def fetching(memory: Memory, model: Any, **options: Any) -> AgentLoop:
     memory.tools.register(FunctionTool("fetch", "d", {}, lambda given, _: f"page {given['n']} {PAGE}"))
-    return AgentLoop(memory, memory.conversation("c", project="p", window_tokens=2_000, **options), model)
+    chat = memory.conversation("c", project="p", window_tokens=2_000, **options)
+    return AgentLoop(memory, chat, model, steps_count_max=100)
 
 
 def shown_seqs(chat: Conversation) -> list[int]:
@@ -64,6 +66,26 @@ def test_every_context_of_a_long_turn_shows_the_question_in_every_form(memory: M
             first = next(message for message in messages if message.get("role") != "system")
             assert first["role"] == "user"
             assert json.dumps(messages).count("Zanzibar") == 1
+
+
+def test_each_step_of_a_long_turn_reads_only_what_is_new(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts, read = list[int](), messages_of
+    looks = 0
+
+    def counted(recorded: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        return read(recorded)
+
+    class Looking:
+        def reply(self, _: object, __: object) -> Reply:
+            counts.append(looks)
+            return call("fetch", f"c{len(counts)}", n=len(counts)) if len(counts) < 91 else Reply("Page seven.")
+
+    monkeypatch.setattr("refold.memory.turns.messages_of", counted)
+    assert fetching(memory, Looking()).run(TASK).text == "Page seven."
+    assert counts[-1] > 90, "the question has left the window"
+    assert counts[-1] - counts[-31] <= 1.2 * (counts[-31] - counts[-61])
 
 
 @pytest.mark.parametrize("again", ["resume", "run"])

@@ -67,6 +67,15 @@ def test_a_question_that_a_message_answers_brings_that_alone(told: Memory) -> No
     assert "coriander" not in text
 
 
+def test_a_question_that_was_asked_before_brings_all_again(told: Memory) -> None:
+    question = "Which herb should you leave out of my food?"
+    chat = told.conversation("before", project="home")
+    chat.append("user", question)
+    chat.append("assistant", "I do not know which herb you leave out of your food.")
+    assert "coriander" in earlier(told, question)
+    assert "coriander" in earlier(told, "What herb do I leave out of food?")
+
+
 def test_it_ends_with_the_room_and_with_the_number_of_messages(told: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     count = sum(map(len, SESSIONS.values()))
     told.settings.set("messages_max_injected", count - 1)

@@ -219,7 +219,14 @@ def matches(looks: "Sequence[tuple[Look, Any]]", query: str, top_k: int) -> "tup
         best_has = f"the best message has a relevance of {relevance:.2f}, under {_RELEVANCE_MIN}"
         return [], best_has if found else f"no message has {criteria.words_min}"
     # Once one answers, one word is enough for the others: a long answer spreads its words over several messages.
-    return best(criteria.query, top_k, 1), ""
+    found = best(criteria.query, top_k, 1)
+    statements = [mask & (look.questions <= _ASKING_SHARE) for look, mask in looks]
+    if index.search(rows, criteria.query, [ROLE_NUMBERS["user"]], 1, words_min=1, among=statements):
+        return found, ""
+    # It was asked before, or only an answer has its words, which can be that nothing is known.
+    places = {(match.seq, match.place) for match in found}
+    whole = [match for match in _whole(looks, top_k) if (match.seq, match.place) not in places]
+    return [*found, *whole], _WHOLE if whole else ""
 
 
 def _whole(looks: "Sequence[tuple[Look, Any]]", top_k: int) -> "list[Match]":

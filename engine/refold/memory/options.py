@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from refold.memory.message_indexes import MessageIndexes
     from refold.memory.message_vectors import MessageVectors
     from refold.memory.share import Share
+    from refold.memory.turns import Passage
     from refold.memory.watches import Watch
 
 
@@ -289,6 +290,7 @@ class Core:
         "engine",
         "new_id",
         "own_watches",
+        "passages",
         "path",
         "ranking",
         "share",
@@ -332,6 +334,8 @@ class Core:
         self._message_vectors: MessageVectors | None = None
         self._earlier_messages: EarlierMessages | None = None
         self._drops: Drops | None = None
+        self.passages: dict[str, Passage] = {}
+        """By stream key, what was read of turns that are longer than their window."""
         self._main = self if main is None else main
         self.share: Share | None = None  # On a memory's core: what it shares with other memories of the same path.
         self.subscriptions: list[Subscription] = []

@@ -1,13 +1,15 @@
 """The question of a turn: the user's newest message until the model answers it, even after it has left the window."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from functools import partial
 from itertools import chain
 from typing import Final, NamedTuple
 
 from refold.engine import batch as batches
 from refold.engine.scan import Sought, starts_of
 from refold.engine.streams import split_key
+from refold.engine.transaction import erased_count
 from refold.event import ForkDropped, Forked, Recorded, Restored, StateImported
 from refold.fold import State
 from refold.memory.options import Core
@@ -15,7 +17,9 @@ from refold.message import Message, MessageAppended, MessageReplaced, messages_o
 from refold.views.window import WINDOW, MessagePinned, MessageRemoved, WindowCleared
 
 _TYPES: Final = (MessageAppended, MessageRemoved, WindowCleared, StateImported, Forked, Restored, ForkDropped)
+_PASSAGES_COUNT_MAX: Final = 64  # Conversations in a turn longer than their window whose passages are kept.
 _BEGINS: Final = (WindowCleared, StateImported, Forked, Restored, ForkDropped)  # No window holds what came before.
+_UNDOING: Final = (*_BEGINS, MessageRemoved, MessageReplaced)
 _SPAN_EVENTS: Final = 64  # Events of the log to read at first; the next span is twice as long.
 
 
@@ -66,16 +70,71 @@ def turn_of(core: Core, stream: str, at: int | None) -> Turn:
     is_by_age = is_by_age and core.engine.reader.types_written.isdisjoint((MessagePinned,))
     if last is not None and is_by_age and not last.pinned:
         return Turn(live, _asked(last))
+    found, later = _newest(core, stream, at, contents)
+    return Turn(live, None if found is None else _asked(found), later)
+
+
+class Passage(NamedTuple):
+    """The newest question or answer in the log of a conversation up to a head, and the messages after it."""
+
+    head: int
+    erased: int
+    """The number of erased events when the log was read."""
+    found: Message | None
+    later: set[str]
+    """The ids of the messages after the one that was found; those of events after the head may be among them."""
+
+
+def _newest(
+    core: Core, stream: str, at: int | None, contents: Mapping[str, int]
+) -> tuple[Message | None, AbstractSet[str]]:
+    """Return the newest question or answer, and the ids of the messages after it.
+
+    The log is read back to where the last call began, so that a long turn reads each of its events once.
+    """
+    search = partial(_search, core, contents)
+    if at is not None:
+        return search(_backwards(core, stream, at))
+    key, head, erased = core.key(stream), core.engine.reader.current_head(), erased_count(core.engine.reader)
+    known = core.passages.get(key)
+    if known is None or known.erased != erased or not _goes_on(core, key, known, head):
+        known = Passage(head, erased, *search(_backwards(core, stream, head)))
+    else:
+        found, later = search(_events(core, key, head, known.head))
+        known.later.update(later)
+        known = Passage(head, erased, found, later) if found is not None else known._replace(head=head)
+    if len(core.passages) >= _PASSAGES_COUNT_MAX:
+        core.passages.clear()
+    core.passages[key] = known
+    batch = batches.active(core.engine)
+    keys = () if batch is None else batch.transaction.keys
+    pending = [batch.transaction.recorded(place) for place, own in enumerate(keys) if own == key] if batch else []
+    if any(isinstance(event, _UNDOING) for event, _ in pending):
+        return search(chain(reversed(pending), _backwards(core, stream, head)))
+    found, later = search(reversed(pending))
+    if found is not None:
+        return found, later
+    return known.found, known.later | later if later else known.later
+
+
+def _goes_on(core: Core, key: str, known: Passage, head: int) -> bool:
+    """Return whether the events after a passage only add to it."""
+    branch, stream = split_key(key)
+    return not any(core.to(branch).events(Sought((), _UNDOING), stream, after=known.head, until=head))
+
+
+def _search(core: Core, contents: Mapping[str, int], events: Iterable[Recorded]) -> tuple[Message | None, set[str]]:
+    """Return the first question or answer in events that come newest first, and the ids of the messages before it."""
     later, removed = set[str](), set[str]()
-    for recorded in _backwards(core, stream, at):
+    for recorded in events:
         if isinstance(recorded.event, MessageRemoved):
             removed.add(recorded.event.id)
         for message in reversed(list(messages_of(recorded))):
             current = _current(core, message, contents.get(message.id, 0))
             if message.id not in removed and (is_question(current) or is_answer(current)):
-                return Turn(live, _asked(current), later)
+                return current, later
             later.add(message.id)
-    return Turn(live, None)
+    return None, later
 
 
 def _asked(message: Message) -> Message | None:
@@ -97,13 +156,9 @@ def _current(core: Core, message: Message, seq: int) -> Message:
     return message
 
 
-def _backwards(core: Core, stream: str, at: int | None) -> Iterator[Recorded]:
+def _backwards(core: Core, stream: str, at: int) -> Iterator[Recorded]:
     """Yield the events that made the window, newest first, across the states that the conversation continued from."""
-    reader, key = core.engine.reader, core.key(stream)
-    batch = batches.active(core.engine) if at is None else None
-    keys = () if batch is None else batch.transaction.keys
-    pending = [batch.transaction.recorded(place) for place, own in enumerate(keys) if own == key] if batch else []
-    events = chain(reversed(pending), _events(core, key, reader.current_head() if at is None else at))
+    reader, events = core.engine.reader, _events(core, core.key(stream), at)
     while True:
         for recorded in events:
             yield recorded
@@ -114,13 +169,14 @@ def _backwards(core: Core, stream: str, at: int | None) -> Iterator[Recorded]:
             return
         if base is None:
             return
-        events = chain((), _events(core, base.key, base.base_seq))
+        events = _events(core, base.key, base.base_seq)
 
 
-def _events(core: Core, key: str, until: int) -> Iterator[Recorded]:
+def _events(core: Core, key: str, until: int, begin: int = 0) -> Iterator[Recorded]:
+    """Yield the events of a stream after ``begin`` up to ``until``, newest first."""
     branch, stream = split_key(key)
     there, span = core.to(branch), _SPAN_EVENTS
-    while until > 0:
-        after = max(until - span, 0)
+    while until > begin:
+        after = max(until - span, begin)
         yield from there.events(Sought((), _TYPES), stream, after=after, until=until, backwards=True)
         until, span = after, 2 * span

@@ -469,6 +469,8 @@ def fork(
         known = engine.reader.version(core.key(stream))
         if known and not replaces:
             raise InvalidInput(f"{stream} already exists; fork to an id that is new, or give replace=True")
+        if seq is not None:
+            _check_begun(core, parent, seq)
         base = pointer(core, parent, seq)
         # The project belongs to the conversation, not to its state at a seq: a fork at an early seq is in it too.
         project = core.read_written(parent, lambda state: project_of(state, opening))
@@ -477,8 +479,6 @@ def fork(
 
     request, (expected, request_id, _) = ("fork", parent, seq, *(["replace"] if replaces else [])), options
     batches.refuse(engine, "a fork")
-    if seq is not None:
-        _check_begun(core, parent, seq)
     is_answered = request_id is not None and core.answered(request_id, stream, request) is not None
     # Another machine may have begun the board; the batch then finds that its read is out of date.
     has_board = engine.shared is not None or board_pointer(core, parent, seq)[1]

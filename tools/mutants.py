@@ -232,8 +232,8 @@ DIFFERENTIAL = [
     # A merge keeps the other text.
     Mutant(
         "memory/maintenance.py",
-        'return text if other in text else f"{text} | {other}"',
-        'return text if other in text else f"{other} | {text}"',
+        'return other if contains(other, text) else f"{text} | {other}"',
+        'return other if contains(other, text) else f"{other} | {text}"',
         "",
     ),
     # A day that was counted is counted again.

@@ -362,7 +362,7 @@ def _build(memory: Memory, core: Core, chat: Conversation, request: _Request, se
         budget = replace(budget, messages_count=settings["messages_max_injected"])
     if budget.skills_chars is None:
         budget = replace(budget, skills_chars=settings["skills_max_injected_chars"])
-    turn = turns.turn_of(core, chat.place[0], core_of(chat)[1])
+    turn = turns.open_turn_of(core, chat.place[0], core_of(chat)[1])
     recipe = Recipe(
         seq,
         request.project or chat.project or "default",
@@ -763,7 +763,7 @@ def rebuild(memory: Memory, core: Core, seq: int) -> Rebuilt:
         plan,
     )
     entries = [entry for entry in map(past.project(event.project).get, event.ids) if entry is not None]
-    turn = turns.turn_of(core, chat.place[0], core_of(chat)[1])
+    turn = turns.open_turn_of(core, chat.place[0], core_of(chat)[1])
     source = _Source(past, core, chat, turn.messages, recipe)
     before = earlier.read(core.engine.reader, list(zip(recipe.seqs, plan.places, strict=True)))
     context = _assembled(source, entries, before, tuple(_listed(source)))

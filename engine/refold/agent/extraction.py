@@ -84,12 +84,12 @@ def parse_lessons(answer: object, *, is_cut_off: bool = False, echoes: Mapping[s
         lesson = _lesson(item) if index < EXTRACTED_COUNT_MAX else f"over {EXTRACTED_COUNT_MAX = }"
         if isinstance(lesson, Lesson):
             content = lesson.content
-            said = next((name for name, each in known.items() if entails(each, content)), None)
-            if said is None:
+            source = next((name for name, each in known.items() if entails(each, content)), None)
+            if source is None:
                 lessons.append(lesson)
                 known[f"item {index}"] = content
             else:
-                lesson = f"{said} says it already"
+                lesson = f"{source} says it already"
         if isinstance(lesson, str):
             dropped.append(f"item {index}: {lesson}")
     return Lessons(tuple(lessons), tuple(dropped[: 2 * EXTRACTED_COUNT_MAX]))

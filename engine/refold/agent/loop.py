@@ -40,7 +40,7 @@ from refold.memory.conversation import Conversation
 from refold.memory.memory import Memory
 from refold.memory.options import core_of
 from refold.memory.reasons import shortened
-from refold.memory.turns import turn_of
+from refold.memory.turns import open_turn_of
 from refold.message import ORIGINAL_KEY, Message, MessageAppended, MessageReplaced, messages_of, text_of
 from refold.results import SessionSummary
 from refold.views.scratchpad import NoteAdded, ScratchpadCleared, ScratchpadDeleted, ScratchpadSet
@@ -104,7 +104,7 @@ class Turn(Struct, frozen=True):
     notices: tuple[str, ...] = ()
 
 
-class _Answer(NamedTuple):
+class _ModelReply(NamedTuple):
     """A model's reply as recorded, in a message unless it was empty, and the reason if it ends the turn early."""
 
     reply: Reply
@@ -120,7 +120,7 @@ class _Executed(NamedTuple):
 def unanswered_in(chat: Conversation) -> Message | None:
     """Return the newest user message, in the window or evicted, or `None` if the model has answered it."""
     core, at = core_of(chat)
-    return turn_of(core, chat.place[0], at).question
+    return open_turn_of(core, chat.place[0], at).question
 
 
 class AgentLoop:
@@ -269,7 +269,7 @@ class AgentLoop:
         self.chat.end()
         return summary
 
-    def _ask(self, query: str) -> _Answer:
+    def _ask(self, query: str) -> _ModelReply:
         """Call the model, and return its reply as recorded."""
         tools = self._tools
         context = self.memory.context(
@@ -291,9 +291,9 @@ class AgentLoop:
         text = reply.text if after.replacement_text is None else after.replacement_text
         calls = () if after.block_reason is not None else reply.calls
         if not calls and not (text or "").strip():
-            return _Answer(Reply(text), None, after.block_reason or EMPTY)
+            return _ModelReply(Reply(text), None, after.block_reason or EMPTY)
         message = self._append("assistant", text, calls=calls)
-        return _Answer(Reply(text, calls_of(message.tool_calls)), message, after.block_reason)
+        return _ModelReply(Reply(text, calls_of(message.tool_calls)), message, after.block_reason)
 
     def _execute_all(self, made: Message, calls: Sequence[Call]) -> str | None:
         stop_reason = None
@@ -405,7 +405,7 @@ class AgentLoop:
         """Raise `LimitExceeded` unless the window has room for a message beside what each context has to show."""
         is_live = any(each.id == message.id for each in self.chat.window())
         core, at = core_of(self.chat)
-        needed = needed_of(list(groups_of(turn_of(core, self.chat.place[0], at).messages)))
+        needed = needed_of(list(groups_of(open_turn_of(core, self.chat.place[0], at).messages)))
         if not is_live or sum(each.tokens for each, _ in needed) > self.chat.window_tokens:
             raise LimitExceeded(
                 f"a {message.role} message of {message.tokens} tokens does not fit the window, which holds "
@@ -643,7 +643,7 @@ class _Rerun(AgentLoop):
         event = self._record.message(self._next)
         return Reply(event.text, calls_of(event.tool_calls))
 
-    def _ask(self, query: str) -> _Answer:
+    def _ask(self, query: str) -> _ModelReply:
         self._step, self._executed_count = self._steps.popleft(), 0
         self._catch_up(self._step.shown)
         shown = cast("ContextShown", self._record.rows[self._step.shown].event)

@@ -1,4 +1,4 @@
-"""The content of messages as parts, whichever provider's format it was given in, and the turns that they make. Pure."""
+"""The content of messages as parts, whichever provider's format it was given in, and the utterances they make. Pure."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ GEMINI: Final = "gemini"
 OLLAMA: Final = "ollama"
 
 
-class Text(NamedTuple):
+class TextPart(NamedTuple):
     """A text that a user or a model wrote."""
 
     text: str
@@ -39,7 +39,7 @@ class Media(NamedTuple):
     """The name of the file, if known."""
 
 
-class Call(NamedTuple):
+class ToolUse(NamedTuple):
     """A tool call; ``entry`` is its entry in ``tool_calls``, if it came in one."""
 
     id: str
@@ -65,10 +65,10 @@ class Mark(Enum):
     """Content that other providers would miss, such as a file in the provider's own storage."""
 
 
-class Part(NamedTuple):
+class ContentPart(NamedTuple):
     """One part of a message; its ``value`` is ``None`` if no format that refold knows has such a block."""
 
-    value: Text | Media | Call | Result | Mark | None
+    value: TextPart | Media | ToolUse | Result | Mark | None
     message: Message
     number: int
     """The place of the part in the message, from 1."""
@@ -109,8 +109,8 @@ def _of_media_type(media_type: str) -> Kind:
 # Readers of blocks. Each takes a block of its type and returns its value, ``None`` if the block is malformed.
 
 
-def _text(block: Block, key: str = "text") -> Text | None:
-    return Text(block[key]) if isinstance(block.get(key), str) else None
+def _text(block: Block, key: str = "text") -> TextPart | None:
+    return TextPart(block[key]) if isinstance(block.get(key), str) else None
 
 
 def _mark(_: Block, mark: Mark) -> Mark:
@@ -170,15 +170,15 @@ def _source(block: Block) -> Media | Mark | None:
             return None
 
 
-def _tool_use(block: Block) -> Call:
-    return Call(_id(block.get("id")), _id(block.get("name")), _arguments(block.get("input", {})))
+def _tool_use(block: Block) -> ToolUse:
+    return ToolUse(_id(block.get("id")), _id(block.get("name")), _arguments(block.get("input", {})))
 
 
 def _tool_result(block: Block) -> Result:
     return Result(_id(block.get("tool_use_id")), None, block.get("content"))
 
 
-def _gemini_text(block: Block) -> Text | Mark | None:
+def _gemini_text(block: Block) -> TextPart | Mark | None:
     return Mark.THOUGHT if block.get("thought") is True else _text(block)
 
 
@@ -210,9 +210,9 @@ def _file_data(block: Block) -> Media | Mark | None:
     return Media(_of_media_type(media_type), uri, media_type)
 
 
-def _function_call(block: Block) -> Call:
+def _function_call(block: Block) -> ToolUse:
     call = _either(block, "functionCall", "function_call")
-    return Call(_id(_either(call, "id")), _id(_either(call, "name")), _arguments(_either(call, "args") or {}))
+    return ToolUse(_id(_either(call, "id")), _id(_either(call, "name")), _arguments(_either(call, "args") or {}))
 
 
 def _function_response(block: Block) -> Result:
@@ -223,7 +223,7 @@ def _function_response(block: Block) -> Result:
     return Result(_id(_either(answer, "id")), _id(_either(answer, "name")) or None, content)
 
 
-_Reader: TypeAlias = Callable[[Block], "Text | Media | Call | Result | Mark | None"]
+_Reader: TypeAlias = Callable[[Block], "TextPart | Media | ToolUse | Result | Mark | None"]
 _opaque: Final = partial(_mark, mark=Mark.OPAQUE)
 _thought: Final = partial(_mark, mark=Mark.THOUGHT)
 
@@ -277,10 +277,10 @@ _FIELDS: Final[Mapping[str, tuple[str, _Reader]]] = MappingProxyType(
 """As ``_TYPES``, for Gemini's parts, which have no type but a field of their own."""
 
 
-def part_of(block: object, message: Message, number: int) -> Part:
+def part_of(block: object, message: Message, number: int) -> ContentPart:
     """Read a block of a message."""
     if not isinstance(block, dict):
-        return Part(None, message, number, {"type": block})
+        return ContentPart(None, message, number, {"type": block})
     fields = cast("Block", block)
     kind = fields.get("type")
     if isinstance(kind, str):
@@ -289,34 +289,34 @@ def part_of(block: object, message: Message, number: int) -> Part:
     else:
         row = next((row for field, row in _FIELDS.items() if kind is None and field in fields), None)
     if row is None:
-        return Part(None, message, number, fields)
+        return ContentPart(None, message, number, fields)
     own, read = row
-    return Part(read(fields), message, number, fields, own)
+    return ContentPart(read(fields), message, number, fields, own)
 
 
-def parts_of(message: Message) -> Iterator[Part]:
+def parts_of(message: Message) -> Iterator[ContentPart]:
     """Yield the parts of a message in order, its tool calls at the end."""
     content = message.content
     given = content if isinstance(content, list) else ()
     blocks = [part_of(block, message, number) for number, block in enumerate(given, 1)]
     if message.role in TOOL_ROLES and not any(isinstance(part.value, Result) for part in blocks):
-        yield Part(Result(message.tool_call_id or "", message.name, content), message, 1)
+        yield ContentPart(Result(message.tool_call_id or "", message.name, content), message, 1)
         return
     if isinstance(content, str):
-        yield Part(Text(content), message, 1)
+        yield ContentPart(TextPart(content), message, 1)
     for part in blocks:
-        is_misplaced = isinstance(part.value, Call) and message.role != "assistant"
+        is_misplaced = isinstance(part.value, ToolUse) and message.role != "assistant"
         yield part._replace(value=None) if is_misplaced else part
     for number, call in enumerate(message.tool_calls or (), len(blocks) + 1):
-        yield Part(_call(call), message, number)
+        yield ContentPart(_call(call), message, number)
 
 
-def _call(given: Block) -> Call:
+def _call(given: Block) -> ToolUse:
     """Read an entry of ``tool_calls``: a function, a custom tool of OpenAI's, or the bare fields of either."""
     called = _either(given, "function", "custom")
     fields = cast("Block", called) if isinstance(called, dict) else given if called is None else {}
     arguments = _arguments(_either(fields, "arguments", "input", default={}))
-    return Call(_id(given.get("id")), _id(fields.get("name")), arguments, given)
+    return ToolUse(_id(given.get("id")), _id(fields.get("name")), arguments, given)
 
 
 def _id(given: object) -> str:
@@ -334,19 +334,19 @@ def _arguments(given: Any) -> dict[str, Any]:
     return cast("dict[str, Any]", given) if isinstance(given, dict) else {"arguments": given}
 
 
-# Turns: messages with something to say, each call with its result.
+# Utterances: messages with something to say, each call with its result.
 
 
-class Turn:
+class Utterance:
     """What one message says, and the results of the calls that it makes, one for each call."""
 
     __slots__ = ("calls", "message", "parts", "results")
 
     def __init__(self, message: Message) -> None:
         self.message = message
-        self.parts: list[Part] = []
-        self.calls: list[Call] = []
-        self.results: list[Part | None] = []
+        self.parts: list[ContentPart] = []
+        self.calls: list[ToolUse] = []
+        self.results: list[ContentPart | None] = []
 
     @property
     def role(self) -> str:
@@ -354,20 +354,20 @@ class Turn:
         return "user" if self.message.role in TOOL_ROLES else self.message.role
 
     @property
-    def content(self) -> list[Part]:
+    def content(self) -> list[ContentPart]:
         """The parts beside the calls."""
-        return [part for part in self.parts if not isinstance(part.value, Call)]
+        return [part for part in self.parts if not isinstance(part.value, ToolUse)]
 
-    def add(self, part: Part) -> None:
+    def add(self, part: ContentPart) -> None:
         """Add a part, unless it is a blank text, which providers refuse."""
-        if isinstance(part.value, Text) and not part.value.text.strip():
+        if isinstance(part.value, TextPart) and not part.value.text.strip():
             return
         self.parts.append(part)
-        if isinstance(part.value, Call):
+        if isinstance(part.value, ToolUse):
             self.calls.append(part.value)
             self.results.append(None)
 
-    def answer(self, part: Part, result: Result) -> None:
+    def answer(self, part: ContentPart, result: Result) -> None:
         """Give a call its result.
 
         Of several calls with the result's id, the first without a result gets it, else it replaces that of the last. A
@@ -383,27 +383,27 @@ class Turn:
             self.results[place] = part
 
 
-def turns_of(messages: Sequence[Message]) -> list[Turn]:
-    """Return the turns of messages; a result belongs to the last message before it that makes a call with its id.
+def utterances_of(messages: Sequence[Message]) -> list[Utterance]:
+    """Return the utterances of messages; a result belongs to the last message before it that makes a call with its id.
 
     Left out are results without a call, and messages that say nothing: without content, with blank texts or with the
     thoughts of a model alone.
     """
-    turns: list[Turn] = []
-    makers: dict[str, Turn] = {}
-    last: Turn | None = None
+    utterances: list[Utterance] = []
+    makers: dict[str, Utterance] = {}
+    last: Utterance | None = None
     for message in messages:
-        turn = Turn(message)
+        utterance = Utterance(message)
         for part in parts_of(message):
             if isinstance(part.value, Result):
                 maker = makers.get(part.value.id) if part.value.id else last
                 if maker is not None:
                     maker.answer(part, part.value)
             else:
-                turn.add(part)
-        if any(part.value is not Mark.THOUGHT for part in turn.parts):
-            turns.append(turn)
-        if turn.calls:
-            last = turn
-            makers |= {call.id: turn for call in turn.calls}
-    return turns
+                utterance.add(part)
+        if any(part.value is not Mark.THOUGHT for part in utterance.parts):
+            utterances.append(utterance)
+        if utterance.calls:
+            last = utterance
+            makers |= {call.id: utterance for call in utterance.calls}
+    return utterances

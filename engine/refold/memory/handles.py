@@ -28,7 +28,7 @@ from refold.memory.options import (
     mutation,
     nanoseconds,
 )
-from refold.memory.turns import turn_of
+from refold.memory.turns import open_turn_of
 from refold.message import Message, MessageAppended, text_of
 from refold.results import SessionSummary
 from refold.views.base import Keyed
@@ -495,7 +495,7 @@ class SessionMemory(Handle):
         ``opens``, a conversation without events is opened.
         """
         core, key = self._core, self._core.key(self._stream)
-        latest = tuple(_latest_turn(turn_of(core, self._stream, None).messages))
+        latest = tuple(_latest_turn(open_turn_of(core, self._stream, None).messages))
         if any(message.stamp.stream == self._stream for message in latest):
             return latest
         batch = batches.active(core.engine)

@@ -33,7 +33,7 @@ def is_answer(message: Message) -> bool:
     return message.role == "assistant" and not (message.event.call_ids or message.tool_calls)
 
 
-class Turn(NamedTuple):
+class OpenTurn(NamedTuple):
     """The messages in a window, and the question that has no answer yet, which the window may have evicted."""
 
     live: list[Message]
@@ -57,7 +57,7 @@ class Turn(NamedTuple):
         return [*self.live[:place], evicted, *self.live[place:]]
 
 
-def turn_of(core: Core, stream: str, at: int | None) -> Turn:
+def open_turn_of(core: Core, stream: str, at: int | None) -> OpenTurn:
     """Return the turn that a conversation is in.
 
     The question is the newest user message, and ``None`` once it has an answer or was erased. Messages that were taken
@@ -69,9 +69,9 @@ def turn_of(core: Core, stream: str, at: int | None) -> Turn:
     # Such a message leaves after all older ones. If it was pinned at any time, a newer one can have left before it.
     is_by_age = is_by_age and core.engine.reader.types_written.isdisjoint((MessagePinned,))
     if last is not None and is_by_age and not last.pinned:
-        return Turn(live, _asked(last))
+        return OpenTurn(live, _asked(last))
     found, later = _newest(core, stream, at, contents)
-    return Turn(live, None if found is None else _asked(found), later)
+    return OpenTurn(live, None if found is None else _asked(found), later)
 
 
 class Passage(NamedTuple):

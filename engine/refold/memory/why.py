@@ -460,9 +460,9 @@ def _message_absence(memory: "Memory", core: Core, subject: Subject, display: Di
 def _earlier_absence(past: "Memory", core: Core, subject: Subject, display: Display) -> str:
     """Return why a message is not among the earlier messages of a context; ``past`` is what the context was made of."""
     from refold.memory.earlier import Earlier, query_of  # noqa: PLC0415 - loaded only for contexts
-    from refold.memory.turns import turn_of  # noqa: PLC0415 - as above
+    from refold.memory.turns import open_turn_of  # noqa: PLC0415 - as above
 
-    window = turn_of(core, display.stream, display.event.origin).messages
+    window = open_turn_of(core, display.stream, display.event.origin).messages
     most = display.budget.get("messages_count")
     query = query_of(display.event.query, window)
     if not past.settings.get("memory_enabled"):

@@ -27,16 +27,16 @@ from refold.memory.blocks import (
     OPENAI,
     RESPONSES,
     Block,
-    Call,
+    ContentPart,
     Mark,
     Media,
-    Part,
     Result,
-    Text,
-    Turn,
+    TextPart,
+    ToolUse,
+    Utterance,
     media_type_of,
     part_of,
-    turns_of,
+    utterances_of,
 )
 from refold.message import PROMPT_ROLES, Message
 
@@ -56,19 +56,19 @@ APART: Final = frozenset((ANTHROPIC, GEMINI))
 """The formats without system messages, whose APIs take them separately."""
 
 
-# The calls of a turn, each with its id in the request and its result.
+# The calls of an utterance, each with its id in the request and its result.
 
 
-class _Answer(NamedTuple):
+class _CallResult(NamedTuple):
     id: str
-    call: Call
-    result: Part | None
+    call: ToolUse
+    result: ContentPart | None
 
 
 class _Exchange(NamedTuple):
-    turn: Turn
+    utterance: Utterance
     ids: list[str]
-    answers: list[_Answer]
+    answers: list[_CallResult]
 
 
 _NO_WORD: Final = re.compile(r"[^a-zA-Z0-9_-]")
@@ -81,14 +81,16 @@ _IDS: Final[Mapping[str, tuple[re.Pattern[str] | None, int]]] = MappingProxyType
 
 
 def _exchanges(messages: Sequence[Message], form: str) -> Iterator[_Exchange]:
-    """Yield the turns that a format has a place for, with the results that stand behind each of them."""
-    turns = [turn for turn in turns_of(messages) if form not in APART or turn.role not in PROMPT_ROLES]
+    """Yield the utterances that a format has a place for, with the results that follow each of them."""
+    utterances = [
+        utterance for utterance in utterances_of(messages) if form not in APART or utterance.role not in PROMPT_ROLES
+    ]
     uses: dict[str, int] = {}
-    for turn in turns:
-        ids = [_own_id(call.id, form, uses) for call in turn.calls]
-        answers = map(_Answer, ids, turn.calls, turn.results)
-        is_open = turn is turns[-1]
-        yield _Exchange(turn, ids, [answer for answer in answers if answer.result is not None or not is_open])
+    for utterance in utterances:
+        ids = [_own_id(call.id, form, uses) for call in utterance.calls]
+        answers = map(_CallResult, ids, utterance.calls, utterance.results)
+        is_open = utterance is utterances[-1]
+        yield _Exchange(utterance, ids, [answer for answer in answers if answer.result is not None or not is_open])
 
 
 def _own_id(given: str, form: str, uses: dict[str, int]) -> str:
@@ -215,7 +217,7 @@ def _media_block(media: Media, form: str, role: str) -> Block | None:
     return None if form == GEMINI and role == _TOOL and media.url is not None else made
 
 
-def _block(part: Part, form: str, role: str) -> Block | None:
+def _block(part: ContentPart, form: str, role: str) -> Block | None:
     """Return a part as a block of a format, ``None`` for a thought; raise ``InvalidInput`` if there is no place."""
     value = part.value
     is_own = part.own == form
@@ -223,16 +225,16 @@ def _block(part: Part, form: str, role: str) -> Block | None:
         made = part.block if is_own and role in _MEDIA_ROLES[form] else _media_block(value, form, role)
         if made is not None:
             return made
-    elif isinstance(value, (Text, Mark)) and is_own:
+    elif isinstance(value, (TextPart, Mark)) and is_own:
         return part.block
-    elif isinstance(value, Text):
+    elif isinstance(value, TextPart):
         return _TEXTS[form](value.text, role)
     elif value is Mark.THOUGHT:
         return None
     raise _unplaced(part, form, role)
 
 
-def _blocks(parts: Sequence[Part], form: str, role: str) -> list[Block]:
+def _blocks(parts: Sequence[ContentPart], form: str, role: str) -> list[Block]:
     blocks = (_block(part, form, role) for part in parts)
     return [block for block in blocks if block is not None]
 
@@ -248,7 +250,7 @@ _SAMPLES: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
 """The kinds of media: what an error calls each, and a media type that every format with a place for it takes."""
 
 
-def _unplaced(part: Part, form: str, role: str) -> InvalidInput:
+def _unplaced(part: ContentPart, form: str, role: str) -> InvalidInput:
     value, message = part.value, part.message
     advice = "give it a text instead with replace(), or take it out of the window with remove()"
     about = ""
@@ -265,25 +267,25 @@ def _unplaced(part: Part, form: str, role: str) -> InvalidInput:
     )
 
 
-def _content(result: Part | None) -> str | list[Part]:
+def _content(result: ContentPart | None) -> str | list[ContentPart]:
     """Return what a result says: a text, or parts without blank texts."""
     if result is None:
         return NO_RESULT
-    assert isinstance(result.value, Result), "turns give calls results"
+    assert isinstance(result.value, Result), "utterances give calls results"
     content = result.value.content
     if content is None or isinstance(content, str):
         return content or ""
     blocks = cast("list[object]", content) if isinstance(content, list) else [content]
     parts = [part_of(block, result.message, number) for number, block in enumerate(blocks, 1)]
-    return [part for part in parts if not isinstance(part.value, Text) or part.value.text.strip()]
+    return [part for part in parts if not isinstance(part.value, TextPart) or part.value.text.strip()]
 
 
-def _split(parts: str | Sequence[Part], form: str, role: str) -> tuple[str, list[Block]]:
+def _split(parts: str | Sequence[ContentPart], form: str, role: str) -> tuple[str, list[Block]]:
     """Return the texts of parts as one, and the other blocks, for formats that keep them apart."""
     if isinstance(parts, str):
         return parts, []
-    texts = [part.value.text for part in parts if isinstance(part.value, Text)]
-    return "\n".join(texts), _blocks([part for part in parts if not isinstance(part.value, Text)], form, role)
+    texts = [part.value.text for part in parts if isinstance(part.value, TextPart)]
+    return "\n".join(texts), _blocks([part for part in parts if not isinstance(part.value, TextPart)], form, role)
 
 
 # The formats.
@@ -292,12 +294,12 @@ def _split(parts: str | Sequence[Part], form: str, role: str) -> tuple[str, list
 def openai(messages: Sequence[Message]) -> Rendered:
     """Return messages as OpenAI chat messages; a field that was not given is absent, not null."""
     rendered: Rendered = []
-    for turn, ids, answers in _exchanges(messages, OPENAI):
-        blocks = _blocks(turn.content, OPENAI, turn.role)
-        content = blocks[0]["text"] if blocks and isinstance(turn.message.content, str) else blocks or None
-        entries = [_openai_call(call, call_id) for call, call_id in zip(turn.calls, ids, strict=True)]
+    for utterance, ids, answers in _exchanges(messages, OPENAI):
+        blocks = _blocks(utterance.content, OPENAI, utterance.role)
+        content = blocks[0]["text"] if blocks and isinstance(utterance.message.content, str) else blocks or None
+        entries = [_openai_call(call, call_id) for call, call_id in zip(utterance.calls, ids, strict=True)]
         calls = {"tool_calls": entries} if entries else {}
-        rendered.append({"role": turn.role, "content": content} | _name_field(turn.message.name) | calls)
+        rendered.append({"role": utterance.role, "content": content} | _name_field(utterance.message.name) | calls)
         for call_id, _, result in answers:
             parts = _content(result)
             output = parts if isinstance(parts, str) else _blocks(parts, OPENAI, _TOOL) or ""
@@ -316,7 +318,7 @@ def _name_field(given: str | None) -> dict[str, str]:
     return {"name": name} if name else {}
 
 
-def _openai_call(call: Call, call_id: str) -> Block:
+def _openai_call(call: ToolUse, call_id: str) -> Block:
     """Return a call as an entry of ``tool_calls``; one that has OpenAI's form keeps all of its fields."""
     entry = call.entry or {}
     match entry:
@@ -332,11 +334,11 @@ def _openai_call(call: Call, call_id: str) -> Block:
 def openai_responses(messages: Sequence[Message]) -> Rendered:
     """Return messages as input items for OpenAI's Responses API; calls and their outputs are separate items."""
     items: Rendered = []
-    for turn, ids, answers in _exchanges(messages, RESPONSES):
-        content = _blocks(turn.content, RESPONSES, turn.role)
+    for utterance, ids, answers in _exchanges(messages, RESPONSES):
+        content = _blocks(utterance.content, RESPONSES, utterance.role)
         if content:
-            items.append({"type": "message", "role": turn.role, "content": content})
-        for call_id, call in zip(ids, turn.calls, strict=True):
+            items.append({"type": "message", "role": utterance.role, "content": content})
+        for call_id, call in zip(ids, utterance.calls, strict=True):
             arguments = msgspec.json.encode(call.arguments).decode()
             items.append({"type": "function_call", "call_id": call_id, "name": call.name, "arguments": arguments})
         for call_id, _, result in answers:
@@ -353,21 +355,21 @@ def anthropic(messages: Sequence[Message]) -> Rendered:
     System and developer messages are left out; that API takes them as ``system=``. The first message is the user's.
     """
     rendered: Rendered = []
-    for turn, ids, answers in _exchanges(messages, ANTHROPIC):
+    for utterance, ids, answers in _exchanges(messages, ANTHROPIC):
         left = iter(ids)
         blocks: list[Block] = []
-        for part in turn.parts:
-            if isinstance(part.value, Call):
+        for part in utterance.parts:
+            if isinstance(part.value, ToolUse):
                 call = {"type": "tool_use", "id": next(left), "name": part.value.name, "input": part.value.arguments}
                 blocks.append((part.block if part.own == ANTHROPIC else {}) | call)
             else:
-                blocks += _blocks([part], ANTHROPIC, turn.role)
-        _join(rendered, turn.role, "content", blocks)
+                blocks += _blocks([part], ANTHROPIC, utterance.role)
+        _join(rendered, utterance.role, "content", blocks)
         _join(rendered, "user", "content", [_tool_result(answer) for answer in answers])
     return _with_opening(rendered, {"content": [{"type": "text", "text": OPENING}]})
 
 
-def _tool_result(answer: _Answer) -> Block:
+def _tool_result(answer: _CallResult) -> Block:
     result, parts = answer.result, _content(answer.result)
     block = result.block if result is not None and result.own == ANTHROPIC else {}
     content = parts if isinstance(parts, str) else _blocks(parts, ANTHROPIC, _TOOL) or ""
@@ -397,15 +399,15 @@ def gemini(messages: Sequence[Message]) -> Rendered:
     """
     contents: Rendered = []
     is_answered = False
-    for turn, ids, answers in _exchanges(messages, GEMINI):
+    for utterance, ids, answers in _exchanges(messages, GEMINI):
         left = iter(ids)
         parts: list[Block] = []
-        for part in turn.parts:
-            if isinstance(part.value, Call):
+        for part in utterance.parts:
+            if isinstance(part.value, ToolUse):
                 parts.append(_function_call(part, part.value, next(left)))
             else:
-                parts += _blocks([part], GEMINI, turn.role)
-        role = "model" if turn.role == "assistant" else "user"
+                parts += _blocks([part], GEMINI, utterance.role)
+        role = "model" if utterance.role == "assistant" else "user"
         if is_answered:
             contents.append({"role": role, "parts": parts})
         else:
@@ -416,13 +418,13 @@ def gemini(messages: Sequence[Message]) -> Rendered:
     return _with_opening(contents, {"parts": [{"text": OPENING}]})
 
 
-def _function_call(part: Part, call: Call, call_id: str) -> Block:
+def _function_call(part: ContentPart, call: ToolUse, call_id: str) -> Block:
     if part.own == GEMINI:
         return part.block  # With the signature of the thought that led to it.
     return {"functionCall": {"name": call.name, "args": call.arguments} | ({"id": call_id} if call_id else {})}
 
 
-def _function_response(answer: _Answer) -> Block:
+def _function_response(answer: _CallResult) -> Block:
     if answer.result is not None and answer.result.own == GEMINI:
         return answer.result.block
     text, media = _split(_content(answer.result), GEMINI, _TOOL)
@@ -435,10 +437,10 @@ def _function_response(answer: _Answer) -> Block:
 def ollama(messages: Sequence[Message]) -> Rendered:
     """Return messages in Ollama's format: content is text, images are a field, arguments are objects."""
     chat: Rendered = []
-    for turn, _, answers in _exchanges(messages, OLLAMA):
-        text, images = _split(turn.content, OLLAMA, turn.role)
-        calls = [{"function": {"name": call.name, "arguments": call.arguments}} for call in turn.calls]
-        role = "system" if turn.role in PROMPT_ROLES else turn.role
+    for utterance, _, answers in _exchanges(messages, OLLAMA):
+        text, images = _split(utterance.content, OLLAMA, utterance.role)
+        calls = [{"function": {"name": call.name, "arguments": call.arguments}} for call in utterance.calls]
+        role = "system" if utterance.role in PROMPT_ROLES else utterance.role
         chat.append({"role": role, "content": text} | _images(images) | ({"tool_calls": calls} if calls else {}))
         for _, call, result in answers:
             text, images = _split(_content(result), OLLAMA, _TOOL)

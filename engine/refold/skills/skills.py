@@ -30,7 +30,7 @@ from refold.engine import batch as batches
 from refold.errors import InvalidInput, LimitExceeded, NotFound
 from refold.limits import SKILL_DESCRIPTION_CHARS_MAX, SKILL_NAME_CHARS_MAX, SOURCES_COUNT_MAX
 from refold.memory.options import Core, MutationOptions, Options, chosen, core_of, mutation
-from refold.memory.turns import is_question, turn_of
+from refold.memory.turns import is_question, open_turn_of
 from refold.message import MessageAppended
 from refold.message import text_of as text_of_message
 from refold.results import SessionSummary
@@ -581,7 +581,7 @@ class Skills:
         """Refuse a tool that the skills of the newest message do not allow, even if another loop selected them."""
         if _TOOLS not in context.shared:
             core, at = core_of(context.conversation)
-            turn = turn_of(core, f"conversation/{context.session_id}", at)
+            turn = open_turn_of(core, f"conversation/{context.session_id}", at)
             newest = next((each for each in reversed(turn.messages) if is_question(each)), None)
             last = self.selected(context.session_id)
             allowed = None

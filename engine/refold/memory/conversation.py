@@ -486,8 +486,8 @@ class Conversation(Handle):
         Reads at an earlier seq show the old content. Takes a message, its id or its seq; raises ``NotFound`` if it has
         left the window, ``InvalidInput`` for an answer to another call, and the errors of ``append``.
 
-        >>> said = chat.append("user", "Helo!")
-        >>> chat.replace(said, "Hello!").content
+        >>> message = chat.append("user", "Helo!")
+        >>> chat.replace(message, "Hello!").content
         'Hello!'
         """
         from refold.memory import edits  # noqa: PLC0415 - as above

@@ -38,7 +38,7 @@ class Watch:
     >>> from refold import Memory
     >>> memory = Memory()
     >>> chat = memory.conversation("chat-42", window_tokens=8)
-    >>> said = chat.append("user", "I am allergic to nuts.", tokens=5)
+    >>> message = chat.append("user", "I am allergic to nuts.", tokens=5)
     >>> def keep(departure):
     ...     memory.profile().set("allergy", departure.message.content)
     >>> with memory.watch(lambda message: "allergic" in message.content, keep):

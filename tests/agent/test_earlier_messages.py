@@ -163,12 +163,22 @@ def test_words_of_any_talk_do_not_answer_a_question(memory: Memory) -> None:
         assert part_of(ask(memory, asked, asked=asked)) == ""
 
 
-def test_neither_a_secret_nor_the_question_itself_nor_the_same_twice(memory: Memory) -> None:
-    told(memory, "a", text="The staging database has the password hunter2-hunter2 on its port: password is hunter2222")
+def test_neither_the_question_itself_nor_the_same_twice(memory: Memory) -> None:
     told(memory, "b")
     told(memory, "c")
     ask(memory, "asked before")
     assert part_of(ask(memory)).count("staging") == 1
+
+
+def test_a_secret_is_masked_and_the_rest_of_its_message_shown(memory: Memory) -> None:
+    told(memory, "first", text="The password of the staging database is 'old-secret'.")
+    told(memory, "then", text="The new password of the staging database is 'hunter2222', and its port is 6432.")
+    context = ask(memory, asked="What is the password of the staging database?")
+    assert "old-secret" not in str(context.messages())
+    assert "hunter2222" not in str(context.messages())
+    assert "The new password of the staging database is '[a password, not shown]', and its port is 6432." in part_of(
+        context
+    )
 
 
 def test_messages_of_tools_and_calls_without_words_are_not_shown(memory: Memory) -> None:

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from refold.agent.secrets import secret_in
+from refold.agent.secrets import mask_secrets, secret_in
 
 AWS = "wJalrXUtnFEMI/K7" + "MDENG/bPxRfiCYEXAMPLEKEY"
 
@@ -92,10 +92,51 @@ def test_a_sentence_about_secrets_is_none(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        (
+            "My password is 'hunter22', and we leave at 9.",
+            "My password is '[a password, not shown]', and we leave at 9.",
+        ),
+        (
+            "The password is " + "swordfish lane. We leave at 9.",
+            "The password is [a password, not shown]. We leave at 9.",
+        ),
+        (
+            "The password at home is " + "hunter22; we leave at 9.",
+            "The password at home is [a password, not shown]; we leave at 9.",
+        ),
+        (
+            "A_PASSWORD=" + "hunter22\nUSER=bob\nB_PASSWORD=" + "abcd99",
+            "A_PASSWORD=[a password, not shown]\nUSER=bob\nB_PASSWORD=[a password, not shown]",
+        ),
+        ("Use redis://:" + "hunter22@host:6379 at 9.", "Use [a password in an address, not shown]host:6379 at 9."),
+        ("ghp" + "_\u200babcdefghijklmnopqrstuvwxyz0123456789 is mine", "[a GitHub token, not shown] is mine"),
+        (
+            "-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----\nAt 9.",
+            "[a private key, not shown]\nAt 9.",
+        ),
+        ("-----BEGIN PRIVATE KEY-----\nMIIE\nAt 9.", "[a private key, not shown]"),
+        ("Tokens are counted once.", "Tokens are counted once."),
+    ],
+)
+def test_only_the_secret_is_masked(text: str, masked: str) -> None:
+    assert mask_secrets(text) == masked
+
+
+@pytest.mark.parametrize("opening", ["password is '", 'password is "', "password=`", "password is "])
+def test_many_secrets_are_masked_in_time(opening: str) -> None:
+    begun = time.process_time()
+    assert "hunter22" not in mask_secrets(f"{opening}hunter22 and so on, " * 10_000)
+    assert time.process_time() - begun < 5
+
+
+@pytest.mark.parametrize(
     "text",
     ["password ", "password for x ", "password for " + "a " * 50, 'token" ', "basic ", "://:", "secret_", "ya29."],
 )
 def test_long_texts_are_looked_through_in_time(text: str) -> None:
     begun = time.process_time()
     secret_in(text * (200_000 // len(text)))
+    mask_secrets(text * (200_000 // len(text)) + "password is hunter22")
     assert time.process_time() - begun < 2

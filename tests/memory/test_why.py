@@ -288,7 +288,7 @@ class TestEarlierMessages:
     def test_nothing_but_what_another_says(self, memory: Memory, said: Message) -> None:
         memory.conversation("other", project="acme").append("user", PORT)
         assert self.absence(memory, said) == (
-            "a search finds it, but texts that another message or memory says already, and secrets, are not shown"
+            "a search finds it, but texts that another message or memory says already are not shown"
         )
 
     def test_it_came_later_or_long_before(self, memory: Memory) -> None:

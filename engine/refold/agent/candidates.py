@@ -40,7 +40,7 @@ _FACT_CHARS: Final = 300  # A longer memory is not a single fact.
 def earlier_messages(
     core: Core, chat: Conversation, messages: Sequence[Message], project: str, query: str | None, top_k: int | None
 ) -> list[Earlier]:
-    """Find earlier messages, most relevant first, without secrets or text already in the context's ``messages``."""
+    """Find earlier messages, most relevant first, without text that is already in the context's ``messages``."""
     query = query_of(query, messages)
     if not top_k or not query.strip():
         return []
@@ -54,16 +54,11 @@ def earlier_messages(
         shown={message.seq for message in messages},
         top_k=top_k,
     )
-    if not found:
-        return []
-    from refold.agent.secrets import secret_in  # noqa: PLC0415 - loaded only if something was found
-
     lines = {parts.line_of(query)}
     fresh: list[Earlier] = []
     for each in found:
-        text = text_of(each.message)
-        line = parts.line_of(text)
-        if line and line not in lines and secret_in(text) is None:
+        line = parts.line_of(text_of(each.message))
+        if line and line not in lines:
             lines.add(line)
             fresh.append(each)
     return fresh

@@ -60,7 +60,7 @@ from refold.views.scratchpad import SCRATCH
 from refold.views.session import CONTEXTS, ContextShown
 from refold.views.store import ContextHashed
 
-RENDERER: Final = 7  # Increase for any changed byte: a shown context can only be rebuilt by its own renderer.
+RENDERER: Final = 8  # Increase for any changed byte: a shown context can only be rebuilt by its own renderer.
 
 # Budgets.
 

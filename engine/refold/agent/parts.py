@@ -391,9 +391,11 @@ def messages_text(messages: Iterable[tuple[str, str]], left_out: int) -> str:
 
 
 def message_line(message: Message) -> str:
-    """Render one message."""
+    """Render one message, with its secrets masked."""
+    from refold.agent.secrets import mask_secrets  # noqa: PLC0415 - its patterns take time, and few contexts need them
+
     name = "" if message.name is None else f" {line_of(message.name.replace(':', ' '))}"  # A colon would end the name.
-    return f"- {message.role}{name}: {quoted(text_of(message), '  ')}"
+    return f"- {message.role}{name}: {quoted(mask_secrets(text_of(message)), '  ')}"
 
 
 def injected_text(text: str, room: Room, count: Count) -> Rendered:

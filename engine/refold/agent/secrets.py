@@ -1,18 +1,19 @@
 """Detection of keys, tokens and passwords in text by their common shapes, so that none is learned or shown again. Pure.
 
-Detection by shape misses secrets without a known shape and can refuse harmless text that looks like one. Both are
-better than showing a key to a model in every later session.
+Detection by shape misses secrets without a known shape, and takes harmless words for one: what is learned is refused
+as a whole, but of a message only the secret is masked, so that the rest of it can still answer a question.
 """
 
 import re
-from typing import Final
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 # Before a keyword. Names of environment variables join words with underscores, which `\b` treats as word characters.
 _BEGINS: Final = r"(?<![A-Za-z0-9])"
 
 # Between a keyword and its value: quotes or Markdown marks, or what the password is for, and then "is", "=" or a colon.
 _MIDDLE: Final = (
-    r"(?![A-Za-z0-9])(?:[\"'\]*`]{0,3}|\s(?:for|of|on|to)\s[^\n:=]{1,40}?)\s*+"
+    r"(?![A-Za-z0-9])(?:[\"'\]*`]{0,3}|\s(?:at|for|in|of|on|to)\s[^\n:=]{1,40}?)\s*+"
     r"(?:(?:is|are|ist|est|es)\b(?:\s*+:)?|:=|[=:\uff1a\u662f\u306f])[*`]{0,3}\s*+[\"'`*]{0,3}"
 )
 
@@ -20,7 +21,7 @@ _MIDDLE: Final = (
 _UNSEEN: Final = re.compile("[\xad\u200b-\u200f\u2060-\u2064\ufeff]")
 
 # Starts at the first eyJ of a run: if that is not a token, no token starts later in the run.
-_SIGNED: Final = r"(?<![A-Za-z0-9_-])(?>[A-Za-z0-9_-]*?\beyJ)[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+\."
+_SIGNED: Final = r"(?<![A-Za-z0-9_-])(?>[A-Za-z0-9_-]*?\beyJ)[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]*"
 
 # Words that follow "the password is" in a sentence about passwords.
 _PLAIN: Final = (
@@ -30,7 +31,10 @@ _PLAIN: Final = (
 )
 
 _SHAPES: Final = (
-    ("a private key", re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY")),
+    (
+        "a private key",
+        re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY(?:.*?-----END [A-Z ]*PRIVATE KEY(?:-----)?|.*)", re.DOTALL),
+    ),
     ("an AWS access key", re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b")),
     (
         "a provider's API key",
@@ -50,12 +54,12 @@ _SHAPES: Final = (
     (
         "an address that is a secret",
         re.compile(
-            r"hooks\.slack\.com/services/[A-Za-z0-9]|discord(?:app)?\.com/api/webhooks/\d|[?&]sig=[A-Za-z0-9%+/=]{20,}"
+            r"hooks\.slack\.com/services/[\w/-]+|discord(?:app)?\.com/api/webhooks/[\w/-]+|[?&]sig=[\w%+/=-]{20,}"
         ),
     ),
     ("a Google API key", re.compile(r"\bAIza[0-9A-Za-z_-]{30,}")),
     ("a JSON web token", re.compile(_SIGNED)),
-    ("a bearer token", re.compile(r"\bbearer\s+[A-Za-z0-9._~+/-]{16,}", re.IGNORECASE)),
+    ("a bearer token", re.compile(r"\bbearer\s+(?P<secret>[A-Za-z0-9._~+/=-]{16,})", re.IGNORECASE)),
     ("a token of a registry", re.compile(r"\b(?:npm_[A-Za-z0-9]{30,}|pypi-[A-Za-z0-9_-]{16,}|hf_[A-Za-z0-9]{20,})")),
     ("an OAuth token", re.compile(r"\bya29\.[A-Za-z0-9_-]{16,}")),
     ("a mail service's key", re.compile(r"\bSG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}")),
@@ -68,7 +72,7 @@ _SHAPES: Final = (
         "a password",
         re.compile(
             rf"(?:password|passwd|passphrase|{_BEGINS}(?:passcode|pwd)){_MIDDLE}"
-            rf"(?!(?:{_PLAIN})\b|[~/])[^\s\"'`*]{{4,}}",
+            rf"(?!(?:{_PLAIN})\b|[~/])(?P<secret>[^\s\"'`*]{{4,}})",
             re.IGNORECASE,
         ),
     ),
@@ -77,14 +81,14 @@ _SHAPES: Final = (
         "a password",
         re.compile(
             rf"{_BEGINS}(?:passwort|kennwort|mot de passe|contrase\u00f1a|\u5bc6\u7801|\u5bc6\u78bc|"
-            rf"\u30d1\u30b9\u30ef\u30fc\u30c9){_MIDDLE}(?![~/])(?=[!-/:-~]{{0,64}}\d)[!-~]{{6,}}",
+            rf"\u30d1\u30b9\u30ef\u30fc\u30c9){_MIDDLE}(?![~/])(?=[!-/:-~]{{0,64}}\d)(?P<secret>[!-~]{{6,}})",
             re.IGNORECASE,
         ),
     ),
     (
         "a password",
         re.compile(
-            r"\bpassword\s+to\s+[\"'`]?(?![~/]|https?:)(?=[^\s\d]{0,128}\d)(?=[^\sa-z]{0,128}[a-z])[^\s\"'`]{8,}",
+            r"\bpassword\s+to\s+[\"'`]?(?![~/]|https?:)(?=[^\s\d]{0,128}\d)(?=[^\sa-z]{0,128}[a-z])(?P<secret>[^\s\"'`]{8,})",
             re.IGNORECASE,
         ),
     ),
@@ -92,7 +96,8 @@ _SHAPES: Final = (
         "a credential",
         re.compile(
             rf"{_BEGINS}(?:(?:api|access|account)[ _-]?key|(?:client[ _-]?)?secret(?:[ _-]?access)?(?:[ _-]?key)?|"
-            rf"(?:access|auth)[ _-]?token|token|credential)s?{_MIDDLE}(?=[^\s'\"]{{0,128}}\d)[A-Za-z0-9_./+=-]{{12,}}",
+            rf"(?:access|auth)[ _-]?token|token|credential)s?{_MIDDLE}"
+            r"(?=[^\s'\"]{0,128}\d)(?P<secret>[A-Za-z0-9_./+=-]{12,})",
             re.IGNORECASE,
         ),
     ),
@@ -100,10 +105,60 @@ _SHAPES: Final = (
 
 
 def secret_in(text: str) -> str | None:
-    """Return the kind of secret that a text seems to contain, never the secret itself, or `None`.
+    """Return the kind of secret that a text seems to contain, never the secret itself, or ``None``.
 
     >>> secret_in("The key is AKIAABCDEFGHIJKLMNOP.")
     'an AWS access key'
     """
     plain = _UNSEEN.sub("", text)
     return next((kind for kind, shape in _SHAPES if shape.search(plain)), None)
+
+
+# A password of plain words, without a digit, can have more of them: it is masked to the end of its sentence.
+_WORDS_LEFT: Final = re.compile(r"[^\n.!?]{0,200}")
+_QUOTES: Final = "\"'`"
+_QUOTED_CHARS: Final = 200
+_PUNCTUATION: Final = ",;.!?"
+
+
+def mask_secrets(text: str) -> str:
+    """Return a text with the kind of each secret in its place, and without invisible characters if there is one.
+
+    >>> mask_secrets("My password is 'hunter22', and the flight leaves at 9.")
+    "My password is '[a password, not shown]', and the flight leaves at 9."
+    """
+    if secret_in(text) is None:
+        return text
+    plain = _UNSEEN.sub("", text)
+    pieces, end = list[str](), 0
+    for secret in sorted(_secrets(plain)):
+        if secret.start >= end:
+            pieces += plain[end : secret.start], f"[{secret.kind}, not shown]"
+        end = max(end, secret.end)
+    return "".join((*pieces, plain[end:]))
+
+
+class _Secret(NamedTuple):
+    start: int
+    end: int
+    kind: str
+
+
+def _secrets(text: str) -> Iterator[_Secret]:
+    for kind, shape in _SHAPES:
+        has_words = "secret" in shape.groupindex  # Around the secret.
+        for match in shape.finditer(text):
+            start = match.start("secret") if has_words else match.start()
+            yield _Secret(start, _end_of_secret(text, start, match.end()) if has_words else match.end(), kind)
+
+
+def _end_of_secret(text: str, start: int, end: int) -> int:
+    """Return where a secret ends: at its closing quote, or with its sentence if it consists of plain words."""
+    quote = text[start - 1 : start]
+    if quote and quote in _QUOTES:
+        closing = text.find(quote, end, end + _QUOTED_CHARS)
+        return end if closing < 0 else closing
+    value = text[start:end].rstrip(_PUNCTUATION)
+    end = start + len(value)
+    rest = _WORDS_LEFT.match(text, end) if value.isalpha() else None
+    return rest.end() if rest else end

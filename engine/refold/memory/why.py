@@ -490,7 +490,7 @@ def _earlier_absence(past: "Memory", core: Core, subject: Subject, display: Disp
         return reason
     left_out = display.plan.get("messages_left_out", 0)
     if not left_out:
-        return "a search finds it, but texts that another message or memory says already, and secrets, are not shown"
+        return "a search finds it, but texts that another message or memory says already are not shown"
     room = display.plan.get("tokens", {}).get(PARTS["memory"], 0)
     return (
         f"a search finds it, but memories and earlier messages have room for {room} tokens together, and "
